@@ -1,8 +1,8 @@
-//! The allocator of the binary that counts: that of the real one with two counters in front.
+//! The allocator of the counting build: that of the real one with two counters in front.
 //!
-//! Only `cargo xtask bench counts` builds it (feature `count-allocations`): two atomic additions per allocation would be
-//! felt in the real one.
-//! Knows nothing of: who allocates.
+//! Only `cargo xtask bench counts` builds it (feature `count-allocations`): two atomic additions per allocation would
+//! slow the real one.
+//! Knows nothing of: callers.
 
 use kattu_runtime::allocator::Allocator;
 use kattu_server::{ALLOCATED_BYTES, ALLOCATIONS};
@@ -21,24 +21,24 @@ fn count(bytes: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { Allocator.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { Allocator.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { Allocator.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(new_size.saturating_sub(layout.size()));
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { Allocator.realloc(pointer, layout, new_size) }
     }
 }

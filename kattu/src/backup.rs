@@ -1,6 +1,6 @@
-//! backup, restore, recover: everything into a file, a new cluster out of it, or out of the one member that is left.
+//! backup, restore, recover: the whole store into a file, a new cluster from it, or from the one member that is left.
 //!
-//! Knows nothing of: what a backup looks like, how a directory is made.
+//! Knows nothing of: the format of a backup, the making of a directory.
 
 use crate::connect::{Reach, block_on};
 use crate::ended::{Ended, Outcome};
@@ -20,18 +20,18 @@ use std::path::{Path, PathBuf};
 /// Arguments of backup.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Takes everything that one member holds, the first of the endpoints that answers, as of one moment while it goes on. The
-file is whole and was read back and checked when it has its name; until then it is called FILE.part. An existing file is
-not written over.
+Saves the whole store of one member, the first endpoint that answers, as of one moment, while it goes on serving. The file
+gets its name when it is complete and was read back and checked; until then it is called FILE.part. An existing file is
+not overwritten.
 
 Example:
   kattu backup /backups/kattu-monday.bak")]
 pub struct BackupArgs {
-    /// The file to make
+    /// The file to create
     file: PathBuf,
     #[command(flatten)]
     reach: Reach,
-    /// Write the summary as this
+    /// Output format of the summary; default: one line
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -48,16 +48,16 @@ struct Place {
     /// All members of the new cluster, as for serve
     #[arg(long)]
     initial_cluster: Option<String>,
-    /// Tells the new cluster from others, as for serve
+    /// Name that tells the new cluster from others, as for serve
     #[arg(long)]
     initial_cluster_token: Option<String>,
-    /// Where the other members will reach it, as for serve
+    /// URLs at which the other members will reach it, as for serve
     #[arg(long)]
     initial_advertise_peer_urls: Option<String>,
-    /// Raise the revision by so much
+    /// Raise the revision by this number
     #[arg(long, value_name = "N", default_value_t = RAISE_BY, conflicts_with = "keep_revision")]
     bump_revision: u64,
-    /// Leave the revision and the history as they are
+    /// Keep the revision and the history
     #[arg(long)]
     keep_revision: bool,
 }
@@ -66,15 +66,15 @@ struct Place {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Makes the data directory of one member of a new cluster. Run it once for each member, with the same backup and the flags
-that serve gets there; then start them all. Nothing is written over: the directory must be empty, or not there.
+that serve gets there; then start them all. Nothing is overwritten: the directory must be empty, or not exist.
 
 The new cluster has an id of its own, from --initial-cluster-token and --initial-cluster, so members of the old cluster
 cannot be mistaken for its own.
 
-The revision goes on 1000000000 above that of the backup, and everything before is compacted: clients may have seen
-revisions after the backup was taken, and must not meet them again with another meaning. A watch from an old revision is
-told that it is compacted, and begins anew. --bump-revision says another number; --keep-revision leaves revision and
-history as they are, for a copy whose clients never saw the old cluster.
+The revision continues 1000000000 above that of the backup, and everything before is compacted: clients may have seen
+revisions after the backup was taken, and must not see them again with other contents. A watch from an old revision gets
+the error \"compacted\", and starts anew. --bump-revision sets another number; --keep-revision keeps revision and history,
+for a copy whose clients never used the old cluster.
 
 Examples:
   kattu restore monday.bak --data-dir /var/lib/kattu
@@ -85,7 +85,7 @@ pub struct RestoreArgs {
     file: PathBuf,
     #[command(flatten)]
     place: Place,
-    /// Write the summary as this
+    /// Output format of the summary; default: one line
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -93,14 +93,14 @@ pub struct RestoreArgs {
 /// Arguments of recover.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-For a cluster that has lost most of its members for good. As long as a majority can be started again, start it: nothing
-is lost then. What this does instead: it makes the member whose directory is named the only one of a new cluster, with all
-that it holds: its newest snapshot and its log to the very end. Writes that the others had acknowledged and this one never
-received ARE LOST, and writes whose clients were told nothing may be in.
+For a cluster that has lost most of its members for good. If a majority can be started again, start it instead: then
+nothing is lost. This makes the member in --data-dir the only one of a new cluster, with all that it holds: its newest
+snapshot and its log to the very end. Writes that the others had acknowledged and this one never received ARE LOST, and
+writes whose clients got no response may be included.
 
-Nobody may run on the directory meanwhile, and no other member of the old cluster may serve clients afterwards. Of several
+No process may use the directory meanwhile, and no other member of the old cluster may serve clients afterwards. Of several
 members that are left, take the one whose `kattu wal inspect` ends latest. The old directory is kept under another name.
-The revision is raised as restore raises it.
+The revision is raised as by restore.
 
 Start the member with the same flags afterwards, and add others with `kattu member add`.
 
@@ -110,10 +110,10 @@ Example:
 pub struct RecoverArgs {
     #[command(flatten)]
     place: Place,
-    /// Nothing is done without this
+    /// Required: confirms that writes may be lost
     #[arg(long)]
     i_know_that_writes_may_be_lost: bool,
-    /// Write the summary as this
+    /// Output format of the summary; default: one line
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -122,25 +122,25 @@ pub struct RecoverArgs {
 pub fn backup(args: &BackupArgs) -> Outcome {
     let file = &args.file;
     if file.symlink_metadata().is_ok() {
-        return Err(Ended::failed(format!("{} is there already; nothing was written", file.display())));
+        return Err(Ended::failed(format!("{} exists already; nothing was written", file.display())));
     }
     let mut aside: OsString = file.clone().into_os_string();
     aside.push(".part");
     let aside = PathBuf::from(aside);
-    // Whatever fails from here on, this file is ours to remove.
+    // If anything fails from here on, this file is removed.
     let part = begin(&aside, file)?;
     let taken = take(args, part, &aside).and_then(|()| {
         let backup = Backup::open(&aside).map_err(|error| {
-            Ended::failed(format!("what was written to {} cannot be read back: {error}", aside.display()))
+            Ended::failed(format!("the backup in {} cannot be read back: {error}", aside.display()))
         })?;
-        // A link fails where a rename would write over what somebody made meanwhile.
+        // A link fails where a rename would overwrite a file that was made meanwhile.
         std::fs::hard_link(&aside, file).map_err(|error| of_file(file, &error))?;
         std::fs::remove_file(&aside).map_err(|error| of_file(&aside, &error))?;
         sync_parent(file).map_err(|error| of_file(file, &error))?;
         Ok(backup)
     });
     let backup = taken.inspect_err(|_| {
-        let _ = std::fs::remove_file(&aside); // the error that is told is the one before
+        let _ = std::fs::remove_file(&aside); // the error before is the one to report
     })?;
     let store = backup.tables.store();
     let told = json!({
@@ -164,15 +164,15 @@ pub fn backup(args: &BackupArgs) -> Outcome {
     tell(args.output, &told, &line)
 }
 
-/// The file aside; one that is there is somebody's.
+/// The partial file; an existing one belongs to another backup.
 fn begin(aside: &Path, file: &Path) -> Result<File, Ended> {
     OpenOptions::new().write(true).create_new(true).open(aside).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Ended::failed(format!(
-            "{} is there already: another backup is writing it, or was killed; remove it if none runs",
+            "{} exists already: another backup is writing it, or was killed; remove it if none runs",
             aside.display()
         )),
         io::ErrorKind::NotFound => {
-            Ended::failed(format!("{}: its directory is not there; nothing was written", file.display()))
+            Ended::failed(format!("{}: its directory does not exist; nothing was written", file.display()))
         }
         _ => of_file(aside, &error),
     })
@@ -191,11 +191,11 @@ fn take(args: &BackupArgs, mut part: File, aside: &Path) -> Outcome {
                 if failure.kind == Kind::Refused && failure.message.contains("corrupt") =>
             {
                 Ended::failed(format!(
-                    "{failure}: this member's state differs from what the others have; ask another endpoint"
+                    "{failure}: this member's state diverges from the others'; use another endpoint"
                 ))
             }
             SnapshotError::Call(failure) if 0 < bytes => Ended::unreachable(format!(
-                "the backup was cut short after {bytes} bytes ({failure}); nothing was written: take it again"
+                "the backup was cut short after {bytes} bytes ({failure}); nothing was written: run it again"
             )),
             SnapshotError::Call(failure) => Ended::read(&failure),
             SnapshotError::Io(error) => of_file(aside, &error),
@@ -227,7 +227,7 @@ pub fn recover(args: &RecoverArgs) -> Outcome {
     if !args.i_know_that_writes_may_be_lost {
         return Err(Ended::usage(
             "nothing was done: writes that this member never received would be lost for good. If a majority of the \
-             members can be started again, start it instead; if not, say --i-know-that-writes-may-be-lost",
+             members can be started again, start it instead; if not, add --i-know-that-writes-may-be-lost",
         ));
     }
     let recovery = rebuild::recover(&config, raise_by).map_err(ended)?;
@@ -239,26 +239,26 @@ pub fn recover(args: &RecoverArgs) -> Outcome {
     )];
     if recovery.open > 0 {
         warnings.push(format!(
-            "its last {} entries are in, although it did not know whether they were committed",
+            "its last {} entries are included, although it is unknown whether they were committed",
             recovery.open
         ));
     }
     if let Some(vote_floor) = recovery.vote_floor {
         warnings.push(format!(
-            "its log was damaged and cut: it reached {vote_floor} at most before, and not all of that has come back; if another \
-             member is left, rather take that one"
+            "its log was damaged and cut: before, it reached {vote_floor} (term.index) at most, and not all of that was received \
+             again; if another member is left, use that one instead"
         ));
     }
     if !recovery.voted {
-        warnings.push("it was a learner: it may be far behind what voters had".to_string());
+        warnings.push("it was a learner: it may lag far behind the voters".to_string());
     }
-    warnings.extend(recovery.complaints.iter().map(|complaint| format!("of its snapshots: {complaint}")));
+    warnings.extend(recovery.complaints.iter().map(|complaint| format!("its snapshots: {complaint}")));
     warnings.push(format!(
         "no other member of cluster {:x} may serve clients any more: remove their directories",
         recovery.old_cluster
     ));
     for warning in &warnings {
-        let _ = writeln!(io::stderr(), "kattu: warning: {warning}"); // the summary says it, too
+        let _ = writeln!(io::stderr(), "kattu: warning: {warning}"); // the summary has it, too
     }
     let mut told = json_of(rebuilt);
     told["old_cluster_id"] = json!(format!("{:x}", recovery.old_cluster));
@@ -282,7 +282,7 @@ pub fn recover(args: &RecoverArgs) -> Outcome {
 }
 
 impl Place {
-    /// What serve would make of these flags, and by how much the revision is raised.
+    /// serve's configuration from these flags, and by how much the revision is raised.
     fn read(&self) -> Result<(ServeConfig, u64), Ended> {
         let mut flags = vec![("data-dir", self.data_dir.display().to_string())];
         let texts = [
@@ -295,8 +295,10 @@ impl Place {
         let flags: Vec<String> = flags.into_iter().map(|(flag, text)| format!("--{flag}={text}")).collect();
         let raise_by = if self.keep_revision { 0 } else { self.bump_revision };
         match config::load(&flags).map_err(Ended::usage)? {
-            Command::Serve(config, _) => Ok((*config, raise_by)), // its warnings are for one who serves
-            Command::Help | Command::Version => Err(Ended::usage("serve's help is not a place")),
+            Command::Serve(config, _) => Ok((*config, raise_by)), // its warnings matter to serve only
+            Command::Help | Command::Version => {
+                Err(Ended::usage("internal error: these flags ask serve for help"))
+            }
         }
     }
 }
@@ -335,7 +337,7 @@ fn of_file(file: &Path, error: &io::Error) -> Ended {
     Ended::failed(format!("{}: {error}", file.display()))
 }
 
-/// A name is there to stay when its directory says so.
+/// A new name is durable once its directory is synced.
 fn sync_parent(file: &Path) -> io::Result<()> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()

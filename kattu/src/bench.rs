@@ -1,10 +1,10 @@
-//! bench: a closed loop of clients, and what it took.
+//! bench: a closed loop of clients, with its throughput and latencies.
 //!
-//! Each client asks again as soon as it has been answered, so that throughput and latency belong together; clients share
-//! connections in turn, and all run on one thread to leave the machine to the servers. Connections are open before the first
-//! operation begins. Keys are numbers below
-//! `--key-space`, written in decimal and padded with zeros to `--key-size`.
-//! Knows nothing of: what the cluster does with the load.
+//! Each client sends its next request as soon as it has a response, so that throughput and latency belong together.
+//! Clients share connections in turn, and all run on one thread to leave the machine to the servers. Connections are
+//! open before the first operation begins. Keys are numbers below `--key-space`, in decimal, padded with zeros to
+//! `--key-size`.
+//! Knows nothing of: the cluster's work.
 
 use crate::connect::{Reach, block_on};
 use crate::ended::{Ended, Outcome};
@@ -34,7 +34,7 @@ Examples:
   kattu bench put --clients 256 --conns 16 --total 100000 --val-size 256
   kattu bench range --clients 64 --conns 8 --total 100000 -o json")]
 pub struct BenchArgs {
-    /// What to do
+    /// The operation
     #[arg(value_enum)]
     operation: Operation,
     /// Clients, each with one operation under way
@@ -43,16 +43,16 @@ pub struct BenchArgs {
     /// Connections, shared by the clients
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     conns: u32,
-    /// Operations
+    /// Number of operations
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     total: u64,
-    /// Bytes of a key
+    /// Bytes of each key
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     key_size: u64,
-    /// Bytes of a value
+    /// Bytes of each value
     #[arg(long, default_value_t = 8)]
     val_size: u64,
-    /// Different keys
+    /// Number of different keys
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     key_space: u64,
     /// Read from the member's own state, which may be old
@@ -60,7 +60,7 @@ pub struct BenchArgs {
     serializable: bool,
     #[command(flatten)]
     reach: Reach,
-    /// Write the result as this
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
@@ -74,7 +74,7 @@ enum Operation {
     Range,
 }
 
-/// What all clients have come to.
+/// The result of all clients.
 struct Score {
     begun: u64,
     latencies_us: Histogram<u64>,
@@ -116,7 +116,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
     }
 }
 
-/// In which order keys are taken.
+/// The order in which keys are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Ascending,
@@ -164,7 +164,7 @@ async fn load(
     Ok((score, took))
 }
 
-/// Opens all connections, by asking on each for a key that is nobody's. Where that fails, the first operation tells.
+/// Opens all connections, by reading an unused key on each. Where that fails, the first operation reports it.
 async fn open_all(connections: &[Client]) {
     let mut asked = JoinSet::new();
     for connection in connections {

@@ -1,6 +1,6 @@
 //! The verbs, their arguments and their help.
 //!
-//! Knows nothing of: what verbs do.
+//! Knows nothing of: the work of verbs.
 
 use crate::backup::{BackupArgs, RecoverArgs, RestoreArgs};
 use crate::bench::BenchArgs;
@@ -20,30 +20,30 @@ use std::ffi::OsString;
 #[derive(Parser, Debug)]
 #[command(name = "kattu", disable_version_flag = true, after_help = AFTER)]
 pub struct Cli {
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
 const AFTER: &str = "\
 Examples:
-  kattu dev                      a cluster of three members to play with
+  kattu dev                      a cluster of three members, to try out
   kattu put hello world          write
   kattu get hello                read
   kattu serve --name n1 ...      one member, with etcd's flags
-  kattu member list              who is there
-  kattu backup monday.bak        everything in one file; kattu restore makes a cluster of it
+  kattu member list              list the members
+  kattu backup monday.bak        the whole store in one file; kattu restore makes a cluster of it
 
-`kattu --version` tells versions; `kattu VERB --help` tells more.
+`kattu --version` shows versions; `kattu VERB --help` shows details.
 
 Exit codes: 0 done; 1 refused, failed, violation found; 2 usage, configuration, port;
-3 unreachable or outcome unknown (the message says which); 4 data directory damaged, foreign or locked.";
+3 unreachable or outcome unknown (the message says which); 4 data directory damaged, another member's or locked.";
 
 /// Flags that may stand before the verb, as etcdctl's do.
 const BEFORE_THE_VERB: [&str; 5] = ["--endpoints", "--timeout", "--cacert", "--cert", "--key"];
 
-/// The same arguments, with those flags behind the verb that they are for: `--endpoints E get k` is `get k --endpoints E`.
-/// A verb that has no such flag refuses it by name.
+/// Moves those flags behind the verb that they are for: `--endpoints E get k` becomes `get k --endpoints E`. A verb
+/// without such a flag refuses it by name.
 pub fn flags_behind_the_verb(mut args: Vec<OsString>) -> Vec<OsString> {
     let mut verb = 1;
     while let Some(word) = args.get(verb).and_then(|word| word.to_str()) {
@@ -61,7 +61,7 @@ pub fn flags_behind_the_verb(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// What the command can do.
+/// The verbs of the command.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
     /// Run one member of a cluster, with etcd's flags
@@ -71,7 +71,7 @@ pub enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
-    /// Run a whole cluster in this process, to play with
+    /// Run a whole cluster in this process, to try out
     Dev(DevArgs),
     /// Write a key
     Put(PutArgs),
@@ -81,73 +81,73 @@ pub enum Verb {
     Del(DelArgs),
     /// Run a transaction read from standard input
     Txn(TxnArgs),
-    /// Forget the history before a revision
+    /// Discard the history before a revision
     Compact(CompactArgs),
-    /// Tell how members are doing
+    /// Show the status of members
     Status(StatusArgs),
     /// List, add, remove, promote, update members
     #[command(after_help = "\
-A member whose disk is lost is replaced, never brought back under its old id:
-  kattu member list                                          tells its id
-  kattu member remove ID                                     its directory is of no use any more
-  kattu member add n3 --peer-urls http://10.0.0.3:2380       prints what starts the new one, on an empty directory
-It votes when the list no longer calls it a learner. One change at a time; what is refused changes nothing.")]
+A member whose disk is lost is replaced; its old id cannot be used again:
+  kattu member list                                          shows its id
+  kattu member remove ID                                     its directory cannot be used again
+  kattu member add n3 --peer-urls http://10.0.0.3:2380       prints the command that starts the new one, without data
+It votes when the list no longer calls it a learner. One change at a time; a refused change has no effect.")]
     Member {
-        /// How.
+        /// The verb about members.
         #[command(subcommand)]
         verb: MemberVerb,
     },
     /// List the members of the cluster (as `member list`)
     #[command(hide = true)]
     MemberList(ListArgs),
-    /// Let another member lead
+    /// Transfer leadership to another member
     MoveLeader(MoveLeaderArgs),
-    /// Tell whether members hold the same
+    /// Compare what members hold
     Hash(HashArgs),
     /// List or clear alarms
     #[command(after_help = "\
-An alarm says why members refuse: NOSPACE, no writes that grow the store; CORRUPT, the member named serves nobody.
+An alarm says why members refuse. NOSPACE: writes that grow the store; CORRUPT: all requests at the member named.
 `kattu alarm list --help` says what to do about each.")]
     Alarm {
-        /// How.
+        /// The verb about alarms.
         #[command(subcommand)]
         verb: AlarmVerb,
     },
-    /// Save everything to a file
+    /// Save the whole store to a file
     Backup(BackupArgs),
     /// Make a member of a new cluster from a backup
     Restore(RestoreArgs),
-    /// Make a new cluster of the one member that is left of a lost one
+    /// Make a new cluster from the one member that is left of a lost one
     Recover(RecoverArgs),
-    /// Write every file of a directory: path to key, contents to value
+    /// Write every file of a directory to a key: its path is the key, its contents the value
     Import(ImportArgs),
-    /// Write every key under a prefix to a file
+    /// Write each key under a prefix to a file
     Export(ExportArgs),
     /// Put the cluster under load and measure it
     Bench(BenchArgs),
-    /// Attack simulated clusters with storms of faults, from seeds
+    /// Run simulated clusters under random faults, from seeds
     #[command(disable_help_flag = true)]
     Sim {
-        /// Those of the simulator: `kattu sim --help`
+        /// Arguments of the simulator: see `kattu sim --help`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Look at a log
+    /// Inspect a log
     Wal {
-        /// How.
+        /// The verb about logs.
         #[command(subcommand)]
         verb: WalVerb,
     },
 }
 
-/// What can be done with a log.
+/// The verbs about logs.
 #[derive(Subcommand, Debug)]
 pub enum WalVerb {
-    /// Show every record of a data directory and judge it
+    /// Show every record of a data directory, and whether it is damaged
     Inspect(InspectArgs),
 }
 
-/// What `--version` tells: etcd's version first, because scripts read it; then ours.
+/// The output of `--version`: etcd's version first, because scripts read it; then ours.
 pub fn version() -> String {
     let kind = if cfg!(debug_assertions) { "debug" } else { "release" };
     format!(

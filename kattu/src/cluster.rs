@@ -1,6 +1,6 @@
-//! status: how members are doing.
+//! status: the state of members.
 //!
-//! Knows nothing of: how members find out about themselves.
+//! Knows nothing of: the sources of a member's status.
 
 use crate::connect::{Reach, block_on};
 use crate::ended::{Ended, Outcome};
@@ -12,15 +12,15 @@ use serde_json::{Map, Value, json};
 /// Arguments of status.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Asks each endpoint about itself, without asking the cluster. Exits with 3 if any cannot be reached, after telling
-about the others. Of a server of etcd, only what etcd tells is shown.
+Shows each endpoint's own view, without a quorum. Exits with 3 if an endpoint cannot be reached, after showing the
+others. For a server of etcd only etcd's fields are shown.
 
 Example:
   kattu status --endpoints 127.0.0.1:2379,127.0.0.1:22379,127.0.0.1:32379 -o json")]
 pub struct StatusArgs {
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
@@ -47,7 +47,7 @@ const FIELDS: [&str; 18] = [
     "errors",
 ];
 
-/// What fits a terminal.
+/// The columns of the table: those that fit a terminal.
 const COLUMNS: [&str; 10] = [
     "endpoint",
     "member_id",
@@ -61,7 +61,7 @@ const COLUMNS: [&str; 10] = [
     "errors",
 ];
 
-/// Tells how members are doing.
+/// Shows the state of members.
 pub fn status(args: &StatusArgs) -> Outcome {
     let entries = block_on(async {
         let client = args.reach.client()?;
@@ -98,7 +98,7 @@ fn cell(value: &Value) -> String {
 /// What is known about one endpoint.
 struct Entry {
     json: Value,
-    /// Why it could not be asked, if so.
+    /// Why it could not be reached, if so.
     unreachable: Option<String>,
 }
 
@@ -108,7 +108,7 @@ async fn status_of(client: &Client, endpoint: &Endpoint) -> Entry {
             Ok(fields) => Ok(fields),
             Err(error) => Err(format!("/kattu/status is not JSON: {error}")),
         },
-        // Whoever answers, but not that, may be etcd.
+        // A server that answers, but lacks this page, may be etcd.
         Err(failure) if failure.kind == Kind::Refused => {
             etcd_status(client, endpoint).await.map_err(|f| f.to_string())
         }
@@ -120,7 +120,7 @@ async fn status_of(client: &Client, endpoint: &Endpoint) -> Entry {
     }
 }
 
-/// The same fields in the same order for everybody; what is not known is null.
+/// The same fields in the same order for every endpoint; an unknown one is null.
 fn entry(endpoint: &Endpoint, mut known: Map<String, Value>, unreachable: Option<String>) -> Entry {
     known.insert("endpoint".to_string(), json!(endpoint.name));
     if let Some(why) = &unreachable {

@@ -13,19 +13,19 @@ use std::time::Duration;
 /// How to reach the cluster.
 #[derive(Args, Clone, Debug)]
 pub struct Reach {
-    /// Where members answer clients, separated by commas
+    /// Client addresses of members, separated by commas
     #[arg(long, env = "KATTU_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:2379")]
     pub endpoints: Vec<String>,
-    /// How long one call may take, such as 5s or 500ms
+    /// Longest time for one call, such as 5s or 500ms
     #[arg(long, env = "KATTU_TIMEOUT", default_value = "5s", value_parser = parse_time)]
     pub timeout: Duration,
-    /// Trust the authorities in this file (PEM) in the place of the system's: speak TLS
+    /// Use TLS, and trust the CA certificates in this file (PEM) instead of the system's
     #[arg(long, env = "KATTU_CACERT", value_name = "FILE", help_heading = "TLS")]
     pub cacert: Option<PathBuf>,
-    /// Show members this certificate (PEM)
+    /// Certificate to show to members (PEM); needs --key
     #[arg(long, env = "KATTU_CERT", value_name = "FILE", requires = "tls-key", help_heading = "TLS")]
     pub cert: Option<PathBuf>,
-    /// Its key (PEM)
+    /// Private key of --cert (PEM)
     #[arg(
         id = "tls-key",
         long = "key",
@@ -43,7 +43,7 @@ impl Reach {
         self.client_of(self.endpoints.iter().map(|endpoint| endpoint.trim()))
     }
 
-    /// The same, of other endpoints.
+    /// The same, for other endpoints.
     pub fn client_of<'a>(&self, endpoints: impl IntoIterator<Item = &'a str>) -> Result<Client, Ended> {
         let endpoints: Vec<&str> = endpoints.into_iter().collect();
         let own = self.cert.as_deref().zip(self.own_key.as_deref());

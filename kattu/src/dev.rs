@@ -1,8 +1,8 @@
-//! dev: a whole cluster in one process, to play with.
+//! dev: a whole cluster in one process, to try out.
 //!
 //! Real logs, real TCP on the loopback address, one thread per member; only the machine is shared. The same data
-//! directory with the same nodes and ports goes on where it stopped.
-//! Knows nothing of: what a member is made of.
+//! directory with the same nodes and ports continues where it stopped.
+//! Knows nothing of: the parts of a member.
 
 use crate::ended::{Ended, Outcome};
 use crate::output;
@@ -15,24 +15,24 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use tokio::sync::watch;
 
-/// Most members of one play cluster.
+/// Most members of one such cluster.
 const NODES_MAX: u16 = 9;
 
 /// Arguments of dev.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Clients find the members on ports 2379, 22379, 32379, ..; the members find each other on 2380, 22380, 32380, ..
+Members listen for clients on ports 2379, 22379, 32379, .., and for each other on 2380, 22380, 32380, ..
 With --base-port P these are P, P+10, P+20, .. and P+1, P+11, P+21, ..
-Ctrl-C stops the cluster; the next start with the same flags goes on with the same data.
+Ctrl-C stops the cluster; the next start with the same flags continues with the same data.
 
 Examples:
   kattu dev
   kattu dev --nodes 5 --data-dir /tmp/play --base-port 5000")]
 pub struct DevArgs {
-    /// How many members
+    /// Number of members
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
     nodes: u16,
-    /// Where their data is
+    /// Directory of their data
     #[arg(long, default_value = "kattu-data")]
     data_dir: PathBuf,
     /// First port, instead of 2379
@@ -40,7 +40,7 @@ pub struct DevArgs {
     base_port: Option<u16>,
 }
 
-/// What a member's thread tells.
+/// Events of a member's thread.
 enum News {
     Ready,
     Ended(Result<(), ServeError>),
@@ -90,7 +90,7 @@ pub fn run(args: &DevArgs) -> Outcome {
                 if let Err(error) = ended {
                     first_failure.get_or_insert(error);
                 }
-                // One member less is not what was asked for: all or none.
+                // All members or none: the end of one stops the others.
                 let _ = stop.send(true);
             }
         }
@@ -132,7 +132,7 @@ fn explain(error: ServeError) -> Ended {
         }
         ServeError::Data(_) => Ended::with_code(
             error.exit_code(),
-            format!("{error} (a cluster goes on only with the --nodes and --base-port it was made with)"),
+            format!("{error} (a cluster continues only with the --nodes and --base-port it was made with)"),
         ),
         _ => Ended::with_code(error.exit_code(), error),
     }
@@ -154,7 +154,7 @@ fn ports(nodes: u16, base: Option<u16>) -> Result<Vec<Ports>, Ended> {
     let too_far = || match base {
         Some(base) => Ended::usage(format!("--base-port {base}: {nodes} members need ports up to 65535")),
         None => {
-            Ended::usage(format!("--nodes {nodes}: there are no such ports; choose others with --base-port"))
+            Ended::usage(format!("--nodes {nodes}: ports would exceed 65535; choose others with --base-port"))
         }
     };
     if base == Some(0) {
@@ -182,20 +182,20 @@ fn configs(ports: &[Ports], data_dir: &Path) -> Result<Vec<ServeConfig>, Ended> 
                 format!("--initial-cluster={}", cluster.join(",")),
                 "--initial-cluster-token=kattu-dev".to_string(),
             ];
-            // A playground's environment is not for it: ETCD_NAME would give all members one name.
+            // The environment is ignored: ETCD_NAME would give all members one name.
             match config::load_from(&args, &[], &|path| std::fs::read_to_string(path)) {
-                // No reserve for a full disk: a cluster to play with should not take 200 MB before the first key.
+                // No reserve for a full disk: a cluster to try out should not take 200 MB before the first key.
                 Ok(Command::Serve(config, _)) => {
                     Ok(ServeConfig { data_dir: data_dir.join(name), reserve_bytes: 0, ..*config })
                 }
-                Ok(_) => Err(Ended::failed("a member was asked for help instead of service")),
+                Ok(_) => Err(Ended::failed("internal error: the flags of a member ask for help")),
                 Err(error) => Err(Ended::usage(error)),
             }
         })
         .collect()
 }
 
-/// Five lines for somebody who has never seen Kattu.
+/// Five lines for a first-time user.
 fn tutorial(ports: &[Ports], data_dir: &Path) -> String {
     let endpoints: Vec<String> = ports.iter().map(|ports| format!("127.0.0.1:{}", ports.client)).collect();
     let all = endpoints.join(",");
@@ -207,10 +207,10 @@ fn tutorial(ports: &[Ports], data_dir: &Path) -> String {
     let members =
         if ports.len() == 1 { "1 member runs".to_string() } else { format!("{} members run", ports.len()) };
     format!(
-        "{members}; ctrl-C stops, and the next start finds everything in {}. In another terminal:\n\
+        "{members}; Ctrl-C stops, the data is kept in {}. In another terminal:\n\
          \x20 kattu put{one} hello world                      # write\n\
          \x20 kattu get{one} hello                            # read it back\n\
-         \x20 kattu status --endpoints {all}   # who leads?\n\
+         \x20 kattu status --endpoints {all}   # roles and progress of all members\n\
          \x20 etcdctl --endpoints {all} get hello   # etcd's own tools work too\n",
         data_dir.display()
     )

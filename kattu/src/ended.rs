@@ -1,7 +1,7 @@
 //! How a verb ended, as an exit code.
 //!
 //! 0 done · 1 refused, failed, violation found · 2 usage, configuration, port · 3 unreachable or outcome unknown (the
-//! message says which) · 4 data directory damaged, foreign or locked
+//! message says which) · 4 data directory damaged, another member's or locked
 //! Knows nothing of: verbs.
 
 use kattu_client::{AddressError, Failure, Kind};
@@ -9,8 +9,12 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// What a verb comes to.
+/// The result of a verb.
 pub type Outcome = Result<(), Ended>;
+
+/// The next step after "connection refused", which every first user meets.
+const AFTER_REFUSED: &str =
+    "start a member there (`kattu dev` starts a cluster to try out), or name another one with --endpoints";
 
 /// A verb that did not end with 0, or that ended early.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,27 +35,31 @@ impl Ended {
         Ended { code: 2, message: message.to_string() }
     }
 
-    /// Nobody could be asked.
+    /// No member could be reached.
     pub fn unreachable(message: impl fmt::Display) -> Ended {
-        Ended { code: 3, message: message.to_string() }
+        let mut message = message.to_string();
+        if message.to_ascii_lowercase().contains("connection refused") {
+            message = format!("{message}; {AFTER_REFUSED}");
+        }
+        Ended { code: 3, message }
     }
 
-    /// The data directory is damaged, somebody else's, or in use.
+    /// The data directory is damaged, another member's, or in use.
     pub fn data(message: impl fmt::Display) -> Ended {
         Ended { code: 4, message: message.to_string() }
     }
 
-    /// With a code that somebody else chose by the same table.
+    /// With a code that was chosen elsewhere by the same table.
     pub fn with_code(code: u8, message: impl fmt::Display) -> Ended {
         Ended { code, message: message.to_string() }
     }
 
-    /// A read that failed: it changes nothing, so that "unknown" only means that nobody answered.
+    /// A read that failed: it changes nothing, so that "unknown" only means that no response came.
     pub fn read(failure: &Failure) -> Ended {
         match failure.kind {
             Kind::Unknown => Ended {
                 code: 3,
-                message: format!("no answer: {} (endpoint {})", failure.message, failure.endpoint),
+                message: format!("read failed: {} (endpoint {})", failure.message, failure.endpoint),
             },
             Kind::Refused | Kind::Unreachable => Ended::from(failure.clone()),
         }
@@ -62,15 +70,15 @@ impl Ended {
         self.code
     }
 
-    /// What the user is told.
+    /// The message for the user.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Tells the user, and becomes the process's exit code.
+    /// Prints the message, and becomes the process's exit code.
     pub fn report(self) -> ExitCode {
         if !self.message.is_empty() {
-            // Nobody may be reading; the exit code tells it too.
+            // Standard error may be closed; the exit code remains.
             let _ = writeln!(io::stderr(), "kattu: {}", self.message);
         }
         ExitCode::from(self.code)
@@ -79,11 +87,11 @@ impl Ended {
 
 impl From<Failure> for Ended {
     fn from(failure: Failure) -> Ended {
-        let code = match failure.kind {
-            Kind::Refused => 1,
-            Kind::Unknown | Kind::Unreachable => 3,
-        };
-        Ended { code, message: failure.to_string() }
+        match failure.kind {
+            Kind::Refused => Ended::failed(failure),
+            Kind::Unknown => Ended::with_code(3, failure),
+            Kind::Unreachable => Ended::unreachable(failure),
+        }
     }
 }
 
@@ -94,7 +102,7 @@ impl From<AddressError> for Ended {
 }
 
 impl From<io::Error> for Ended {
-    /// Output that nobody reads any more is no failure: `kattu get --prefix a | head` is normal.
+    /// A closed pipe is no failure: `kattu get --prefix a | head` is normal.
     fn from(error: io::Error) -> Ended {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Ended { code: 0, message: String::new() },

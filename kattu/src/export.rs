@@ -1,9 +1,9 @@
 //! export: every key under a prefix becomes a file, all as of one revision.
 //!
-//! A key is somebody else's text: nothing may be written outside the directory, over another file, or through a link.
-//! So the directory must be new or empty, each file is made anew, and keys that are no plain relative path are refused
-//! and listed. [fault-model SE7]
-//! Knows nothing of: how endpoints are chosen.
+//! Keys are untrusted text: nothing may be written outside the directory, over another file, or through a link. So the
+//! directory must be new or empty, each file is newly created, and keys that are no plain relative path are refused and
+//! listed. [fault-model SE7]
+//! Knows nothing of: the choice of endpoints.
 
 use crate::connect::{Reach, block_on};
 use crate::ended::{Ended, Outcome};
@@ -34,13 +34,13 @@ code is 1.
 Example:
   kattu export site/ ./copy")]
 pub struct ExportArgs {
-    /// What keys begin with
+    /// The prefix of the keys
     prefix: OsString,
     /// The directory
     dir: PathBuf,
     #[command(flatten)]
     reach: Reach,
-    /// Write the summary as this
+    /// Output format of the summary; default: one line
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -140,7 +140,7 @@ enum Unfit {
 
 fn write(dir: &Path, path: &[u8], value: &[u8]) -> Result<(), Unfit> {
     let path = dir.join(safe_path(path).map_err(|why| Unfit::Key(why.to_string()))?);
-    let taken = || Unfit::Key("another key has made a file or a directory of this name".to_string());
+    let taken = || Unfit::Key("another key already has a file or a directory of this name".to_string());
     let judge = |error: io::Error| match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => taken(),
         io::ErrorKind::InvalidFilename => Unfit::Key("a name is too long for the file system".to_string()),
@@ -149,7 +149,7 @@ fn write(dir: &Path, path: &[u8], value: &[u8]) -> Result<(), Unfit> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(judge)?;
     }
-    // Made anew: never over a file, never through a link.
+    // Newly created: never over a file, never through a link.
     let mut file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(judge)?;
     file.write_all(value).map_err(Unfit::Disk)
 }
@@ -157,7 +157,7 @@ fn write(dir: &Path, path: &[u8], value: &[u8]) -> Result<(), Unfit> {
 /// The rest of a key as a path that stays below its directory, or why it is none.
 fn safe_path(path: &[u8]) -> Result<&Path, &'static str> {
     if path.is_empty() {
-        return Err("nothing follows the prefix");
+        return Err("the key is the prefix itself, so it has no path");
     }
     if path.first() == Some(&b'/') {
         return Err("the path is absolute; end the prefix with /");

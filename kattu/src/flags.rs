@@ -24,25 +24,25 @@ pub struct GetFlags {
     /// All keys from KEY on
     #[arg(long, conflicts_with = "prefix")]
     pub from_key: bool,
-    /// As of this revision
+    /// Read at this revision; 0 for the newest
     #[arg(long, default_value_t = 0)]
     pub rev: i64,
-    /// At most this many; 0 for all
+    /// Print at most this many keys; 0 for all
     #[arg(long, default_value_t = 0)]
     pub limit: i64,
-    /// Sort by this
+    /// Sort by this field
     #[arg(long, value_enum, ignore_case = true)]
     pub sort_by: Option<SortBy>,
     /// Sort in this direction
     #[arg(long, value_enum, ignore_case = true)]
     pub order: Option<Order>,
-    /// Only how many there are
+    /// Print only the number of keys
     #[arg(long)]
     pub count_only: bool,
-    /// Only keys, without values
+    /// Print only keys, without values
     #[arg(long)]
     pub keys_only: bool,
-    /// From the member's own state, which may be old, instead of asking the cluster
+    /// Read from the member's own state, which may be old, without a quorum round
     #[arg(long)]
     pub serializable: bool,
 }
@@ -63,7 +63,7 @@ pub enum SortBy {
     Version,
 }
 
-/// In which direction.
+/// The direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
     /// Smallest first
@@ -113,13 +113,13 @@ pub struct PutFlags {
     /// Attach the key to this lease (hex)
     #[arg(long, value_parser = parse_lease, default_value = "0")]
     pub lease: i64,
-    /// Show what was there before
+    /// Print the previous pair
     #[arg(long)]
     pub prev_kv: bool,
-    /// Keep the value that is there
+    /// Keep the current value
     #[arg(long, conflicts_with = "value")]
     pub ignore_value: bool,
-    /// Keep the lease that is there
+    /// Keep the current lease
     #[arg(long)]
     pub ignore_lease: bool,
 }
@@ -157,7 +157,7 @@ pub struct DelFlags {
     /// All keys from KEY on
     #[arg(long, conflicts_with = "prefix")]
     pub from_key: bool,
-    /// Show what was deleted
+    /// Print the deleted pairs
     #[arg(long)]
     pub prev_kv: bool,
 }

@@ -5,9 +5,9 @@
 //! target  := ver | version | c | create | m | mod | val | value | lease        op := = | != | < | >
 //! request := put KEY VALUE [flags] | get KEY [END] [flags] | del KEY [END] [flags]
 //! ```
-//! Words stand bare, in 'single quotes' as they are, or in "double quotes" with Go's escapes. [etcdctl txn_command.go,
+//! Words are bare, in 'single quotes' as they are, or in "double quotes" with Go's escapes. [etcdctl txn_command.go,
 //! strconv.Unquote] More lenient than etcdctl in two points: spaces around operators, and a missing last empty line.
-//! Knows nothing of: where the text comes from, who runs it.
+//! Knows nothing of: the source of the text, its execution.
 
 use crate::flags::{DelFlags, GetFlags, PutFlags};
 use clap::Parser;
@@ -112,7 +112,7 @@ fn parse_request(line: &[u8]) -> Result<pb::RequestOp, String> {
     Ok(pb::RequestOp { request: Some(request) })
 }
 
-/// What clap says, without its usage.
+/// clap's error, without its usage.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or("").trim();
@@ -141,8 +141,8 @@ fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     Ok(words)
 }
 
-/// Reads one quoted text at the beginning: "double quotes" with escapes, or `back quotes` as they are. Comes back with
-/// its bytes and what follows.
+/// Reads one quoted text at the beginning: "double quotes" with escapes, or `back quotes` as they are. Returns its
+/// bytes and the rest.
 fn unquote(text: &[u8]) -> Result<(Vec<u8>, &[u8]), String> {
     match text.first() {
         Some(b'"') => {}
@@ -165,7 +165,7 @@ fn unquote(text: &[u8]) -> Result<(Vec<u8>, &[u8]), String> {
     }
 }
 
-/// Reads what follows a backslash; comes back with how many bytes that was.
+/// Reads the escape after a backslash; returns its length in bytes.
 fn unescape(text: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
     let digits = |from: usize, count: usize, radix: u32| {
         let text = text.get(from..from + count).and_then(|digits| std::str::from_utf8(digits).ok());

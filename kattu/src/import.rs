@@ -1,9 +1,9 @@
 //! import: every file of a directory becomes a key.
 //!
-//! 64 puts are under way at once. A put that was refused for a passing reason, or whose outcome is unknown, is repeated
-//! with the same value until it is done: writing the same file twice is harmless. Patience ends when nothing at all has
-//! succeeded for a while.
-//! Knows nothing of: how endpoints are chosen.
+//! 64 puts are under way at once. A put that was refused for a temporary reason, or whose outcome is unknown, is
+//! retried with the same value until it is done: writing the same file twice is harmless. The import gives up when no
+//! put has succeeded for `--patience`.
+//! Knows nothing of: the choice of endpoints.
 
 use crate::connect::{Reach, block_on, parse_time};
 use crate::ended::{Ended, Outcome};
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 const IN_FLIGHT: usize = 64;
 /// No member can be configured to take more; a larger file is not even read.
 const FILE_BYTES_MAX: u64 = kattu_server::config::REQUEST_BYTES_LIMIT;
-/// Pauses between repetitions double from one to the other.
+/// Pauses between retries double from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -44,23 +44,23 @@ Example:
 pub struct ImportArgs {
     /// The directory
     dir: PathBuf,
-    /// What keys begin with
+    /// The prefix of the keys
     #[arg(long)]
     prefix: OsString,
-    /// Append the path of each file to this one when the cluster has acknowledged it
+    /// Append the path of each file that the cluster has acknowledged to this file
     #[arg(long)]
     acked: Option<PathBuf>,
-    /// Give up when nothing has succeeded for this long
+    /// Give up when no put has succeeded for this long
     #[arg(long, default_value = "60s", value_parser = parse_time)]
     patience: Duration,
     #[command(flatten)]
     reach: Reach,
-    /// Write the summary as this
+    /// Output format of the summary; default: one line
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
 
-/// What an import has come to.
+/// The result of an import.
 #[derive(Default)]
 struct Tally {
     files: u64,
@@ -188,19 +188,19 @@ async fn put_until_done(
     }
 }
 
-/// The member has more to say about a request that is too large than that it is: its own limit, or gRPC's.
+/// Whether the request was too large for the member's own limit, or for gRPC's.
 fn is_oversize(failure: &Failure) -> bool {
     failure.kind == Kind::Refused
         && (failure.message == "etcdserver: request is too large"
             || failure.message.contains("message larger than max"))
 }
 
-/// Space may come back; a log that is full is no reason to skip files.
+/// Whether the store lacks space: that may pass, so it is no reason to skip files.
 fn is_no_space(failure: &Failure) -> bool {
     failure.message == "etcdserver: mvcc: database space exceeded"
 }
 
-/// Why a file is not even tried.
+/// Why a file is not sent.
 enum Unfit {
     Oversize,
     Other(String),
@@ -242,7 +242,7 @@ fn files_below(dir: &Path) -> std::io::Result<Vec<Vec<u8>>> {
 
 fn progress_bar(files: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} files, {per_sec}, {eta} left");
-    // Hidden by itself when standard error is not a terminal.
+    // The bar hides itself when standard error is not a terminal.
     ProgressBar::new(files as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 

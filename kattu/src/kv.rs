@@ -1,6 +1,6 @@
 //! put, get, del, compact.
 //!
-//! Knows nothing of: which endpoint answers.
+//! Knows nothing of: the choice of an endpoint.
 
 use crate::connect::{Reach, block_on};
 use crate::ended::{Ended, Outcome};
@@ -16,13 +16,13 @@ use std::io::Read;
 Examples:
   kattu put greeting hello
   kattu put config < config.toml      the value from standard input
-  kattu put -- -k -v                  what begins with a dash stands after --")]
+  kattu put -- -k -v                  arguments that begin with a dash go after --")]
 pub struct PutArgs {
     #[command(flatten)]
     flags: PutFlags,
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format; default: lines as etcdctl's
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -30,7 +30,7 @@ pub struct PutArgs {
 /// Arguments of get.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A missing key prints nothing and is no failure.
+A missing key prints nothing and is not an error.
 
 Examples:
   kattu get greeting
@@ -43,7 +43,7 @@ pub struct GetArgs {
     flags: GetFlags,
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format; default: lines as etcdctl's
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -61,7 +61,7 @@ pub struct DelArgs {
     flags: DelFlags,
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format; default: lines as etcdctl's
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -69,19 +69,19 @@ pub struct DelArgs {
 /// Arguments of compact.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Every key keeps its newest version; reads at revisions before R are refused from then on.
+Every key keeps its newest version; reads at revisions before REVISION are refused from then on.
 
 Example:
   kattu compact 1000")]
 pub struct CompactArgs {
     /// The revision
     revision: i64,
-    /// Come back when the space is free
+    /// Return when the space is free
     #[arg(long)]
     physical: bool,
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format; default: lines as etcdctl's
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -165,7 +165,7 @@ pub fn del(args: &DelArgs) -> Outcome {
     }
 }
 
-/// Forgets history.
+/// Compacts history.
 pub fn compact(args: &CompactArgs) -> Outcome {
     let request = pb::CompactionRequest { revision: args.revision, physical: args.physical };
     let answer = block_on(async { Ok(args.reach.client()?.compact(request).await?) })?;

@@ -14,12 +14,12 @@
 //! | `maintain.rs` | hash, alarm |
 //! | `import.rs`, `export.rs` | directories in and out |
 //! | `bench.rs` | load, measured |
-//! | `sim.rs` | the way to the simulator, a program of its own |
-//! | `wal.rs` | looking at a log |
+//! | `sim.rs` | starts the simulator, a program of its own |
+//! | `wal.rs` | inspection of a log |
 //! | `serve.rs`, `dev.rs` | one member; a whole cluster in one process |
 //!
-//! Knows nothing of: the insides of what it calls.
-#![deny(unsafe_code)] // but for the allocator of the build that counts
+//! Knows nothing of: the internals of the crates it calls.
+#![deny(unsafe_code)] // except in the allocator of the counting build
 
 #[cfg(feature = "count-allocations")]
 #[allow(unsafe_code)] // an allocator cannot be written without
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     let args = cli::flags_behind_the_verb(std::env::args_os().collect());
     let outcome = match args.get(1).and_then(|first| first.to_str()) {
         Some("--version" | "-V" | "version") => output::print(cli::version().as_bytes()),
-        // Its flags are etcd's, also in etcd's spellings, so that it reads them itself.
+        // Its flags are etcd's, also in etcd's spellings, so that the verb reads them itself.
         Some("serve") => serve::run(&args[2..]),
         Some("help") if args.get(2).is_some_and(|verb| verb == "serve") => serve::run(&["--help".into()]),
         _ => dispatch(Cli::parse_from(args)),

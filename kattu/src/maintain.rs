@@ -1,6 +1,6 @@
-//! hash and alarm: whether members agree, and what is wrong with them.
+//! hash and alarm: compares members, and lists or clears their alarms.
 //!
-//! Knows nothing of: how hashes and alarms come about.
+//! Knows nothing of: the making of hashes and alarms.
 
 use crate::connect::{Reach, block_on};
 use crate::ended::{Ended, Outcome};
@@ -13,23 +13,23 @@ use serde_json::{Value, json};
 /// Arguments of hash.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Asks each endpoint for the hash of all versions up to one revision: without --rev, up to the oldest of their newest ones.
-Members whose state is right answer alike. Exits with 1 if two of them do not, although they have forgotten the same.
+Reads from each endpoint the hash of all versions up to one revision: without --rev, the lowest of their newest ones.
+Correct members have equal hashes. Exits with 1 if two members that are compacted to the same revision have not.
 
 Example:
   kattu hash --endpoints 127.0.0.1:2379,127.0.0.1:22379,127.0.0.1:32379")]
 pub struct HashArgs {
     #[command(flatten)]
     reach: Reach,
-    /// Up to this revision
+    /// Up to this revision; 0 for the newest that all endpoints have
     #[arg(long, default_value_t = 0)]
     rev: i64,
-    /// Write the answer as this
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
 
-/// What can be done with alarms.
+/// The verbs about alarms.
 #[derive(Subcommand, Debug)]
 pub enum AlarmVerb {
     /// List the alarms that are raised
@@ -41,9 +41,9 @@ pub enum AlarmVerb {
 /// Arguments of alarm list and alarm disarm.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-NOSPACE: writes that grow the store are refused. CORRUPT: the member's state is not what the log makes of it, and it serves
-nobody; remove it and add a new one in its place, then disarm. A member that is short of space by its own measure is
-listed as long as it is, and cannot be disarmed.
+NOSPACE: writes that grow the store are refused; free disk space, delete keys and compact, or raise --quota-backend-bytes.
+A member that lacks space itself is listed until it has space again, and cannot be disarmed. CORRUPT: the member's state
+diverges from the others', and it refuses all requests; remove it and add a new one in its place, then disarm.
 
 Examples:
   kattu alarm list
@@ -51,7 +51,7 @@ Examples:
 pub struct AlarmArgs {
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

@@ -1,7 +1,7 @@
 //! member list|add|remove|promote|update, and move-leader.
 //!
-//! Lines are etcdctl's; what stands behind a refusal says what to do next.
-//! Knows nothing of: how members are changed.
+//! Lines are etcdctl's; a refusal ends with the next step.
+//! Knows nothing of: the protocol of a change.
 
 use crate::connect::{Reach, block_on};
 use crate::ended::{Ended, Outcome};
@@ -11,18 +11,18 @@ use kattu_client::{Client, Endpoint, Failure, Kind};
 use kattu_proto::etcdserverpb as pb;
 use serde_json::{Value, json};
 
-/// What can be done with members.
+/// The verbs about members.
 #[derive(Subcommand, Debug)]
 pub enum MemberVerb {
     /// List the members of the cluster
     List(ListArgs),
-    /// Add a member; what it prints starts it
+    /// Add a member, and print the command that starts it
     Add(AddArgs),
     /// Remove a member for good
     Remove(OneArgs),
-    /// Give a learner that has caught up a vote
+    /// Make a learner that has caught up a voter
     Promote(OneArgs),
-    /// Tell the others where a member is reached from now on
+    /// Change the peer URLs of a member
     Update(UpdateArgs),
 }
 
@@ -37,7 +37,7 @@ Example:
 pub struct ListArgs {
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
@@ -45,26 +45,26 @@ pub struct ListArgs {
 /// Arguments of member add.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The new member is a learner until it has caught up; then it gets a vote by itself, unless it was added with --learner.
-So one that never starts, or cannot be reached, costs the others nothing: remove it again.
-The lines printed are for its environment; the last one starts it on its own machine. Add --data-dir, an empty directory,
-and --listen-client-urls there, as on the other members.
+The new member is a learner until it has caught up; then it becomes a voter by itself, unless it was added with --learner.
+So one that never starts, or cannot be reached, does not harm the others: remove it again.
+The printed variables are for its environment; the last line starts it on its own machine. Add --data-dir, an empty
+directory, and --listen-client-urls there, as on the other members.
 
 Examples:
   kattu member add n4 --peer-urls http://10.0.0.4:2380
   kattu member add n5 --peer-urls http://10.0.0.5:2380 --learner")]
 pub struct AddArgs {
-    /// Its name
+    /// Name of the member
     name: String,
-    /// Where the other members will reach it, separated by commas
+    /// URLs at which the other members will reach it, separated by commas
     #[arg(long, value_delimiter = ',', required = true)]
     peer_urls: Vec<String>,
-    /// It stays a learner until it is promoted
+    /// Keep it a learner until it is promoted
     #[arg(long)]
     learner: bool,
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format; default: lines as etcdctl's
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -72,19 +72,19 @@ pub struct AddArgs {
 /// Arguments of member remove and member promote.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Ids are those of `kattu member list`. A removed member ends by itself and its id never comes back: to take its machine in
-again, delete its data directory and add it as a new member.
+`kattu member list` shows ids. A removed member stops by itself and its id is never used again: to use its machine again,
+delete its data directory and add it as a new member.
 
 Examples:
   kattu member remove 8e9e05c52164694d
   kattu member promote 91bc3c398fb3c146")]
 pub struct OneArgs {
-    /// Its id, in hex
+    /// Id of the member, in hex
     #[arg(value_parser = parse_id)]
     id: u64,
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format; default: lines as etcdctl's
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -92,20 +92,20 @@ pub struct OneArgs {
 /// Arguments of member update.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Changes where the others look for the member, and nothing else; then start it there.
+Changes the URLs at which the others reach the member, and nothing else; then start it there.
 
 Example:
   kattu member update 8e9e05c52164694d --peer-urls http://10.0.0.9:2380")]
 pub struct UpdateArgs {
-    /// Its id, in hex
+    /// Id of the member, in hex
     #[arg(value_parser = parse_id)]
     id: u64,
-    /// Where the other members will reach it, separated by commas
+    /// URLs at which the other members will reach it, separated by commas
     #[arg(long, value_delimiter = ',', required = true)]
     peer_urls: Vec<String>,
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format; default: lines as etcdctl's
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -113,18 +113,18 @@ pub struct UpdateArgs {
 /// Arguments of move-leader.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Any member may be named as endpoint: the leader is found by itself. Comes back when the other one leads. Nothing is lost,
-and writes wait a few milliseconds.
+Any member can be the endpoint: the command finds the leader. Returns when the target leads. Nothing is lost, and writes
+wait a few milliseconds.
 
 Example:
   kattu move-leader c89feb932daef420")]
 pub struct MoveLeaderArgs {
-    /// The id of the voter that shall lead, in hex
+    /// Id of the voter that becomes leader, in hex
     #[arg(value_parser = parse_id)]
     target: u64,
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format; default: lines as etcdctl's
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
@@ -183,7 +183,7 @@ fn add(args: &AddArgs) -> Outcome {
     }
 }
 
-/// Who is there, in the words of `--initial-cluster`. Who has no name yet is called by its id: any name will do there.
+/// The member list as `--initial-cluster` has it. A member without a name is named by its id: any name will do there.
 fn initial_cluster(members: &[pb::Member], added: u64, name: &str) -> String {
     let named = |member: &pb::Member| match member.name.as_str() {
         _ if member.id == added => name.to_string(),
@@ -251,7 +251,7 @@ fn print_changed(
     }
 }
 
-/// Lets the leader hand over.
+/// Transfers leadership.
 pub fn move_leader(args: &MoveLeaderArgs) -> Outcome {
     let from = block_on(async {
         let client = args.reach.client()?;
@@ -270,7 +270,7 @@ pub fn move_leader(args: &MoveLeaderArgs) -> Outcome {
     }
 }
 
-/// Who leads, and a client of that member alone: one of the endpoints given, or where the leader says it is reached.
+/// The leader's id, and a client of that member alone: at one of the given endpoints, or at the leader's client URL.
 async fn leader_of(client: &Client, args: &MoveLeaderArgs) -> Result<(u64, Client), Ended> {
     let mut leader = 0;
     let mut failure: Option<Failure> = None;
@@ -289,16 +289,16 @@ async fn leader_of(client: &Client, args: &MoveLeaderArgs) -> Result<(u64, Clien
     if leader == 0 {
         return Err(match failure {
             Some(failure) => Ended::read(&failure),
-            None => {
-                Ended::failed("nobody leads; `kattu status` shows who can be reached: a majority must be")
-            }
+            None => Ended::failed(
+                "no leader; `kattu status` shows which members can be reached: a majority must be",
+            ),
         });
     }
     let members = client.member_list().await.map_err(|failure| Ended::read(&failure))?.members;
     let urls = members.iter().find(|member| member.id == leader).map(|member| &member.client_ur_ls);
     let Some(url) = urls.and_then(|urls| urls.first()) else {
         return Err(Ended::failed(format!(
-            "the leader, {leader:x}, does not say where its clients reach it; name it with --endpoints"
+            "the leader, {leader:x}, has published no client URL; name it with --endpoints"
         )));
     };
     Ok((leader, args.reach.client_of([url.as_str()])?))
@@ -313,24 +313,26 @@ fn refused(failure: Failure) -> Ended {
     let text = failure.message.strip_prefix("etcdserver: ").unwrap_or(&failure.message);
     let next = match text {
         _ if failure.kind == Kind::Unknown => {
-            "it may have happened: look at `kattu member list` before you ask again"
+            "it may have happened: check `kattu member list` before you retry"
         }
-        "member not found" => "`kattu member list` shows who is there",
+        "member not found" => "`kattu member list` shows the members",
         "given member URLs are invalid" => "expected http://host:port that the others can reach",
         "Peer URLs already exists" => {
-            "`kattu member list` shows whose they are; remove that member, or choose others"
+            "`kattu member list` shows which member has them; remove that member, or use other URLs"
         }
         "re-configuration failed due to not enough started members" => {
             "start the members that do not answer, or remove those first (`kattu member list`, `kattu status`)"
         }
-        "can only promote a learner member" => "it has a vote already",
+        "can only promote a learner member" => "it is a voter already",
         "can only promote a learner member which is in sync with leader" => {
-            "wait until its applied index follows the leader's (`kattu status`), then ask again"
+            "wait until its applied index follows the leader's (`kattu status`), then retry"
         }
-        "too many learner members in cluster" => "promote or remove the learner that is there first",
-        "unhealthy cluster" => "wait until that change is complete, then ask again",
-        "bad leader transferee" => "`kattu member list` shows who has a vote: only those can lead",
-        "not leader" => "the leader has just changed: ask again",
+        "too many learner members in cluster" => "promote or remove a learner first",
+        "unhealthy cluster" => "wait until the change under way is complete, then retry",
+        "bad leader transferee" => {
+            "only a voter can lead: `kattu member list` shows which members are learners"
+        }
+        "not leader" => "the leader has just changed: retry",
         _ => return Ended::from(failure),
     };
     let ended = Ended::from(failure);
@@ -421,7 +423,7 @@ mod tests {
         let ended = refused(failure(Kind::Refused, "etcdserver: too many learner members in cluster"));
         assert_eq!(ended.code(), 1);
         let expected = "refused: etcdserver: too many learner members in cluster: because (endpoint here); promote or \
-                        remove the learner that is there first";
+                        remove a learner first";
         assert_eq!(ended.message(), expected);
         let ended = refused(failure(Kind::Unknown, "etcdserver: request timed out"));
         assert_eq!(ended.code(), 3);

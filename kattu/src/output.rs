@@ -1,7 +1,7 @@
 //! Standard output: lines as etcdctl writes them, tables, JSON as etcdctl writes it.
 //!
 //! JSON follows Go's encoding of etcd's messages: byte strings in base64, numbers as numbers, nothing that is zero.
-//! Knows nothing of: how answers came about.
+//! Knows nothing of: the calls behind the output.
 
 use crate::ended::Outcome;
 use clap::ValueEnum;
@@ -12,7 +12,7 @@ use pb::response_op::Response;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// How answers are written.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Columns for people
@@ -61,7 +61,7 @@ pub fn push_pair(out: &mut Vec<u8>, pair: &KeyValue) {
     out.push(b'\n');
 }
 
-/// The lines of one operation's answer, as etcdctl writes them.
+/// The lines of one operation's response, as etcdctl writes them.
 pub fn push_answer(out: &mut Vec<u8>, answer: &Response) {
     match answer {
         Response::ResponseRange(range) => range.kvs.iter().for_each(|pair| push_pair(out, pair)),

@@ -1,6 +1,6 @@
 //! serve: one member, with etcd's flags.
 //!
-//! Knows nothing of: what flags mean.
+//! Knows nothing of: the meaning of flags.
 
 use crate::cli;
 use crate::ended::{Ended, Outcome};
@@ -35,15 +35,16 @@ pub fn run(args: &[OsString]) -> Outcome {
     served
 }
 
-/// A server's failure by the command's table. It is said where the member says everything: whoever reads standard error
+/// A server's failure by the command's table. It is logged like all lines of the member: the reader of standard error
 /// may have stopped reading long ago, and must not keep the process from its end.
 pub fn ended(error: &serve::ServeError) -> Ended {
     report::error(format_args!("{error}"));
     Ended::with_code(error.exit_code(), "")
 }
 
-/// What a process with members in it begins with: every client is an open file, and the soft limit is often 1,024; free
-/// memory goes back to the system beside the work (without a thread for it: in the middle of it, as anywhere).
+/// Prepares a process that runs members. The limit of open files is raised: every client is one, and the soft limit is
+/// often 1,024. A thread returns free memory to the system; if it cannot be started, memory is returned in the midst of
+/// the work.
 pub fn prepare() {
     let _ = kattu_runtime::memory::give_back_beside();
     let mut limit = getrlimit(Resource::Nofile);

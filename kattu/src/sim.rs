@@ -1,6 +1,6 @@
-//! sim: hands over to `kattu-sim`, the program beside this one that has the simulator.
+//! sim: runs the simulator `kattu-sim`, a program beside this one.
 //!
-//! Knows nothing of: storms.
+//! Knows nothing of: simulations.
 
 use crate::ended::{Ended, Outcome};
 use std::ffi::OsString;
@@ -12,16 +12,16 @@ use std::process::Command;
 const PROGRAM: &str = "kattu-sim";
 const BUILD: &str = "cargo build --release -p kattu-simulator";
 
-/// Becomes the simulator; comes back only if that cannot be.
+/// Replaces this process by the simulator; returns only if that fails.
 ///
 /// # Errors
-/// It is not there, or cannot be started.
+/// The simulator is not there, or cannot be started.
 pub fn run(args: &[OsString]) -> Outcome {
     let program = std::env::current_exe()?.with_file_name(PROGRAM);
     let error = Command::new(&program).args(args).exec();
     Err(Ended::usage(match error.kind() {
         io::ErrorKind::NotFound => format!(
-            "the simulator is a program of its own, and {} is not there; next: {BUILD}",
+            "{} not found: the simulator is a program of its own; build it with `{BUILD}`",
             program.display()
         ),
         _ => format!("{}: {error}", program.display()),

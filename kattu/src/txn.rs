@@ -29,7 +29,7 @@ Example:
 pub struct TxnArgs {
     #[command(flatten)]
     reach: Reach,
-    /// Write the answer as this
+    /// Output format; default: lines as etcdctl's
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }

@@ -13,18 +13,18 @@ use std::path::PathBuf;
 /// Arguments of wal inspect.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Changes nothing and takes no lock; what a running member is just writing may look like a torn tail.
+Changes nothing and takes no lock; an unfinished write of a running member may look like a torn tail.
 Snapshots are read whole and checked.
 With -o json each line is an object; the last one is the verdict.
-Exits with 0 if the log is clean or ends in a torn tail, which the next start cuts, and with 4 if it, or the note of what
-this member has promised to leaders, is damaged.
+Exits with 0 if the log is clean or ends in a torn tail, which the next start cuts, and with 4 if the log, or the file of
+this member's vote hold, is damaged.
 
 Example:
   kattu wal inspect default.kattu")]
 pub struct InspectArgs {
     /// The data directory
     dir: PathBuf,
-    /// Write records as this
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

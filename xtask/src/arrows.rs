@@ -1,28 +1,28 @@
-//! The dependency arrows of the house: who may know whom. [ARCHITECTURE.md, the plan]
+//! Dependency arrows: the crates on which each crate may depend. [ARCHITECTURE.md, the plan]
 //!
 //! In:   every manifest of the workspace.
-//! Out:  each arrow that points upward or is not in the table, with its line and what to do.
-//! Rule: a crate may depend on the crates named beside it and on nothing else of ours; crates below the line
-//!       (`core/`) depend on no crate of others at all, except to test themselves.
-//! Knows nothing of: what the crates do.
+//! Out:  each arrow that points upward or is not in the table, with its line and the remedy.
+//! Rule: of our crates, a crate may depend only on those beside it in the table; core crates (`core/`) depend on no
+//!       third-party crate, except in their tests.
+//! Knows nothing of: the code of the crates.
 
 use crate::shell::{self, Failure};
 use std::path::Path;
 
 struct Crate {
     name: &'static str,
-    /// Crates of ours that may appear under `[dependencies]`.
+    /// Crates of ours that it may depend on.
     may_know: &'static [&'static str],
-    /// Crates of others that must not appear, with the reason.
+    /// Third-party crates that must not appear.
     never: &'static [&'static str],
 }
 
-/// Core crates take no crate of others; these may help them test themselves.
+/// Third-party crates that core crates may use in their tests.
 const CORE_DEV: &[&str] = &["proptest", "goldenscript", "crc32c"];
 const ASYNC: &[&str] = &["tokio", "tonic", "hyper", "hyper-util", "axum", "futures", "async-trait"];
 const ETCD: &[&str] = &["tonic", "prost", "axum", "hyper", "hyper-util"];
 
-/// Lowest first; a crate may know only crates above its own line in this table.
+/// Lowest first: a crate may depend only on crates above it in this table.
 const CRATES: &[Crate] = &[
     Crate { name: "kattu-raft", may_know: &[], never: &[] },
     Crate { name: "kattu-kv", may_know: &[], never: &[] },
@@ -34,12 +34,18 @@ const CRATES: &[Crate] = &[
         may_know: &["kattu-wal", "kattu-node", "kattu-raft", "kattu-kv"],
         never: ASYNC,
     },
+    Crate {
+        name: "kattu-member",
+        may_know: &["kattu-wal", "kattu-wire", "kattu-node", "kattu-raft"],
+        never: ASYNC,
+    },
     Crate { name: "kattu-proto", may_know: &[], never: &[] },
     Crate { name: "kattu-tls", may_know: &[], never: &[] },
     Crate {
         name: "kattu-runtime",
         may_know: &[
             "kattu-rebuild",
+            "kattu-member",
             "kattu-tls",
             "kattu-node",
             "kattu-wire",
@@ -75,6 +81,7 @@ const CRATES: &[Crate] = &[
         may_know: &[
             "kattu-verify",
             "kattu-rebuild",
+            "kattu-member",
             "kattu-wal",
             "kattu-wire",
             "kattu-node",
@@ -99,7 +106,7 @@ const CRATES: &[Crate] = &[
         never: ASYNC,
     },
     Crate { name: "kattu-differential", may_know: &["kattu-proto", "kattu-client"], never: &[] },
-    // The log, because only it can make whole files of false content.
+    // It may use the log, because only that can write valid files with false content.
     Crate {
         name: "kattu-e2e",
         may_know: &["kattu-verify", "kattu-proto", "kattu-client", "kattu-mutants", "kattu-wal"],
@@ -165,7 +172,7 @@ pub fn judge() -> Result<usize, Failure> {
         return Ok(manifests.len());
     }
     Err(Failure::new(wrong.join("\n"))
-        .then("move the code to the room that may know it, or argue for the arrow in docs/decisions/ and add it to xtask/src/arrows.rs"))
+        .then("move the code to a crate that may depend on it, or argue for the arrow in docs/decisions/ and add it to xtask/src/arrows.rs"))
 }
 
 /// Manifests of all members, and of `proof/fuzz`, which is a workspace of its own.
@@ -199,7 +206,7 @@ fn judge_manifest(path: &str, text: &str) -> Vec<String> {
     let name = table.get("package").and_then(|package| package.get("name")?.as_str()).unwrap_or("");
     let Some(room) = CRATES.iter().find(|room| room.name == name) else {
         return vec![format!(
-            "{path}: crate `{name}` has no place in the plan; add it to ROOMS in xtask/src/arrows.rs"
+            "{path}: crate `{name}` is not in the table; add it to CRATES in xtask/src/arrows.rs"
         )];
     };
     let is_core = path.starts_with("core/");
@@ -208,14 +215,14 @@ fn judge_manifest(path: &str, text: &str) -> Vec<String> {
         let is_ours = CRATES.iter().any(|room| room.name == dependency) || dependency.starts_with("kattu");
         let is_dev = section == "dev-dependencies";
         let complaint = if is_ours && !room.may_know.contains(&dependency.as_str()) {
-            // A crate may test itself against the floor above only where the table says so.
-            Some(format!("`{name}` must not know `{dependency}` (it may know: {})", list(room.may_know)))
+            // In dev-dependencies, too: a crate tests itself against a higher one only where the table allows it.
+            Some(format!("`{name}` must not depend on `{dependency}` (allowed: {})", list(room.may_know)))
         } else if !is_ours && is_core && !(is_dev && CORE_DEV.contains(&dependency.as_str())) {
             Some(format!(
-                "core crates depend on no crate of others; `{dependency}` is not allowed in [{section}]"
+                "core crates depend on no third-party crate; `{dependency}` is not allowed in [{section}]"
             ))
         } else if room.never.contains(&dependency.as_str()) {
-            Some(format!("`{name}` must not know `{dependency}`"))
+            Some(format!("`{name}` must not depend on `{dependency}`"))
         } else {
             None
         };
@@ -228,10 +235,10 @@ fn judge_manifest(path: &str, text: &str) -> Vec<String> {
 }
 
 fn list(names: &[&str]) -> String {
-    if names.is_empty() { "nobody of ours".to_string() } else { names.join(", ") }
+    if names.is_empty() { "none of ours".to_string() } else { names.join(", ") }
 }
 
-/// (section, crate) pairs, with target-specific sections included.
+/// (section, crate) pairs, target-specific sections included.
 fn dependencies(table: &toml::Table) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let mut tables = vec![table];
@@ -281,7 +288,7 @@ mod tests {
         let wrong = judge_manifest("core/raft/Cargo.toml", text);
         assert_eq!(wrong.len(), 1);
         assert!(
-            wrong[0].starts_with("core/raft/Cargo.toml:5: `kattu-raft` must not know `kattu-node`"),
+            wrong[0].starts_with("core/raft/Cargo.toml:5: `kattu-raft` must not depend on `kattu-node`"),
             "{}",
             wrong[0]
         );

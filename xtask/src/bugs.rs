@@ -1,4 +1,4 @@
-//! `cargo xtask bugs`: every planted bug must be claimed by its judge, and the same seeds without it must be clean.
+//! `cargo xtask bugs`: every planted bug must be caught by its judge, and the same seeds without it must be clean.
 //!
 //! The bugs are data (`proof/bugs/mutants/`). `kattu-mutants` writes a copy of the workspace with all of them in it,
 //! `target/planted/tree`; what is built of the copy has a target folder of its own, so that it is never taken for the product.
@@ -49,7 +49,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut bugs(words))
 }
 
-/// The witness of every bug, with the bug and without it; and the protocol's own storms over the protocol's bugs.
+/// The witness of every bug, with the bug and without it; and the protocol's own storms for its bugs.
 pub fn slice(log: &Path) -> Result<Tally, Failure> {
     copy()?;
     let ended = run_logged(&mut bugs(&["--fast"]), log, LIMIT);

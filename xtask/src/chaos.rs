@@ -39,17 +39,17 @@ fn tally(text: &str, seed: &str) -> Tally {
     Tally { passed, failed: 0, skipped, note: format!("{last}; seed {seed}") }
 }
 
-/// Storms over real clusters, with a seed of the commit's.
+/// Storms over real clusters, with a seed from the commit.
 pub fn chaos_slice(log: &Path) -> Result<Tally, Failure> {
     slice("chaos", ["--trials", TRIALS], CHAOS_SECONDS, log)
 }
 
-/// Members struck at their n-th system call, with a seed of the commit's.
+/// Members struck at their n-th system call, with a seed from the commit.
 pub fn kills_slice(log: &Path) -> Result<Tally, Failure> {
     slice("kills", ["--trials", TRIALS], KILLS_SECONDS, log)
 }
 
-/// Bits flipped in members' files, with a seed of the commit's.
+/// Bits flipped in members' files, with a seed from the commit.
 pub fn flips_slice(log: &Path) -> Result<Tally, Failure> {
     slice("flips", ["--flips", FLIPS], FLIPS_SECONDS, log)
 }
@@ -65,7 +65,7 @@ mod tests {
         let tally = tally(text, "3");
         assert_eq!((tally.passed, tally.skipped.len()), (7, 1));
         assert!(tally.note.ends_with("0 lost; seed 3"), "{}", tally.note);
-        // A program that skipped everything says nothing that looks like a count.
+        // The output of a program that skipped everything has no count.
         let nothing = super::tally("SKIPPED kills: no strace\n", "3");
         assert_eq!((nothing.passed, nothing.skipped.len()), (0, 1));
     }

@@ -1,24 +1,26 @@
 //! `cargo xtask check`: the stages that read and judge. No file of the tree is changed.
 //!
-//! Knows nothing of: what the tests test.
+//! Knows nothing of: the subjects of the tests.
 
 use crate::arrows;
+use crate::pages;
 use crate::profiles;
 use crate::rigs;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::{self, Stage, Tally};
 use crate::targets;
+use crate::words;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A stage of cargo that takes longer than this hangs.
+/// A cargo command that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(1500);
 
 /// Crates whose tests must build in seconds: no async runtime, no gRPC, no HTTP.
 pub const PURE: &[&str] = &["kattu-raft", "kattu-kv", "kattu-node", "kattu-wire", "kattu-wal"];
 
-/// Crates that must not be in the tree of a pure crate, not even to test it.
+/// Crates that a pure crate must not depend on, not even in tests.
 const HEAVY: &[&str] = &["tokio", "tonic", "hyper", "axum", "prost", "clap"];
 
 /// The stages, in the order in which they are quickest to fail.
@@ -33,10 +35,31 @@ pub const STAGES: &[Stage] = &[
     },
     Stage {
         name: "profiles",
-        about: "builds that people run check their arithmetic",
+        about: "release builds check for arithmetic overflow",
         next: "read the lines above; the rule is in xtask/src/profiles.rs",
         needs: &[],
         run: profiles,
+    },
+    Stage {
+        name: "pages",
+        about: "links, paths, crates, commits and tables of commands in *.md",
+        next: "cargo xtask fix for tables of commands; read the lines above for the rest",
+        needs: &[],
+        run: |_log| in_clone(pages::judge),
+    },
+    Stage {
+        name: "words",
+        about: "retired words in names and comments",
+        next: "read the lines above; the words are in xtask/src/words.rs and xtask/src/words/phrases.rs",
+        needs: &[],
+        run: |_log| in_clone(words::judge),
+    },
+    Stage {
+        name: "costs",
+        about: "the form of docs/figures/costs.csv, and its trend",
+        next: "read the lines above; the form is in xtask/src/bench/costs.rs",
+        needs: &[],
+        run: crate::bench::costs::stage,
     },
     Stage {
         name: "pure",
@@ -68,7 +91,7 @@ pub const STAGES: &[Stage] = &[
     },
     Stage {
         name: "unit-tests",
-        about: "unit tests of all other crates; tests of those that are no rigs",
+        about: "unit tests of all other crates; integration tests except those of rigs",
         next: "cargo test -p <the crate>",
         needs: &[],
         run: unit_tests,
@@ -93,6 +116,14 @@ fn arrows(_log: &Path) -> Result<Tally, Failure> {
 fn profiles(_log: &Path) -> Result<Tally, Failure> {
     let count = profiles::judge()?;
     Ok(Tally { note: format!("{count} profiles"), ..Tally::one() })
+}
+
+/// Runs a check of what is in git.
+fn in_clone(judge: fn() -> Result<Tally, Failure>) -> Result<Tally, Failure> {
+    match shell::commit_of("HEAD") {
+        Some(_) => judge(),
+        None => Ok(Tally::skipped("this is no clone: git does not tell which files there are")),
+    }
 }
 
 fn pure_tree(_log: &Path) -> Result<Tally, Failure> {
@@ -121,7 +152,7 @@ fn pure_tree(_log: &Path) -> Result<Tally, Failure> {
     Ok(Tally { note: format!("{} crates without {}", PURE.len(), HEAVY.join(", ")), ..Tally::one() })
 }
 
-/// Runs a `cargo test` and counts what it printed.
+/// Runs a `cargo test` and counts its results.
 pub fn cargo_test(command: &mut Command, log: &Path, limit: Duration) -> Result<Tally, Failure> {
     let ended = run_logged(command, log, limit);
     let text = std::fs::read(log).unwrap_or_default();
@@ -154,7 +185,7 @@ fn docs(log: &Path) -> Result<Tally, Failure> {
     Ok(Tally::one())
 }
 
-/// Unit tests of all crates but the pure ones, and the files of tests of those that are no rigs.
+/// Unit tests of all crates but the pure ones, and the integration tests of crates that are no rigs.
 fn unit_tests(log: &Path) -> Result<Tally, Failure> {
     let mut test = targets::select("test");
     test.args(["--no-fail-fast", "--lib", "--bins"]);
@@ -162,7 +193,7 @@ fn unit_tests(log: &Path) -> Result<Tally, Failure> {
         test.args(["--test", &name]);
     }
     let tests = run_logged(&mut test, log, LIMIT);
-    // Counts what both have printed.
+    // Counts the results of both.
     let all = cargo_test(targets::select("test").args(["--no-fail-fast", "--doc"]), log, LIMIT);
     tests.and(all)
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask explore`: every interleaving of tiny clusters, and the slice of it that every commit runs.
 //!
-//! Knows nothing of: what is explored.
+//! Knows nothing of: the states explored.
 
 use crate::bugs;
 use crate::check::cargo_test;

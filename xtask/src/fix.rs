@@ -1,14 +1,22 @@
 //! `cargo xtask fix` and `cargo xtask scripts --update`: the commands that rewrite.
 //!
-//! Knows nothing of: what is being rewritten.
+//! Knows nothing of: the rewritten code.
 
+use crate::commands;
 use crate::shell::{Failure, cargo, log_path, run_logged};
+use crate::words;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(1500);
 
-/// Formats, takes clippy's suggestions, brings Cargo.lock up to date.
+/// Writes the tables of commands, lowers ceilings, applies clippy's suggestions, formats, updates Cargo.lock.
 pub fn run() -> Result<(), Failure> {
+    for page in commands::rewrite()? {
+        println!("{page}: the table of commands");
+    }
+    if words::lower()? {
+        println!("ceilings of retired phrases");
+    }
     let log = log_path("fix");
     let suggestions = ["clippy", "--fix", "--allow-dirty", "--allow-staged", "--workspace", "--all-targets"];
     for arguments in
@@ -22,12 +30,15 @@ pub fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rewrites what the golden scripts of the core expect.
-pub fn update_scripts() -> Result<(), Failure> {
+/// `cargo xtask scripts --update`: rewrites the expected output of the core's golden scripts.
+pub fn scripts(words: &[&str]) -> Result<(), Failure> {
+    if words != ["--update"] {
+        return Err(commands::misused("scripts"));
+    }
     let mut test = cargo(&["test", "-p", "kattu-raft", "-p", "kattu-node"]);
     test.env("UPDATE_GOLDENFILES", "1");
     run_logged(&mut test, &log_path("scripts"), LIMIT)
         .map_err(|failure| failure.then("read target/xtask/scripts.log"))?;
-    println!("next: git diff core/*/tests, then commit what you meant");
+    println!("next: git diff core/*/tests, then commit the intended changes");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask power`: power loss below a real file system, and the slice of it that every commit runs.
 //!
-//! Knows nothing of: how the power goes.
+//! Knows nothing of: disks, mounts.
 
 use crate::rigs;
 use crate::shell::Failure;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
-/// Trials of every commit, and trials on disks that lie.
+/// Trials of every commit, and trials on lying disks.
 const TRIALS: &str = "3";
 const CONTROLS: &str = "1";
 /// Seconds after which no further trial begins.
@@ -21,7 +21,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     rigs::in_foreground("kattu-power", words)
 }
 
-/// A few trials with a seed of the commit's, and the proof that a lost write would have been seen.
+/// A few trials with a seed from the commit, and the proof that a lost write would be noticed.
 pub fn slice(log: &Path) -> Result<Tally, Failure> {
     let seed = seed_of_commit().to_string();
     rigs::run("kattu-power", &["--control", "--trials", CONTROLS, "--seed", &seed], log, LIMIT)?;

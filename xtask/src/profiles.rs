@@ -1,18 +1,18 @@
-//! The builds that people run check their arithmetic, in every crate of ours. [decision 42]
+//! Release builds check for arithmetic overflow, in every crate of ours. [decision 42]
 //!
 //! In:   the manifest of the workspace.
-//! Out:  each profile that is a release, and does not; each crate of ours that is excepted.
-//! Rule: `overflow-checks` is on in `release` and in what inherits from it, and off for no crate of ours: what the compiler
-//!       inlines from the core into another crate has the checks of that crate.
-//! Knows nothing of: what else profiles say.
+//! Out:  each release profile without the check; each crate of ours that is excepted.
+//! Rule: `overflow-checks` is on in `release` and in profiles that inherit from it, and off for no crate of ours: code
+//!       of the core that the compiler inlines into another crate has the checks of that crate.
+//! Knows nothing of: other settings of profiles.
 
 use crate::shell::{self, Failure};
 use toml::{Table, Value};
 
-/// The switch.
+/// The setting.
 const CHECKS: &str = "overflow-checks";
 
-/// Judges the workspace; how many profiles were read.
+/// Judges the workspace; returns the number of profiles read.
 pub fn judge() -> Result<usize, Failure> {
     let table: Table = std::fs::read_to_string(shell::root().join("Cargo.toml"))?
         .parse()
@@ -25,7 +25,7 @@ pub fn judge() -> Result<usize, Failure> {
     }
 }
 
-/// How many profiles are releases, and what is wrong with them.
+/// The number of release profiles, and their errors.
 fn wrong(manifest: &Table) -> (usize, Vec<String>) {
     let empty = Table::new();
     let profiles = manifest.get("profile").and_then(Value::as_table).unwrap_or(&empty);
@@ -33,7 +33,7 @@ fn wrong(manifest: &Table) -> (usize, Vec<String>) {
     let inherits = |table: &Value| table.get("inherits").and_then(Value::as_str) == Some("release");
     let (mut count, mut wrong) = (0, Vec::new());
     if !profiles.contains_key("release") {
-        wrong.push(format!("Cargo.toml: [profile.release] does not say `{CHECKS} = true`"));
+        wrong.push(format!("Cargo.toml: [profile.release] lacks `{CHECKS} = true`"));
     }
     for (name, profile) in profiles {
         let is_release = name == "release";
@@ -41,9 +41,9 @@ fn wrong(manifest: &Table) -> (usize, Vec<String>) {
             continue;
         }
         count += 1;
-        // What inherits need not repeat it.
+        // A profile that inherits need not repeat it.
         if is_on(profile) == Some(false) || (is_release && is_on(profile).is_none()) {
-            wrong.push(format!("Cargo.toml: [profile.{name}] does not say `{CHECKS} = true`"));
+            wrong.push(format!("Cargo.toml: [profile.{name}] lacks `{CHECKS} = true`"));
         }
         let packages = profile.get("package").and_then(Value::as_table);
         for (package, table) in packages.unwrap_or(&empty) {

@@ -1,9 +1,9 @@
 //! Rigs: the programs that drive real clusters and real disks, and their tests.
 //!
-//! Rule: all of them are built together, so that what they share is built once. For the stages of a test that is the profile of
-//!       all tests, in which most of it is built already; what measures is optimized. Both profiles unwind: a rig that panics has
-//!       members to end and mounts to take down.
-//! Knows nothing of: what the rigs do.
+//! Rule: all of them are built together, so that shared crates are built once. For the stages of a test that is the
+//!       profile of all tests, in which most of them are built already; for measurements they are optimized. Both
+//!       profiles unwind: a rig that panics has members to end and mounts to take down.
+//! Knows nothing of: members, disks.
 
 use crate::check;
 use crate::shell::{self, Failure, cargo, run_logged};
@@ -20,7 +20,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const SYNC_LIMIT: Duration = Duration::from_secs(120);
 const TESTS_LIMIT: Duration = Duration::from_secs(2400);
 
-/// What a rig is wanted for.
+/// The purpose of a rig's build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A stage of `cargo xtask test`.
@@ -52,8 +52,8 @@ fn on_tests(verb: &str, names: &Names) -> Command {
     command
 }
 
-/// Builds them with their tests, and lets what the build has written reach the disk: the first syncs of the members would
-/// have to wait for it.
+/// Builds them with their tests, and syncs the output of the build: else the first syncs of the members would have to
+/// wait for it.
 fn build(log: &Path) -> Result<(), Failure> {
     let names = names()?;
     let mut build = on_tests("build", &names);
@@ -61,17 +61,17 @@ fn build(log: &Path) -> Result<(), Failure> {
         build.args(["--bin", name]);
     }
     run_logged(build.arg("--quiet"), log, BUILD_LIMIT)?;
-    // Where that takes too long, they wait.
+    // If that takes too long, they wait.
     let _ = run_logged(&mut Command::new("sync"), log, SYNC_LIMIT);
     Ok(())
 }
 
-/// Tells a rig where the programs under test are.
+/// Passes the paths of the programs under test to a rig.
 fn with_programs(command: &mut Command) -> &mut Command {
     command.env("KATTU_BIN", shell::target().join("release/kattu")).env("KATTU_TOOLS", shell::tools_dir())
 }
 
-/// A rig that is built.
+/// The command of a built rig.
 pub fn program(name: &str, words: &[&str], purpose: Purpose) -> Command {
     let mut program = Command::new(shell::target().join(purpose.folder()).join(name));
     with_programs(program.args(words)).current_dir(shell::root());
@@ -84,7 +84,7 @@ pub fn in_foreground(name: &str, words: &[&str]) -> Result<(), Failure> {
     shell::in_foreground(&mut program(name, words, Purpose::Measure))
 }
 
-/// Builds the programs, and shows what the compiler says.
+/// Builds the programs, and shows the compiler's messages.
 pub fn build_in_foreground() -> Result<(), Failure> {
     let mut build = cargo(&["build", "--locked", "--profile", "proof", "--quiet", "--bins"]);
     for name in CRATES {
@@ -93,16 +93,16 @@ pub fn build_in_foreground() -> Result<(), Failure> {
     shell::in_foreground(&mut build)
 }
 
-/// Builds a rig and runs it, with all that it prints in the log.
+/// Builds a rig and runs it, with its output in the log.
 pub fn run(name: &str, words: &[&str], log: &Path, limit: Duration) -> Result<(), Failure> {
     build(log)?;
     run_logged(&mut program(name, words, Purpose::Test), log, limit)
 }
 
-/// Tests of real programs; what is a unit of a rig is tested with the units of other crates.
+/// The rigs' integration tests; their unit tests run with those of other crates.
 pub fn tests(log: &Path) -> Result<Tally, Failure> {
     build(log)?;
-    // Four tests at a time: they start clusters and mostly wait. Those that judge times see to it that they are alone.
+    // Four tests at a time: they start clusters and mostly wait. Those that judge times make sure that they run alone.
     let mut test = on_tests("test", &names()?);
     test.args(["--no-fail-fast", "--", "--nocapture", "--test-threads=4"]);
     check::cargo_test(with_programs(&mut test), log, TESTS_LIMIT)

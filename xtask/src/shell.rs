@@ -1,8 +1,8 @@
-//! Running programs: where we are, what they printed, when they took too long.
+//! Running programs: working directory, output, time limits.
 //!
-//! Children get no standard input, a process group of their own, and a limit of time; a child past its limit is
-//! ended with its whole group.
-//! Knows nothing of: what the programs are for.
+//! Children get no standard input, a process group of their own, and a time limit; a child past its limit is killed
+//! with its whole group.
+//! Knows nothing of: the purpose of the programs.
 
 use std::fmt;
 use std::fs::File;
@@ -12,34 +12,34 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Why a command of ours ends unhappily.
+/// The reason why a command of ours fails.
 #[derive(Debug)]
 pub struct Failure {
-    /// What was seen.
+    /// The message.
     pub what: String,
-    /// The command to run next, if we know one.
+    /// The command to run next, if one is known.
     pub next: Option<String>,
-    /// Exit code: 1 failed, 2 usage.
+    /// Exit code: 1 failure, 2 usage.
     pub code: u8,
 }
 
 impl Failure {
-    /// Something was run and failed.
+    /// A program or check failed.
     pub fn new(what: impl Into<String>) -> Failure {
         Failure { what: what.into(), next: None, code: 1 }
     }
 
-    /// The command line makes no sense.
+    /// The command line is invalid.
     pub fn usage(what: impl Into<String>) -> Failure {
         Failure { what: what.into(), next: None, code: 2 }
     }
 
-    /// Something failed and the user has been told.
+    /// Failed, and the user has been told.
     pub fn said() -> Failure {
         Failure::new("")
     }
 
-    /// Adds what to do about it.
+    /// Adds the command to run next.
     pub fn then(mut self, next: impl Into<String>) -> Failure {
         self.next = Some(next.into());
         self
@@ -66,7 +66,7 @@ impl From<std::io::Error> for Failure {
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let built_here = here.parent().expect("xtask lies in the workspace");
-    // A binary carried elsewhere (a cached build of another clone) trusts the folder it runs in.
+    // A binary used elsewhere (a cached build of another clone) relies on its working directory.
     if built_here.join("Cargo.toml").exists() {
         return built_here.to_path_buf();
     }
@@ -81,20 +81,20 @@ pub fn target() -> PathBuf {
     }
 }
 
-/// Where fetched programs live; always below the workspace, whatever `CARGO_TARGET_DIR` says, so that they are
-/// fetched once.
+/// The folder of fetched programs; always below the workspace, whatever `CARGO_TARGET_DIR` is, so that they are fetched
+/// once.
 pub fn tools_dir() -> PathBuf {
     root().join("target/tools")
 }
 
-/// A file of ours below `target/xtask/`.
+/// A log file below `target/xtask/`.
 pub fn log_path(name: &str) -> PathBuf {
     root().join("target/xtask").join(format!("{name}.log"))
 }
 
-/// The cargo that runs us. Where nobody has built our crates incrementally, neither do we, and lines are not named in backtraces
-/// (a panic names its own all the same): what serves the next build of a developer, and debugging, costs the only build
-/// of a fresh clone much of its time.
+/// The cargo that runs this program. If our crates were never built incrementally, these builds are not either, and
+/// have no line numbers in backtraces (a panic still names its own line): both help a developer's next build, and
+/// debugging, but cost the only build of a fresh clone much of its time.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
@@ -110,7 +110,7 @@ fn builds_incrementally() -> bool {
     kept.is_ok_and(|mut kept| kept.any(|entry| entry.is_ok_and(|entry| ours(entry.file_name()))))
 }
 
-/// A command as a person would type it.
+/// A command as it would be typed.
 pub fn shown(command: &Command) -> String {
     let mut line = String::new();
     for (key, value) in command.get_envs() {
@@ -129,7 +129,7 @@ pub fn shown(command: &Command) -> String {
     line
 }
 
-/// Runs to the end with everything it prints in `log` (appended); `Err` says how it ended.
+/// Runs to the end and appends all output to `log`; an error tells how it ended.
 pub fn run_logged(command: &mut Command, log: &Path, limit: Duration) -> Result<(), Failure> {
     std::fs::create_dir_all(log.parent().expect("a log lies in a folder"))?;
     let file = File::options().create(true).append(true).open(log)?;
@@ -160,7 +160,7 @@ pub fn in_foreground(command: &mut Command) -> Result<(), Failure> {
     Err(failure)
 }
 
-/// Runs to the end and returns standard output; `Err` carries standard error.
+/// Runs to the end and returns standard output; an error has standard error.
 pub fn output(command: &mut Command, limit: Duration) -> Result<String, Failure> {
     let line = shown(command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -186,7 +186,7 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<String, Failure>
 fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // A pipe that breaks ends the text; the exit status tells the rest.
+        // A broken pipe ends the text; the exit status tells the rest.
         let _ = pipe.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
@@ -206,10 +206,10 @@ fn wait_until(child: &mut Child, end: Instant) -> Result<Option<ExitStatus>, Fai
     }
 }
 
-/// Ends a child and everything it started.
+/// Kills a child and everything it started.
 pub fn end_group(child: &mut Child) {
     signal(&format!("-{}", child.id()), "KILL");
-    // It is gone now; what it returned no longer matters.
+    // It is killed now; its exit status no longer matters.
     let _ = child.wait();
 }
 
@@ -223,15 +223,37 @@ pub fn signal(target: &str, name: &str) {
 
 fn writeln_to(mut file: &File, line: &str) {
     use std::io::Write;
-    // The log is a courtesy; the run goes on without its first line.
+    // The run goes on without the log's first line.
     let _ = writeln!(file, "{line}");
 }
 
-/// The id of the commit that git calls so here (`HEAD`: the one we stand on); `None` if there is none, or outside a clone.
+/// What git prints in this repository.
+pub fn git(words: &[&str]) -> Result<String, Failure> {
+    output(Command::new("git").args(words).current_dir(root()), Duration::from_secs(60))
+}
+
+/// Arguments of `git ls-files`: files that are not in git yet are named, too, those that are ignored are not.
+pub const NEW_TOO: &[&str] = &["--cached", "--others", "--exclude-standard"];
+
+/// Existing files that `git ls-files` names with these arguments; a file whose removal is not committed is left out.
+pub fn files_in_git(arguments: &[&str]) -> Result<Vec<String>, Failure> {
+    let named = git(&[&["ls-files"], arguments].concat())?;
+    Ok(named.lines().filter(|path| root().join(path).is_file()).map(str::to_string).collect())
+}
+
+/// The id of the commit with this name in git (`HEAD`: the current one); `None` if there is none, or outside a clone.
 pub fn commit_of(name: &str) -> Option<String> {
     let mut git = Command::new("git");
     git.args(["rev-parse", "--verify"]).arg(format!("{name}^{{commit}}")).current_dir(root());
     output(&mut git, Duration::from_secs(10)).ok().map(|id| id.trim().to_string())
+}
+
+/// Files in git that differ from the current commit, as `git status --porcelain` lists them: two letters, a space, a
+/// path below the root. Files that git does not know are left out.
+pub fn changes() -> Result<String, Failure> {
+    let mut status = Command::new("git");
+    status.args(["status", "--porcelain", "--untracked-files=no"]).current_dir(root());
+    output(&mut status, Duration::from_secs(20))
 }
 
 /// Now, as UTC text.

@@ -1,14 +1,14 @@
 //! A stage: one named piece of a run, with its log, its time, and what it counted.
 //!
-//! A stage that fails shows its whole log and names the next command; the stages after it still run, unless they
-//! need what it makes. Skipped things are named and counted. The last line of a run is `N passed, N failed, N skipped`.
-//! Knows nothing of: what the stages check.
+//! A stage that fails shows its whole log and names the next command; the stages after it still run, unless they need
+//! its output. Skipped tests are named and counted. The last line of a run is `N passed, N failed, N skipped`.
+//! Knows nothing of: the checks of stages.
 
 use crate::shell::{self, Failure};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What a stage counted.
+/// The counts of a stage.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Tests (or the stage itself, if it has none) that passed.
@@ -22,7 +22,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The stage is one fact, and it holds.
+    /// The stage is one check, and it passed.
     pub fn one() -> Tally {
         Tally { passed: 1, ..Tally::default() }
     }
@@ -32,8 +32,8 @@ impl Tally {
         Tally { skipped: vec![what.into()], ..Tally::default() }
     }
 
-    /// Reads what `cargo test` printed: its result lines, its ignored tests, and the lines
-    /// `SKIPPED <test>: <why>` of tests that found a program missing.
+    /// Reads the output of `cargo test`: its result lines, its ignored tests, and the lines `SKIPPED <test>: <why>` of
+    /// tests that found a program missing.
     pub fn of_cargo_test(log: &str) -> Tally {
         let mut tally = Tally::default();
         for line in log.lines() {
@@ -51,12 +51,12 @@ impl Tally {
             }) {
                 tally.skipped.push(format!("{name}: ignored"));
             }
-            // `test name ... SKIPPED …` on one line, when the harness prints the name before the test speaks.
+            // `test name ... SKIPPED …` on one line, when the harness prints the name before the test's own output.
             if let Some(at) = line.find("SKIPPED ") {
                 tally.skipped.push(line[at + "SKIPPED ".len()..].to_string());
             }
         }
-        // A test that says SKIPPED returns, so the harness counts it as passed.
+        // A test that prints SKIPPED returns, so the harness counts it as passed.
         let said_skipped = log.matches("SKIPPED ").count();
         tally.passed = tally.passed.saturating_sub(said_skipped);
         tally
@@ -67,13 +67,13 @@ impl Tally {
 pub struct Stage {
     /// A word; also the name of its log.
     pub name: &'static str,
-    /// What it judges, in a few words.
+    /// Its checks, in a few words.
     pub about: &'static str,
-    /// What to run when it failed.
+    /// The command to run after a failure.
     pub next: &'static str,
-    /// Stages that make what this one needs.
+    /// Stages whose output this one needs.
     pub needs: &'static [&'static str],
-    /// Does it; prints into the log at the path given.
+    /// Runs it; output goes to the log at this path.
     pub run: fn(&Path) -> Result<Tally, Failure>,
 }
 
@@ -90,7 +90,7 @@ struct Line {
     took: Duration,
 }
 
-/// Runs stages in order and reports; `Err` if any failed, with everything said.
+/// Runs stages in order and reports; an error if any failed, with the report already printed.
 pub fn run_all(stages: &[&Stage]) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut lines: Vec<Line> = Vec::new();
@@ -119,7 +119,7 @@ pub fn run_all(stages: &[&Stage]) -> Result<(), Failure> {
 fn run_one(stage: &Stage) -> Line {
     println!("--- {} ({})", stage.name, stage.about);
     let log = shell::log_path(stage.name);
-    // A log of this run only.
+    // The log is of this run only.
     let _ = std::fs::remove_file(&log);
     let begun = Instant::now();
     let ended = (stage.run)(&log);
@@ -186,7 +186,7 @@ fn report(lines: &[Line], took: Duration, next: Option<&str>) -> Result<(), Fail
         println!("next: {next}");
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped");
-    // Nothing follows that line; what failed was said above.
+    // That line must be the last; failures were reported above.
     if failed == 0 { Ok(()) } else { Err(Failure::said()) }
 }
 

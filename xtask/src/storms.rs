@@ -1,6 +1,6 @@
-//! The simulator's slices of `cargo xtask test`: seeds that failed once, the same course in every build, and fresh storms.
+//! The simulator's slices of `cargo xtask test`: old failing seeds, the same trace in every build, fresh storms.
 //!
-//! Knows nothing of: what a storm is.
+//! Knows nothing of: the events of a storm.
 
 use crate::shell::{self, Failure, run_logged};
 use crate::stage::Tally;
@@ -15,9 +15,9 @@ const STORM_LIMIT: Duration = Duration::from_secs(600);
 const STORMS: u64 = 200;
 /// Fresh storms of each family that judges service, for every commit: they take one to four seconds each.
 const OF_SERVICE: usize = 12;
-/// Storms with liars, for every commit: ten a second.
+/// Storms with lying members, for every commit: ten a second.
 const OF_LIARS: usize = 100;
-/// Seeds whose course is compared between builds, and for how many simulated minutes.
+/// Seeds whose trace is compared between builds, and the simulated minutes.
 const COMPARED: u64 = 4;
 const MINUTES: u64 = 1;
 
@@ -44,7 +44,7 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
         tally.passed += 1;
     }
     let replayed = tally.passed;
-    // As the stage of tests has built it: alone, it would have other features.
+    // With the whole set of tests: built alone, it would have other features.
     run_logged(targets::select("build").args(["--quiet", "--tests", "--bin", "sim"]), log, BUILD_LIMIT)?;
     let debug = shell::target().join("debug/sim");
     let mut hashes: Vec<String> = Vec::new();
@@ -58,7 +58,7 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
         let (released, debugged) = (released.trim().to_string(), debugged.trim().to_string());
         if released != debugged || released.is_empty() {
             return Err(Failure::new(format!(
-                "seed {seed} takes another course in release ({released}) than in debug ({debugged})"
+                "seed {seed} has another trace in release ({released}) than in debug ({debugged})"
             ))
             .then(format!("kattu sim --seed {seed} --minutes {MINUTES} --hash, in both builds")));
         }

@@ -1,8 +1,8 @@
-//! Tests and programs of the workspace, as cargo names them.
+//! Tests and programs of the workspace, by their names in cargo.
 //!
-//! Rule: whatever part of the tests is wanted, the same crates are selected, and the part is named. What all of them share has the
-//!       same features then, and is built once.
-//! Knows nothing of: what the tests test.
+//! Rule: for any part of the tests, the same crates are selected, and the part is named. Then shared crates have the
+//!       same features, and are built once.
+//! Knows nothing of: the subjects of the tests.
 
 use crate::check::PURE;
 use crate::shell::{self, Failure, cargo};
@@ -30,15 +30,15 @@ pub fn select(verb: &str) -> Command {
     command
 }
 
-/// The names in those of the selected crates for which this holds.
+/// The names of targets in those of the selected crates for which `is_wanted` holds.
 ///
 /// # Errors
-/// If cargo cannot say them, or if a test is called like one of a crate for which it does not hold: cargo would run both.
+/// If cargo cannot list them, or if a test has the same name as one of an unwanted crate: cargo would run both.
 pub fn names(is_wanted: impl Fn(&str) -> bool) -> Result<Names, Failure> {
     let metadata =
         shell::output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]), LIMIT)?;
     let metadata = serde_json::from_str(&metadata)
-        .map_err(|error| Failure::new(format!("cargo metadata says what is no JSON: {error}")))?;
+        .map_err(|error| Failure::new(format!("`cargo metadata` printed no JSON: {error}")))?;
     let is_selected = |name: &str| !PURE.contains(&name);
     let wanted = names_in(&metadata, |name| is_selected(name) && is_wanted(name));
     let others = names_in(&metadata, |name| is_selected(name) && !is_wanted(name));

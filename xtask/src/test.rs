@@ -1,10 +1,10 @@
 //! `cargo xtask test`: check, the release build, end to end, and bounded slices of the long proofs.
 //!
-//! The seed of the slices comes from the commit, so that every commit tries something new and any run can be
-//! repeated.
-//! Knows nothing of: what the proofs prove.
+//! The seed of the slices comes from the commit, so that every commit tests something new and any run can be repeated.
+//! Knows nothing of: the subjects of the proofs.
 
 use crate::check;
+use crate::commands::misused;
 use crate::rigs;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::{self, Stage, Tally};
@@ -20,7 +20,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const IMAGES_LIMIT: Duration = Duration::from_secs(2400);
 const DIFFERENTIAL_LIMIT: Duration = Duration::from_secs(600);
 
-/// Whom Kattu is compared with, and by how many requests.
+/// The versions of etcd that Kattu is compared with, and the numbers of requests.
 const DIFFERENTIALS: [(&str, &str, &str); 2] =
     [("3.4", "etcd34/etcd", "20000"), ("3.6", "etcd36/etcd", "10000")];
 /// Seconds each fuzz target gets.
@@ -36,7 +36,7 @@ const SLICES: &[Stage] = &[
     },
     Stage {
         name: "tools",
-        about: "programs of others to test against",
+        about: "third-party programs for tests",
         next: "cargo xtask tools",
         needs: &[],
         run: fetch,
@@ -64,7 +64,7 @@ const SLICES: &[Stage] = &[
     },
     Stage {
         name: "regressions",
-        about: "seeds that failed once, and the same course in debug and release",
+        about: "seeds that failed once, and the same trace in debug and release",
         next: "kattu sim --seed <seed>, with the seed named above",
         needs: &["release"],
         run: |log| crate::storms::regressions(seed_of_commit(), log),
@@ -120,7 +120,7 @@ const SLICES: &[Stage] = &[
     },
     Stage {
         name: "bugs",
-        about: "every planted bug is claimed by its judge",
+        about: "every planted bug is caught by its judge",
         next: "cargo xtask bugs --fast",
         needs: &[],
         run: crate::bugs::slice,
@@ -160,12 +160,11 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
                 .collect();
             stage::run_all(&wanted)
         }
-        other => Err(Failure::usage(format!("cargo xtask test does not know `{}`", other.join(" ")))
-            .then("cargo xtask test [--only STAGE] [--list]")),
+        _ => Err(misused("test")),
     }
 }
 
-/// Programs of others are fetched while the release is built: its last crates leave a processor free.
+/// Third-party programs are fetched during the release build: its last crates leave a processor free.
 static BESIDE: AtomicBool = AtomicBool::new(false);
 static FETCHING: Mutex<Option<JoinHandle<Vec<Tool>>>> = Mutex::new(None);
 
@@ -173,7 +172,7 @@ fn release(log: &Path) -> Result<Tally, Failure> {
     if BESIDE.load(Ordering::Relaxed) {
         *FETCHING.lock().expect("nobody panics with it") = Some(std::thread::spawn(tools::fetch_all));
     }
-    // Apart, as users build them: together they would have other features.
+    // Separately, as users build them: together they would have other features.
     for package in ["kattu", "kattu-simulator"] {
         run_logged(&mut cargo(&["build", "--locked", "--release", "-p", package]), log, BUILD_LIMIT)?;
     }
@@ -197,7 +196,7 @@ fn fetch(_log: &Path) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// A number that is new for every commit and the same for everybody who stands on it.
+/// A number that is new for every commit and the same on every machine.
 pub fn seed_of_commit() -> u64 {
     let id = shell::commit_of("HEAD").unwrap_or_default();
     u64::from_str_radix(id.get(..12).unwrap_or("0"), 16).unwrap_or(0)
@@ -242,7 +241,7 @@ fn crash_images(log: &Path) -> Result<Tally, Failure> {
     check::cargo_test(&mut test, log, IMAGES_LIMIT)
 }
 
-/// What libFuzzer wants to see of the code under test; the stable compiler knows these flags of LLVM.
+/// Coverage instrumentation for libFuzzer; the stable compiler accepts these flags of LLVM.
 const COVERAGE_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1";
@@ -254,8 +253,8 @@ fn host() -> Result<String, Failure> {
     host.map(str::to_string).ok_or_else(|| Failure::new("`rustc -vV` names no host"))
 }
 
-/// libFuzzer is compiled from source by whatever C++ compiler the machine has; a target that then does not build is a
-/// failure, never a skip.
+/// libFuzzer is compiled from source by the machine's C++ compiler; a target that then does not build is a failure,
+/// never a skip.
 fn has_cpp_compiler() -> bool {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     shell::output(Command::new(compiler).arg("--version"), Duration::from_secs(20)).is_ok()
@@ -271,21 +270,18 @@ pub fn fuzz_long(words: &[&str]) -> Result<(), Failure> {
     for pair in words.chunks(2) {
         match pair {
             ["--seconds", number] => {
-                // To libFuzzer 0 is for ever.
+                // libFuzzer takes 0 as no limit.
                 let known = number.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
                 seconds = known.ok_or_else(|| {
-                    Failure::usage(format!("--seconds {number}: a number from 1 to 86400 is wanted"))
+                    Failure::usage(format!("--seconds {number}: not a number from 1 to 86400"))
                 })?;
             }
             ["--only", target] => only = Some(*target),
-            other => {
-                return Err(Failure::usage(format!("cargo xtask fuzz does not know `{}`", other.join(" ")))
-                    .then("cargo xtask fuzz [--seconds N] [--only TARGET]"));
-            }
+            _ => return Err(misused("fuzz")),
         }
     }
     let log = shell::log_path("fuzz");
-    println!("{seconds} s for each target, side by side; what libFuzzer says: {}", log.display());
+    println!("{seconds} s for each target, side by side; libFuzzer's output: {}", log.display());
     let tally = fuzz(&log, seconds, only)?;
     for why in &tally.skipped {
         println!("SKIPPED {why}");
@@ -294,7 +290,7 @@ pub fn fuzz_long(words: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `proof/fuzz` is a workspace of its own: its targets need coverage flags that nothing else may be built with.
+/// `proof/fuzz` is a workspace of its own: its targets need coverage flags that no other build may have.
 fn fuzz(log: &Path, seconds: u64, only: Option<&str>) -> Result<Tally, Failure> {
     let folder = shell::root().join("proof/fuzz");
     let manifest = folder.join("Cargo.toml");
@@ -320,13 +316,13 @@ fn fuzz(log: &Path, seconds: u64, only: Option<&str>) -> Result<Tally, Failure> 
         return Ok(Tally::skipped("no C++ compiler (`c++`): libFuzzer is written in C++"));
     }
     let host = host()?;
-    // A target of its own keeps the coverage flags away from build scripts, which have nobody to report to.
+    // With `--target` the coverage flags do not apply to build scripts, which are not linked with libFuzzer.
     let mut build =
         cargo(&["build", "--locked", "--release", "--bins", "--target", &host, "--manifest-path"]);
     build.arg(&manifest).current_dir(&folder).env("CARGO_TARGET_DIR", shell::root().join("target/fuzz"));
     build.env("RUSTFLAGS", COVERAGE_FLAGS);
     run_logged(&mut build, log, BUILD_LIMIT)?;
-    // Side by side: each has one thread, and what counts is for how long it goes on.
+    // Side by side: each has one thread, and only its running time counts.
     let runs =
         targets.iter().map(|it| fuzz_run(&folder, &host, it, seconds)).collect::<Result<Vec<_>, _>>()?;
     let limit = Duration::from_secs(seconds * 4 + 600); // a corpus that has grown is read first
@@ -340,7 +336,7 @@ fn fuzz(log: &Path, seconds: u64, only: Option<&str>) -> Result<Tally, Failure> 
     Ok(tally)
 }
 
-/// The golden samples of the formats that a target reads: where they are, and how their names begin.
+/// The golden samples of each target's format: their folder, and the beginning of their names.
 const SAMPLES: [(&str, &str, &str); 4] = [
     ("frames", "core/wire/testdata", "frame-"),
     ("records", "core/wire/testdata", "record-"),
@@ -348,7 +344,7 @@ const SAMPLES: [(&str, &str, &str); 4] = [
     ("wal_snapshot", "shell/wal/testdata", "snapshot"),
 ];
 
-/// Writes the golden samples that this target begins with, as bytes, into `to`; how many there are.
+/// Writes the golden samples of this target, as bytes, into `to`; returns their number.
 fn samples(target: &str, to: &Path) -> Result<usize, Failure> {
     let Some((_, from, prefix)) = SAMPLES.iter().find(|(name, ..)| *name == target) else { return Ok(0) };
     std::fs::create_dir_all(to)?;

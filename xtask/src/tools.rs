@@ -1,41 +1,41 @@
-//! The programs of others that we test against, fetched into `target/tools/` and nowhere else.
+//! Third-party programs for tests, fetched into `target/tools/` and nowhere else.
 //!
 //! ```text
-//! target/tools/etcd34/{etcd,etcdctl}              Debian's packages etcd-server and etcd-client
-//! target/tools/faketime/libfaketimeMT.so.1        Debian's package libfaketime
-//! target/tools/etcd36/{etcd,etcdctl,benchmark}    built with Go from the module proxy
-//! target/tools/iptables/iptables                  Debian's package and its libraries, used where they lie
-//! target/tools/sslyze/                            a scanner of TLS and what it needs, from the index of Python packages
-//! target/tools/build/                             wrapper modules, unpacked packages
-//! target/tools/go/                                Go's caches, and a toolchain if the machine has none
+//! target/tools/etcd34/{etcd,etcdctl}            Debian's packages etcd-server and etcd-client
+//! target/tools/faketime/libfaketimeMT.so.1      Debian's package libfaketime
+//! target/tools/etcd36/{etcd,etcdctl,benchmark}  built with Go from the module proxy
+//! target/tools/iptables/iptables                Debian's package and its libraries, used in place
+//! target/tools/sslyze/                          a TLS scanner and its dependencies, from the index of Python packages
+//! target/tools/build/                           wrapper modules, unpacked packages
+//! target/tools/go/                              Go's caches, and a toolchain if the machine has none
 //! ```
 //!
-//! Whatever is there with the right stamp is left alone; whatever cannot be had is skipped by name.
-//! Knows nothing of: what the programs are used for.
+//! A tool with the right stamp is left alone; a tool that cannot be fetched is skipped by name.
+//! Knows nothing of: tests, benches.
 
 use crate::shell::{self, Failure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The etcd we compare and race with. [etcd releases]
+/// The etcd version for comparisons and benches. [etcd releases]
 pub const ETCD_VERSION: &str = "v3.6.16";
 /// The newest version of etcd's root module that resolves on its own; it carries the benchmark tool.
 pub const BENCHMARK_VERSION: &str = "v3.6.8";
-/// The scanner of TLS.
+/// The version of the TLS scanner.
 const SSLYZE_VERSION: &str = "6.3.1";
-/// etcd 3.6 asks for this Go or a newer one.
+/// etcd 3.6 needs this Go or a newer one.
 const GO_MINOR_MIN: u32 = 24;
 
-/// A program of others, and whether it is there.
+/// A third-party program, and whether it is there.
 pub struct Tool {
-    /// How reports call it.
+    /// Its name in reports.
     pub name: &'static str,
-    /// Where it lies, or why it does not.
+    /// Its path, or the reason why it is missing.
     pub state: Result<PathBuf, String>,
 }
 
-/// Fetches everything and prints what became of it.
+/// Fetches everything and prints the outcome.
 pub fn run() -> Result<(), Failure> {
     let tools = fetch_all();
     for tool in &tools {
@@ -47,7 +47,7 @@ pub fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fetches what is missing; never fails as a whole, each tool says why it could not be had.
+/// Fetches all missing tools; never fails as a whole, each tool reports why it is missing.
 pub fn fetch_all() -> Vec<Tool> {
     let debian = [("etcd-server", "etcd34/etcd", "etcd"), ("etcd-client", "etcd34/etcdctl", "etcdctl")]
         .map(|(package, path, program)| (path, debian(package, path, program)));
@@ -66,7 +66,7 @@ fn shown(path: &Path) -> String {
     path.strip_prefix(shell::root()).unwrap_or(path).display().to_string()
 }
 
-/// Fetches or builds what lies at `to`, unless it is there already: a stamp beside it says what it was made from.
+/// Fetches or builds the file at `to`, unless it is there already: a stamp beside it tells what it was made from.
 fn keep(
     to: PathBuf,
     stamp: &str,
@@ -81,7 +81,7 @@ fn keep(
     Ok(to)
 }
 
-/// The folder, with nothing in it.
+/// Makes an empty folder.
 fn emptied(folder: &Path) -> Result<(), Failure> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
@@ -97,7 +97,7 @@ fn debian(package: &str, path: &str, program: &str) -> Result<PathBuf, String> {
     keep(to, &stamp, |to| fetch_debian(package, program, &folder, to))
 }
 
-/// A scanner of TLS; it runs with `python3 -m sslyze` where this folder is in `PYTHONPATH`.
+/// A TLS scanner; it runs with `python3 -m sslyze` where this folder is in `PYTHONPATH`.
 fn sslyze() -> Result<PathBuf, String> {
     let stamp = format!("pip sslyze {SSLYZE_VERSION}\n");
     keep(shell::tools_dir().join("sslyze"), &stamp, |to| {
@@ -155,7 +155,7 @@ fn fetch_debian(package: &str, program: &str, folder: &Path, to: &Path) -> Resul
     Err(Failure::new(format!("Debian's {package} is not 3.4 but: {}", version.lines().next().unwrap_or(""))))
 }
 
-/// What iptables consists of; it finds its libraries by the script below.
+/// The packages of iptables; the script below makes it find their libraries.
 const IPTABLES_PACKAGES: [&str; 4] = ["iptables", "libxtables12", "libip4tc2", "libip6tc2"];
 const IPTABLES: &str = r#"#!/bin/sh
 # Runs the iptables that lies beside this script, with its own libraries.
@@ -182,11 +182,11 @@ fn fetch_iptables(folder: &Path, script: &Path) -> Result<(), Failure> {
     let version = shell::output(Command::new(script).arg("--version"), Duration::from_secs(20))?;
     match version.starts_with("iptables ") {
         true => Ok(()),
-        false => Err(Failure::new(format!("the iptables that was fetched says {version:?}"))),
+        false => Err(Failure::new(format!("the fetched iptables reports version {version:?}"))),
     }
 }
 
-/// Where the library lies that stands between a program and libc's clocks.
+/// The path of the library between a program and libc's clocks.
 const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 
 /// For clocks that jump, in processes of the tests' own.
@@ -201,7 +201,7 @@ fn fetch_faketime(library: &Path) -> Result<(), Failure> {
     unpack_debian("libfaketime", &folder)?;
     let libraries = folder.join("usr/lib");
     let name = library.file_name().expect("a library has a name");
-    // Below a folder that is named after the machine's kind.
+    // The folder's name depends on the architecture.
     let fetched = std::fs::read_dir(&libraries)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path().join("faketime").join(name)))
         .find(|path| path.exists())
@@ -211,7 +211,7 @@ fn fetch_faketime(library: &Path) -> Result<(), Failure> {
     ask.arg("+%Y").env("LD_PRELOAD", library).env("FAKETIME", "@2001-02-03 04:05:06");
     match shell::output(&mut ask, Duration::from_secs(20))?.trim() {
         "2001" => Ok(()),
-        other => Err(Failure::new(format!("`date` in the year 2001 says {other:?}"))),
+        other => Err(Failure::new(format!("`date` in the year 2001 printed {other:?}"))),
     }
 }
 
@@ -251,7 +251,7 @@ fn build_go(go: &Path, module: &str, version: &str, package: &str, to: &Path) ->
     std::fs::create_dir_all(to.parent().expect("a program lies in a folder"))?;
     std::fs::write(folder.join("go.mod"), format!("module kattu.test/{name}\n\ngo 1.{GO_MINOR_MIN}\n"))?;
     let log = shell::log_path("tools");
-    // The package rather than its module: the second would leave its own dependencies out of go.sum.
+    // The package rather than its module: with the module, its own dependencies would be missing in go.sum.
     let wanted = if package.starts_with(&format!("{module}/")) {
         format!("{package}@{version}")
     } else {
@@ -291,7 +291,7 @@ fn find_go() -> Result<PathBuf, String> {
     if is_new_enough(&go) {
         Ok(go)
     } else {
-        Err(format!("the Go that was fetched is older than 1.{GO_MINOR_MIN}"))
+        Err(format!("the fetched Go toolchain is older than 1.{GO_MINOR_MIN}"))
     }
 }
 

@@ -1,14 +1,13 @@
-//! `cargo xtask upgrade`: a cluster of an older version becomes one of this, under load and kills. [fault-model P13, F62]
+//! `cargo xtask upgrade`: upgrades a cluster of an older version to this, under load and kills. [fault-model P13, F62]
 //!
 //! The older version is a commit of this repository, built in a worktree of its own under `target/upgrade`.
-//! Knows nothing of: what the rig does with the two programs.
+//! Knows nothing of: the steps of the upgrade.
 
+use crate::commands;
 use crate::rigs;
 use crate::shell::{self, Failure, cargo, in_foreground, root};
 use std::path::PathBuf;
 use std::process::Command;
-
-const USAGE: &str = "cargo xtask upgrade --from COMMIT [--rounds N (3)]";
 
 /// `cargo xtask upgrade …`
 pub fn run(words: &[&str]) -> Result<(), Failure> {
@@ -23,7 +22,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         }
     }
     let from = from.ok_or_else(usage)?;
-    // Here and not in the worktree, whose `HEAD` is another.
+    // Here and not in the worktree, which has another `HEAD`.
     let commit = shell::commit_of(from)
         .ok_or_else(|| Failure::new(format!("there is no commit `{from}` here")).then("git log --oneline"))?;
     let older = build(&commit)?;
@@ -32,10 +31,10 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
 }
 
 fn usage() -> Failure {
-    Failure::usage(USAGE)
+    commands::misused("upgrade")
 }
 
-/// The program of a commit, named by its id.
+/// Builds the binary of a commit, given by its id.
 fn build(commit: &str) -> Result<PathBuf, Failure> {
     let folder = shell::target().join("upgrade");
     let source = folder.join("source");

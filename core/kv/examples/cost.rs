@@ -1,11 +1,12 @@
-//! Goal: what one command and one read cost in a large store. Run:
+//! Goal: measures the cost of one command and one read in a large store. Run:
 //!
 //! ```text
 //! cargo run --release -p kattu-kv --example cost -- [keys]
 //! ```
 //!
-//! Prints nanoseconds per operation, mean over many, on one thread (of processor time where the system tells, so that
-//! other work on the machine does not count); and bytes of the process per key. Keys look like Kubernetes' (a long shared prefix), values have 256 bytes.
+//! Prints nanoseconds per operation, the mean over many, on one thread (of processor time if the system reports it, so
+//! that other work on the machine does not count); and bytes of the process per key. Keys look like those of Kubernetes
+//! (a long shared prefix), values have 256 bytes.
 
 use kattu_kv::api::{Command, DeleteRange, KeyRange, Put, Query, Range, SortOrder, SortTarget};
 use kattu_kv::store::Store;

@@ -1,4 +1,4 @@
-//! What the store is asked and what it answers: etcd's requests without their bytes.
+//! API: the store's requests and answers, etcd's without their encoding.
 //!
 //! Field meanings are etcd's; see [etcd rpc.proto] and docs/compatibility.md.
 //! Knows nothing of: protobuf, members, terms, leaders, clocks.
@@ -9,12 +9,12 @@ use alloc::vec::Vec;
 /// The store's clock: the empty store is at 1, each command that changes a key raises it by exactly 1.
 pub type Revision = i64;
 
-/// A key; never empty past the gate.
+/// A key; never empty once `check.rs` has accepted the request.
 pub type Key = Arc<[u8]>;
 
 pub use crate::value::Value;
 
-/// Which keys: `start` alone when `end` is empty; all keys ≥ `start` when `end` is `[0]`; otherwise `start..end`
+/// A range of keys: `start` alone when `end` is empty; all keys ≥ `start` when `end` is `[0]`; otherwise `start..end`
 /// (empty when `end` ≤ `start`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyRange {
@@ -41,7 +41,7 @@ pub struct KeyValue {
     pub lease: i64,
 }
 
-/// What to sort a range by.
+/// Sort field of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SortTarget {
     /// The key's bytes.
@@ -57,7 +57,7 @@ pub enum SortTarget {
     Value,
 }
 
-/// In which direction.
+/// Sort direction of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SortOrder {
     /// By key ascending; ascending by the target if the target is not the key.
@@ -72,7 +72,7 @@ pub enum SortOrder {
 /// Reads keys. [etcd RangeRequest]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// Which keys.
+    /// Keys to read.
     pub keys: KeyRange,
     /// At most this many, 0 for all.
     pub limit: i64,
@@ -82,9 +82,9 @@ pub struct Range {
     pub order: SortOrder,
     /// Sort field.
     pub target: SortTarget,
-    /// Values stay out of the answer.
+    /// Leave the values out of the answer.
     pub keys_only: bool,
-    /// Only `count` is wanted.
+    /// Return only `count`.
     pub count_only: bool,
     /// Inclusive, 0 is off.
     pub min_mod_revision: Revision,
@@ -105,7 +105,7 @@ pub struct Put {
     pub value: Vec<u8>,
     /// Lease to attach, 0 for none.
     pub lease: i64,
-    /// Return what was there before.
+    /// Return the previous pair.
     pub prev_kv: bool,
     /// Keep the value, change the rest.
     pub ignore_value: bool,
@@ -116,9 +116,9 @@ pub struct Put {
 /// Deletes keys. [etcd DeleteRangeRequest]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeleteRange {
-    /// Which keys.
+    /// Keys to delete.
     pub keys: KeyRange,
-    /// Return what was deleted.
+    /// Return the deleted pairs.
     pub prev_kv: bool,
 }
 
@@ -136,7 +136,7 @@ pub enum CompareResult {
     NotEqual,
 }
 
-/// What a comparison looks at, with the operand.
+/// The field that a comparison tests, with the operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CompareTarget {
     /// Version.
@@ -151,10 +151,10 @@ pub enum CompareTarget {
     Lease(i64),
 }
 
-/// One condition of a transaction; holds when it holds for every key of the range. [etcd Compare]
+/// One condition of a transaction; it holds if it holds for every key of the range. [etcd Compare]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Compare {
-    /// Which keys.
+    /// Keys to test.
     pub keys: KeyRange,
     /// Operator.
     pub result: CompareResult,
@@ -186,7 +186,7 @@ pub struct Txn {
     pub failure: Vec<Operation>,
 }
 
-/// What goes through the log. Its bytes are `command.rs`'s.
+/// A request that is replicated through the log. `command.rs` encodes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Write one key.
@@ -199,7 +199,7 @@ pub enum Command {
     Compact(Revision),
 }
 
-/// What is served without the log.
+/// A read, served without a log entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Query {
     /// A range read.
@@ -211,14 +211,14 @@ pub enum Query {
 /// Answer to a range read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeResult {
-    /// The pairs, in the order asked for.
+    /// The pairs, in the requested order.
     pub kvs: Vec<KeyValue>,
-    /// More pairs matched than the limit let through.
+    /// More pairs matched than the limit allows.
     pub more: bool,
     /// Keys in the range before filters and limit.
     pub count: i64,
-    /// The store's revision when it was read, whatever revision was asked for. Inside a transaction that is the one
-    /// before it until it has changed something, the new one after that.
+    /// The store's revision at the time of the read, whatever revision was requested. Inside a transaction it is the
+    /// revision before it until the transaction has changed something, the new one after that.
     pub revision: Revision,
 }
 
@@ -229,14 +229,14 @@ pub enum Answer {
     Range(RangeResult),
     /// To a put.
     Put {
-        /// What was there before, if asked for.
+        /// The previous pair, if requested.
         prev_kv: Option<KeyValue>,
     },
     /// To a delete.
     DeleteRange {
         /// How many keys were deleted.
         deleted: i64,
-        /// What they were, if asked for.
+        /// The deleted pairs, if requested.
         prev_kvs: Vec<KeyValue>,
         /// The store's revision after the delete; see [`RangeResult::revision`].
         revision: Revision,
@@ -255,13 +255,14 @@ pub enum Answer {
 /// An answer with the revision its header shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The store's revision after the command, or at the read. A put inside a transaction shows this one too.
+    /// The store's revision after the command, or at the read. A put inside a transaction has this revision, too.
     pub revision: Revision,
     /// The answer itself.
     pub answer: Answer,
 }
 
-/// Why the store says no. Each is one of etcd's errors; the face knows their words.
+/// Why the store refuses a request. Each is one of etcd's errors unless it says otherwise; `kattu-server` has their
+/// texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
     /// "key is not provided"
@@ -284,8 +285,8 @@ pub enum Error {
     Compacted,
     /// "mvcc: required revision is a future revision"
     FutureRevision,
-    /// The pairs it asks for have more bytes than one answer may; no error of etcd's
+    /// The requested pairs have more bytes than one answer may have; not an error of etcd
     AnswerTooLarge,
-    /// Its ranges look at more keys than those of one request may; no error of etcd's
+    /// The ranges of the request visit more keys than one request may; not an error of etcd
     TooMuchWork,
 }

@@ -1,26 +1,26 @@
 //! Changes: which keys each revision changed, in the order it changed them.
 //!
-//! Compaction reads it to find what it may forget without walking the store; counts at recent revisions read it
-//! backwards from now. Changes are numbered from 0; those before `first` are forgotten. A copy shares nearly all with
-//! the original (`queue.rs`).
+//! Compaction reads it to find versions that it may forget without walking the store; counts at recent revisions read
+//! it backwards from the newest. Changes are numbered from 0; those before `first` are forgotten. A copy shares nearly
+//! all of its memory with the original (`queue.rs`).
 //! Knows nothing of: values, versions, compaction's rules.
 
 use crate::api::{Key, Revision};
 use crate::queue::Queue;
 
-/// The changes of all revisions from the first one known on.
+/// The changes of all revisions from the first one still kept.
 ///
-/// Invariant: `starts[r]` is the number of the first change of revision `r`; each has at least one. Of the first
-/// revision some may be forgotten already.
+/// Invariant: `starts[r]` is the number of the first change of revision `r`; each revision has at least one. Some
+/// changes of the first revision may be forgotten already.
 #[derive(Clone, Debug)]
 pub(crate) struct Changes {
-    /// Numbered by revision.
+    /// Indexed by revision.
     starts: Queue<u64>,
     keys: Queue<Key>,
 }
 
 impl Changes {
-    /// None yet; the first will be at this revision, which is 2 in a store that begins.
+    /// No changes yet; the first will be at this revision (2 in a new store).
     pub(crate) fn starting_at(revision: Revision) -> Changes {
         let revision = u64::try_from(revision).expect("revisions of changes are positive");
         Changes { starts: Queue::starting_at(revision), keys: Queue::starting_at(0) }
@@ -31,17 +31,17 @@ impl Changes {
         self.starts.end() as Revision - 1
     }
 
-    /// Number of the oldest change still known.
+    /// Number of the oldest change still kept.
     pub(crate) fn first(&self) -> u64 {
         self.keys.first()
     }
 
-    /// Number the next change will have.
+    /// Number that the next change will have.
     pub(crate) fn end(&self) -> u64 {
         self.keys.end()
     }
 
-    /// Number of the first change at or after a revision that is still known.
+    /// Number of the first change at or after a revision that is still kept.
     pub(crate) fn start_of(&self, revision: Revision) -> u64 {
         match u64::try_from(revision) {
             Ok(revision) if revision >= self.starts.first() => {
@@ -51,7 +51,7 @@ impl Changes {
         }
     }
 
-    /// The keys changed from a number on.
+    /// The keys of all changes from this number on.
     pub(crate) fn keys_from(&self, number: u64) -> impl Iterator<Item = &Key> {
         self.keys.from(number)
     }
@@ -60,7 +60,7 @@ impl Changes {
         self.keys.get(number).expect("a number of a change that is known")
     }
 
-    /// Adds a change of the newest revision or of the one after it.
+    /// Adds a change of the newest revision or of the next one.
     pub(crate) fn push(&mut self, revision: Revision, key: Key) {
         if revision > self.last_revision() {
             self.starts.push_back(self.end());
@@ -69,7 +69,7 @@ impl Changes {
         self.keys.push_back(key);
     }
 
-    /// Takes the last change back.
+    /// Removes the last change.
     pub(crate) fn pop(&mut self) -> Option<Key> {
         let key = self.keys.pop_back()?;
         if self.starts.back() == Some(&self.end()) {

@@ -1,30 +1,31 @@
-//! Check: what is refused before it is proposed, because the request alone shows that it is wrong.
+//! Check: refuses a request that is invalid whatever the store holds, before it is proposed.
 //!
 //! The checks and their order are etcd's, so that a request with two faults gets the same answer from both.
-//! Knows nothing of: the state of the store, configuration.
+//! Knows nothing of: the store, configuration.
 
 use crate::api::{DeleteRange, Error, Operation, Put, Range, Txn};
 use crate::command::TXN_DEPTH_MAX;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::mem::swap;
 
-/// How large a transaction may be.
+/// Limits on the size of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckLimits {
     /// Comparisons, or operations of one branch, along a path of nested transactions.
     pub txn_ops_max: usize,
-    /// Levels of transactions, the outermost counted; never above [`TXN_DEPTH_MAX`], past which a command has no bytes.
+    /// Levels of transactions, the outermost counted; at most [`TXN_DEPTH_MAX`], since deeper commands have no
+    /// encoding.
     pub txn_depth_max: usize,
 }
 
 impl Default for CheckLimits {
-    /// etcd's `--max-txn-ops`, and all the depth there is.
+    /// etcd's `--max-txn-ops`, and the greatest depth.
     fn default() -> CheckLimits {
         CheckLimits { txn_ops_max: 128, txn_depth_max: TXN_DEPTH_MAX }
     }
 }
 
-/// Judges a range read.
+/// Checks a range read.
 ///
 /// # Errors
 /// [`Error::EmptyKey`].
@@ -32,7 +33,7 @@ pub fn check_range(range: &Range) -> Result<(), Error> {
     require_key(&range.keys.start)
 }
 
-/// Judges a put.
+/// Checks a put.
 ///
 /// # Errors
 /// [`Error::EmptyKey`], [`Error::ValueProvided`], [`Error::LeaseProvided`], in this order.
@@ -47,7 +48,7 @@ pub fn check_put(put: &Put) -> Result<(), Error> {
     Ok(())
 }
 
-/// Judges a delete.
+/// Checks a delete.
 ///
 /// # Errors
 /// [`Error::EmptyKey`].
@@ -55,17 +56,17 @@ pub fn check_delete_range(delete: &DeleteRange) -> Result<(), Error> {
     require_key(&delete.keys.start)
 }
 
-/// Judges a transaction: its size, then each of its parts, then whether it changes a key twice.
+/// Checks a transaction: its size, then each of its parts, then that it changes no key twice.
 ///
 /// # Errors
-/// The first fault in etcd's order: [`Error::TooManyOps`] for the level, its comparisons, its operations with those of
+/// The first fault in etcd's order: [`Error::TooManyOps`] of the level, its comparisons, its operations with those of
 /// nested transactions in place; [`Error::DuplicateKey`] last.
 pub fn check_txn(txn: &Txn, limits: &CheckLimits) -> Result<(), Error> {
     check_parts(txn, limits.txn_ops_max, limits.txn_depth_max.min(TXN_DEPTH_MAX))?;
     clashes(txn).0
 }
 
-/// Whether the transaction consists of reads alone, so that it needs no place in the log.
+/// Whether the transaction only reads, so that it needs no log entry.
 #[must_use]
 pub fn is_read_only(txn: &Txn) -> bool {
     txn.success.iter().chain(&txn.failure).all(|operation| matches!(operation, Operation::Range(_)))
@@ -75,7 +76,7 @@ fn require_key(key: &[u8]) -> Result<(), Error> {
     if key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
 }
 
-/// Whether the transaction may change a key twice, and how many keys and ranges were looked at to know it.
+/// Whether the transaction may change a key twice, and how many keys and ranges this check visited.
 fn clashes(txn: &Txn) -> (Result<(), Error>, u64) {
     let mut looks = 0;
     let mut judge = |operations| Touched::by(operations, &mut looks).map(drop);
@@ -83,7 +84,7 @@ fn clashes(txn: &Txn) -> (Result<(), Error>, u64) {
     (verdict, looks)
 }
 
-/// A nested transaction may have as many operations as the level above leaves of its own limit.
+/// A nested transaction may have as many operations as the level above leaves of its limit.
 fn check_parts(txn: &Txn, ops_max: usize, depth_max: usize) -> Result<(), Error> {
     let ops = txn.compare.len().max(txn.success.len()).max(txn.failure.len());
     if depth_max == 0 || ops > ops_max {
@@ -100,12 +101,11 @@ fn check_parts(txn: &Txn, ops_max: usize, depth_max: usize) -> Result<(), Error>
 
 /// The keys that a list of operations may put and delete, nested ones included.
 ///
-/// Two quirks are etcd's and kept, since clients may live with them: a range end of `\0` is taken for the byte it is, so
-/// a delete "from a key on" forbids no put; and a put in one nested transaction is not held against a delete in a
+/// Two quirks are etcd's and kept, since clients may depend on them. A range end of `\0` is compared as a plain byte,
+/// so a delete "from a key on" clashes with no put. A put in one nested transaction does not clash with a delete in a
 /// later one.
 ///
-/// Of two sets that become one the smaller is gone through, whichever it is: so each key is looked at O(log n) times,
-/// however deep it is nested.
+/// Merging two sets walks the smaller one, so each key is visited O(log n) times, however deep it is nested.
 #[derive(Default)]
 struct Touched<'a> {
     puts: BTreeSet<&'a [u8]>,
@@ -113,7 +113,7 @@ struct Touched<'a> {
 }
 
 impl<'a> Touched<'a> {
-    /// Fails if a key may be put twice, or put and deleted. Counts the keys and ranges that it looks at.
+    /// Fails if a key may be put twice, or put and deleted. Counts the keys and ranges visited in `looks`.
     fn by(operations: &'a [Operation], looks: &mut u64) -> Result<Touched<'a>, Error> {
         let mut touched = Touched::default();
         for operation in operations {
@@ -145,7 +145,7 @@ impl<'a> Touched<'a> {
         Ok(())
     }
 
-    /// What either of two branches touches. Only one of them will run, so they do not clash with each other.
+    /// The keys that either of two branches touches. Only one branch will run, so they do not clash with each other.
     fn or(mut self, mut other: Touched<'a>, looks: &mut u64) -> Touched<'a> {
         if self.puts.len() < other.puts.len() {
             swap(&mut self.puts, &mut other.puts);
@@ -156,7 +156,8 @@ impl<'a> Touched<'a> {
         self
     }
 
-    /// Takes in what a nested transaction touches. Its puts clash with all that is here, its deletes with nothing.
+    /// Adds the keys that a nested transaction touches. Its puts clash with every key already here, its deletes with
+    /// none.
     fn add(&mut self, mut nested: Touched<'a>, looks: &mut u64) -> Result<(), Error> {
         if self.deletes.clash_with(&nested.puts, looks) {
             return Err(Error::DuplicateKey);
@@ -175,7 +176,7 @@ impl<'a> Touched<'a> {
     }
 }
 
-/// A set of keys, as single ones and as ranges that neither overlap nor touch.
+/// A set of keys: single keys, and ranges that neither overlap nor touch.
 #[derive(Default)]
 struct Deletes<'a> {
     single: BTreeSet<&'a [u8]>,
@@ -192,7 +193,7 @@ impl<'a> Deletes<'a> {
         }
     }
 
-    /// Takes in every range that overlaps or touches the new one.
+    /// Adds a range, merged with every range that it overlaps or touches.
     fn add_range(&mut self, mut start: &'a [u8], mut end: &'a [u8]) {
         while let Some((&other_start, &other_end)) = self.ranges.range(..=end).next_back() {
             if other_end < start {
@@ -221,7 +222,7 @@ impl<'a> Deletes<'a> {
         self.single.len() + self.ranges.len()
     }
 
-    /// Whether one of the keys is in here.
+    /// Whether the set contains one of the keys.
     fn clash_with(&self, keys: &BTreeSet<&'a [u8]>, looks: &mut u64) -> bool {
         *looks += self.len().min(keys.len()) as u64;
         if keys.len() < self.len() {
@@ -245,7 +246,7 @@ mod tests {
 
     const KEYS: u64 = 8192;
 
-    /// The operations, as deep as they may be.
+    /// The operations at the deepest level allowed, below one operation `beside` them on each level above.
     fn deep(mut operations: Vec<Operation>, beside: impl Fn(u64) -> Operation) -> Txn {
         for level in 1..TXN_DEPTH_MAX as u64 {
             let nested = Txn { success: operations, ..Txn::default() };

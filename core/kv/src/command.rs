@@ -1,10 +1,10 @@
-//! Command: its bytes, as they lie in every log and travel between members.
+//! Command: its encoding, in logs and between members.
 //!
 //! The first byte is format version (high half) and kind (low half). Numbers are varints, signed ones zigzag; byte
-//! strings carry their length. Every command has exactly one encoding: what decodes also encodes to the same bytes.
-//! Decoding is total: any bytes give a command or say what is wrong and where, lengths are checked before anything is
+//! strings carry their length. Every command has exactly one encoding: a decoded command encodes to the same bytes.
+//! Decoding is total: any bytes give a command, or an error and its offset. Lengths are checked before memory is
 //! allocated, and nesting is bounded. Byte boxes: docs/formats/command.md.
-//! Knows nothing of: what commands do, logs.
+//! Knows nothing of: the effects of commands, logs.
 
 use crate::api::{
     Command, Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, Put, Range, SortOrder,
@@ -16,7 +16,7 @@ use core::fmt;
 /// The format version written; the only one read.
 pub const VERSION: u8 = 1;
 
-/// Transactions within transactions: levels, the outermost counted. Deeper ones are neither proposed nor decoded.
+/// Most levels of nested transactions, the outermost counted. Deeper ones are neither proposed nor decoded.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 const PUT: u8 = 1;
@@ -26,29 +26,29 @@ const COMPACT: u8 = 4;
 /// Only inside a transaction.
 const RANGE: u8 = 5;
 
-/// Where the bytes are no command, and why.
+/// Why bytes are not a command, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Offset of the first byte that cannot be right.
+    /// Offset of the first invalid byte.
     pub offset: usize,
-    /// What is wrong with it.
+    /// The kind of error.
     pub flaw: Flaw,
 }
 
-/// What can be wrong with the bytes of a command.
+/// Ways in which bytes can fail to be a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// They end too early.
+    /// The bytes end too early.
     Truncated,
-    /// They go on after the command.
+    /// Bytes follow the command.
     TrailingBytes,
-    /// The format version is not ours.
+    /// A format version other than [`VERSION`].
     Version(u8),
-    /// A kind, flag, operator or target of no meaning.
+    /// An undefined kind, flag, operator or target.
     Unknown(u8),
-    /// A number that is not in its one shortest form, or past 64 bits.
+    /// A number that is not in its shortest form, above 64 bits, or zero where zero is left out.
     Number,
-    /// A length or count that the bytes left cannot hold.
+    /// A length or count that exceeds the remaining bytes.
     Length(u64),
     /// Nested deeper than [`TXN_DEPTH_MAX`].
     Depth,
@@ -58,12 +58,12 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "malformed command at byte {}: ", self.offset)?;
         match self.flaw {
-            Flaw::Truncated => f.write_str("it ends too early"),
-            Flaw::TrailingBytes => f.write_str("bytes follow its end"),
+            Flaw::Truncated => f.write_str("unexpected end"),
+            Flaw::TrailingBytes => f.write_str("trailing bytes"),
             Flaw::Version(version) => write!(f, "format version {version}, expected {VERSION}"),
-            Flaw::Unknown(byte) => write!(f, "0x{byte:02x} has no meaning here"),
-            Flaw::Number => f.write_str("a number not in its shortest form"),
-            Flaw::Length(length) => write!(f, "length {length} is more than what follows"),
+            Flaw::Unknown(byte) => write!(f, "undefined value 0x{byte:02x}"),
+            Flaw::Number => f.write_str("number not in its shortest form"),
+            Flaw::Length(length) => write!(f, "length {length} exceeds the remaining bytes"),
             Flaw::Depth => write!(f, "transactions nested deeper than {TXN_DEPTH_MAX}"),
         }
     }
@@ -95,7 +95,7 @@ impl Command {
         }
     }
 
-    /// Reads a command that takes up all of the bytes.
+    /// Decodes a command that takes up all of the bytes.
     ///
     /// # Errors
     /// If they are not exactly one command of this format version.
@@ -118,7 +118,8 @@ impl Command {
         Ok(command)
     }
 
-    /// Whether the bytes are exactly one command of this format version. Of a put, which most are, nothing is copied.
+    /// Whether the bytes are exactly one command of this format version. Copies nothing of a put, the most common
+    /// command.
     #[must_use]
     pub fn is_readable(bytes: &[u8]) -> bool {
         match bytes.first() {
@@ -268,7 +269,7 @@ pub(crate) fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// A number whose flag says whether it is there.
+/// Writes a number unless it is zero; a flag shows its presence.
 fn write_present(n: i64, out: &mut Vec<u8>) {
     if n != 0 {
         write_signed(n, out);
@@ -279,7 +280,7 @@ pub(crate) fn write_signed(n: i64, out: &mut Vec<u8>) {
     write_number((n << 1 ^ n >> 63) as u64, out);
 }
 
-/// Seven bits a byte, lowest first; the high bit says that more follow.
+/// Writes seven bits a byte, lowest first; the high bit is set if more bytes follow.
 pub fn write_number(mut n: u64, out: &mut Vec<u8>) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);
@@ -296,7 +297,7 @@ pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// Bytes, read from the front.
+/// Reads bytes from the front.
 pub(crate) struct Reader<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) at: usize,
@@ -315,7 +316,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads over a put.
+    /// Skips a put.
     fn skim_put(&mut self) -> Result<(), Malformed> {
         let flags = self.flags(PUT_PREV_KV | PUT_IGNORE_VALUE | PUT_IGNORE_LEASE | PUT_HAS_LEASE)?;
         for _key_then_value in 0..2 {
@@ -390,7 +391,7 @@ impl Reader<'_> {
         if depth > TXN_DEPTH_MAX {
             return Err(self.flawed(Flaw::Depth));
         }
-        // The least a comparison takes up is 4 bytes, the least an operation does is 4 (an empty delete).
+        // A comparison takes at least 4 bytes, an operation too (an empty delete).
         let compares = self.count(4)?;
         let successes = self.count(4)?;
         let failures = self.count(4)?;
@@ -429,7 +430,7 @@ impl Reader<'_> {
         Ok(bytes)
     }
 
-    /// A count of things that take up at least `least` bytes each.
+    /// A count of items that take at least `least` bytes each.
     fn count(&mut self, least: usize) -> Result<usize, Malformed> {
         let offset = self.at;
         let count = self.number()?;
@@ -448,7 +449,7 @@ impl Reader<'_> {
         Ok(flags)
     }
 
-    /// A number that is there if its flag is; then it is not zero, or the same command would have two encodings.
+    /// A number that is present if its flag is set. Zero is refused, or the same command would have two encodings.
     fn present(&mut self, flag: u8) -> Result<i64, Malformed> {
         if flag == 0 {
             return Ok(0);
@@ -494,12 +495,12 @@ impl Reader<'_> {
         Malformed { offset: self.at, flaw }
     }
 
-    /// The byte just read means nothing.
+    /// The byte just read is undefined.
     fn unknown(&self, byte: u8) -> Malformed {
         Malformed { offset: self.at - 1, flaw: Flaw::Unknown(byte) }
     }
 }
 
-/// Things a list makes room for at once; a longer one grows as it is read. Operations are larger than their bytes, so
-/// a count that the bytes could just hold must not be believed before they are read.
+/// Items for which a list reserves memory at once; a longer list grows as it is read. Operations are larger in memory
+/// than encoded, so a count that the bytes could just hold must not decide how much is allocated.
 const RESERVED_MAX: usize = 128;

@@ -1,26 +1,28 @@
-//! Cost: what a request will take, known before anything is done, from counts that the index keeps.
+//! Cost: the work that a request takes, known before it runs, from counts that the index keeps.
 //!
-//! The *unit* is one key looked at by a walk over the index: a few loads from memory, so that a million of them are a part
-//! of a second on one core. Everything else is counted in it, roughly by what it takes next to a walk.
+//! The *unit* is one key visited by a walk over the index: a few loads from memory, so a million units take a fraction
+//! of a second on one core. All other work is expressed in units, roughly by its time relative to a walk.
 //!
 //! | What | Units |
 //! |---|---|
 //! | a key of a compare | 1 |
-//! | a key of a range, looked at | 1 |
-//! | a pair of an answer | 1, in another order than the keys' `SORT_UNITS` more |
-//! | a count | 1, however many; at an older revision as many as the range had keys at the most |
+//! | a key of a range, visited | 1 |
+//! | a pair of an answer | 1; if not sorted by key, `SORT_UNITS` more |
+//! | a count | 1, however many keys; at an older revision, at most as many as the range had keys |
 //! | a key deleted | [`DELETE_UNITS`] |
 //! | a put | [`PUT_UNITS`], and 1 for each KiB of its value |
-//! | a compaction | [`PUT_UNITS`]: what it makes forgettable is forgotten later, a little at a time |
+//! | a compaction | [`PUT_UNITS`]: the versions it frees are forgotten later, a few at a time |
 //!
-//! Entries are judged by this on members of all versions, so it stays as it is; what a slice spends (`work.rs`) is counted
-//! more closely: a step of a transaction takes a little even where there is nothing to do.
+//! Members of all versions must compute the same cost of an entry, so these numbers stay as they are. A slice
+//! (`work.rs`) counts its work more closely: each step of a transaction takes a little, even an empty one.
 //!
-//! What a put writes of a value that it keeps is no part of its cost, which is older: [`Store::kept_bytes`] says it.
+//! The cost of a put does not include the value that it keeps (`ignore_value`): [`Store::kept_bytes`], which is newer,
+//! counts that.
 //!
-//! Of a transaction the dearer branch counts, with all compares. What a command costs does not depend on how much of what is
-//! compacted a member has already forgotten: the same log makes the same costs on every member. [replication-protocols DT1]
-//! Knows nothing of: what a request may cost, what is done to one that costs too much.
+//! A transaction costs all its compares and its dearer branch. The cost of a command does not depend on how many of the
+//! compacted versions a member has already forgotten: the same log gives the same costs on every member.
+//! [replication-protocols DT1]
+//! Knows nothing of: limits, refusals.
 
 use crate::api::{Command, KeyRange, Operation, Put, Query, Range, SortTarget, Txn};
 use crate::range::{SORT_UNITS, is_plain};
@@ -33,8 +35,8 @@ pub const PUT_UNITS: u64 = 8;
 /// Units of each key that a delete deletes.
 pub const DELETE_UNITS: u64 = 3;
 
-/// Whether a command costs little whatever the store holds, for it names each key that it is about and has all that it
-/// writes: then there is nothing to be judged but its size.
+/// Whether a command is cheap whatever the store holds: it names each of its keys and carries every value it writes.
+/// Then only its size needs a check.
 #[must_use]
 pub fn is_small(command: &Command) -> bool {
     match command {
@@ -61,7 +63,7 @@ fn is_one(keys: &KeyRange) -> bool {
 }
 
 impl Store {
-    /// What a command would cost if it were carried out now. Takes O(log n) for each range that it names.
+    /// The cost of a command if it ran now. Takes O(log n) for each range that it names.
     #[must_use]
     pub fn cost_of(&self, command: &Command) -> u64 {
         match command {
@@ -72,8 +74,8 @@ impl Store {
         }
     }
 
-    /// Bytes of values that a command would write although it does not have them, because it keeps those that are there:
-    /// of all branches together, whichever is taken.
+    /// Bytes of existing values that a command would write again without carrying them (`ignore_value`): those of all
+    /// branches together, whichever is taken.
     #[must_use]
     pub fn kept_bytes(&self, command: &Command) -> u64 {
         match command {
@@ -98,7 +100,7 @@ impl Store {
         if put.ignore_value { live().map_or(0, |version| version.value_len()) } else { 0 }
     }
 
-    /// What a read would cost if it were served now.
+    /// The cost of a read if it were served now.
     #[must_use]
     pub fn cost_of_query(&self, query: &Query) -> u64 {
         match query {
@@ -107,13 +109,13 @@ impl Store {
         }
     }
 
-    /// Keys that have no version now and are remembered for their older ones. How many these are differs from member to member,
-    /// so it says what a read costs that this member serves, and nothing of a command. [DT1]
+    /// Deleted keys that are kept for their older versions. Their number differs from member to member, so it may count
+    /// in a read that this member serves, but not in a command. [DT1]
     fn gone(&self) -> u64 {
         self.index.entries() - self.index.weight()
     }
 
-    /// `gone`: keys that may have lived at an older revision and do not now, at the most.
+    /// `gone`: most keys that may have been live at an older revision and are not live now.
     fn txn_cost(&self, txn: &Txn, gone: u64) -> u64 {
         let compares = txn.compare.iter().map(|compare| self.count_now(compare.keys.span()).max(1));
         let branch = |operations: &[Operation]| {
@@ -137,11 +139,11 @@ impl Store {
             return 2;
         }
         if range.revision > 0 && range.revision < self.compacted {
-            return 1; // it will be refused, and what is known of it differs from member to member
+            return 1; // it will be refused, and the changes still known of it differ from member to member
         }
         let now = self.count_now(range.keys.span());
         let is_old = range.revision > 0 && range.revision < self.revision;
-        // Whatever lived then lives now, or was changed since, and is gone.
+        // A key that was live then is live now, or was changed since and is gone.
         let since = self.changes.end() - self.changes.start_of(range.revision.saturating_add(1));
         let since = since.min(gone);
         let keys = if is_old { now.saturating_add(since) } else { now };

@@ -1,26 +1,26 @@
-//! Digest: whether members still agree.
+//! Digest: hashes of a store, to check that members still agree.
 //!
-//! Three digests, from the cheapest to the surest:
+//! Three digests, from the cheapest to the most thorough:
 //!
 //! | Digest | Costs | Compares |
 //! |---|---|---|
 //! | [`Store::running_digest`] | some tens of nanoseconds with each change | all changes ever applied |
-//! | [`HashKv`] | a walk, on a pin, in steps, on any thread | every version at or below a revision |
-//! | [`Store::digest`] | a walk in one go | everything; for judges |
+//! | [`HashKv`] | a walk over a pin, in steps, on any thread | every version at or below a revision |
+//! | [`Store::digest`] | a walk in one go | everything; for tests and checkers |
 //!
-//! **The running digest** takes in each change in the order of the log: key, revisions, version, lease and value of what
-//! is written, and of what stood there before all but the value's bytes. A compaction goes in as its revision alone, so
-//! it does not matter when a member forgets. After a difference it never agrees again by itself (each step is one to one
-//! in the digest before), up to one chance in 2^64 for two differences that cancel; a copy or a dump carries it along, so
-//! a member that takes over another's state agrees with it from then on.
+//! **The running digest** takes in each change in log order: key, revisions, version, lease and value of the new
+//! version, and of the version it replaces all but the bytes of the value. A compaction goes in as its revision alone,
+//! so it does not matter when a member forgets. Two digests that differ never agree again by themselves (each step is a
+//! bijection of the digest before), except with a chance of 1 in 2^64 for two differences that cancel. A copy or a dump
+//! carries the digest along, so a member that takes over another's state agrees with it from then on.
 //!
-//! - It finds: any command that two members took for something else or applied to another state, where that shows in what
-//!   is written; a revision, version, lease or length gone wrong in memory, at the next change of that key; a state
+//! - It finds: any command that two members decoded differently or applied to different states, if that shows in the
+//!   data written; a revision, version, lease or length corrupted in memory, at the next change of that key; a state
 //!   loaded wrongly, at the next change of a key that is wrong.
-//! - It does not find: bytes of a value gone wrong in memory after they were written, a key lost that is never changed
-//!   again, a wrong answer to a read. Those are the business of [`HashKv`], which looks at what is there.
+//! - It does not find: bytes of a value corrupted in memory after they were written, the loss of a key that is never
+//!   changed again, a wrong answer to a read. [`HashKv`] is there for those: it reads the stored versions.
 //!
-//! Knows nothing of: who compares with whom.
+//! Knows nothing of: members, schedules of comparisons.
 
 use crate::api::{Error, Key, Revision};
 use crate::hash::Hasher;
@@ -32,11 +32,11 @@ use alloc::sync::Arc;
 
 /// The digest after one more change.
 pub(crate) fn then(before: u64, change: u64) -> u64 {
-    // One to one in `before`: what once differs stays apart.
+    // A bijection of `before`: digests that differ stay different.
     before.rotate_left(29).wrapping_mul(0xbb67_ae85_84ca_a73b).wrapping_add(change)
 }
 
-/// A digest with some bytes more: for tables beside the store, which are small enough to be hashed whole.
+/// A digest extended by some bytes: for tables beside the store, which are small enough to be hashed whole.
 #[must_use]
 pub fn with(digest: u64, bytes: &[u8]) -> u64 {
     let mut hasher = Hasher::new();
@@ -44,8 +44,8 @@ pub fn with(digest: u64, bytes: &[u8]) -> u64 {
     then(digest, hasher.finish())
 }
 
-/// One change of a key: from what to what. A key that does not live has nothing before: whether its delete is still
-/// remembered depends on the member.
+/// The hash of one change of a key: the version before and the version after. A key that is not live has no version
+/// before, because some members still keep its delete and others do not.
 pub(crate) fn change(key: &[u8], before: Option<&Version>, after: &Version) -> u64 {
     let mut hasher = Hasher::new();
     before.inspect(|before| numbers(&mut hasher, before));
@@ -54,7 +54,7 @@ pub(crate) fn change(key: &[u8], before: Option<&Version>, after: &Version) -> u
     hasher.finish()
 }
 
-/// A compaction.
+/// The hash of a compaction.
 pub(crate) fn compaction(revision: Revision) -> u64 {
     let mut hasher = Hasher::new();
     hasher.number(revision);
@@ -74,14 +74,14 @@ fn numbers(hasher: &mut Hasher, version: &Version) {
     hasher.number(create_revision);
     hasher.number(number);
     hasher.number(lease);
-    // A delete is no empty value.
+    // A delete must not hash like an empty value.
     hasher.number(version.value().map_or(-1, |value| value.len() as i64));
 }
 
-/// The hash of all versions at or below a revision that are not compacted, in the making.
+/// Computes in steps the hash of all versions at or below a revision that are not compacted.
 ///
-/// Equal on all members for equal `(revision, compact revision)`, however far each has gone on since and however much
-/// each has forgotten. It owns a pin and lets go of what it has passed, so it may be carried to another thread, or run
+/// Equal on all members for equal `(revision, compact revision)`, however much each has applied since and however much
+/// each has forgotten. It owns a pin and releases the leaves that it has passed, so it may run on another thread or
 /// between other work.
 ///
 /// ```
@@ -96,12 +96,12 @@ fn numbers(hasher: &mut Hasher, version: &Version) {
 #[derive(Debug)]
 pub struct HashKv {
     leaves: Leaves<History>,
-    /// The leaf under way; which of its keys is next, and which of that key's versions.
+    /// The current leaf, and the indexes of its next key and of that key's next version.
     leaf: Option<(Arc<crate::run::Run<History>>, usize, usize)>,
     revision: Revision,
     compacted: Revision,
     hasher: Hasher,
-    /// Keeps the store in small steps.
+    /// While a copy is held, the store forgets in small steps.
     _copies: Arc<()>,
 }
 
@@ -109,7 +109,7 @@ impl HashKv {
     /// Of a pinned store, at a revision; ≤ 0 for the newest.
     ///
     /// # Errors
-    /// If the revision is compacted or not there yet.
+    /// If the revision is compacted or in the future.
     pub fn new(pin: Store, revision: Revision) -> Result<HashKv, Error> {
         if revision > pin.revision {
             return Err(Error::FutureRevision);
@@ -138,7 +138,7 @@ impl HashKv {
         self.compacted
     }
 
-    /// Takes in about so many versions more. Returns whether all have been.
+    /// Hashes about so many more versions. Returns whether all are hashed.
     pub fn step(&mut self, versions: usize) -> bool {
         let mut left = versions.max(1);
         while left > 0 {
@@ -162,14 +162,15 @@ impl HashKv {
         false
     }
 
-    /// The hash, once [`HashKv::step`] has said that all is taken in.
+    /// The hash, once [`HashKv::step`] has returned `true`.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hasher.finish()
     }
 }
 
-/// Takes in up to `most` versions of one key from the `from`th on; which is next, and how many it were.
+/// Hashes up to `most` versions of one key from the `from`th on. Returns the next version's index, and how many were
+/// hashed.
 fn hash_some(
     hasher: &mut Hasher,
     key: &Key,

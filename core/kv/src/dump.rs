@@ -1,13 +1,12 @@
 //! Dump: a store as bytes.
 //!
 //! In:    a pinned store.
-//! Out:   chunks of bytes, 1 MiB at most, one by one. [`Loader`] makes a store of them again that answers, compacts and
-//!        goes on as this one.
-//! Rule:  equal stores give equal chunks, whatever way they came and however much each has forgotten: only what can still
-//!        be read or watched is written, and it has exactly one form. Byte boxes: docs/formats/store.md.
+//! Out:   chunks of bytes, 1 MiB at most, one by one. [`Loader`] makes from them a store that behaves like this one.
+//! Rule:  equal stores give equal chunks, however they came about and however much each has forgotten: only versions
+//!        that can still be read or watched are written, each in exactly one form. Byte boxes: docs/formats/store.md.
 //!
-//! A dump lets go of what it has passed, so whoever goes on changing the store need not copy that any more; at no time
-//! is there a second copy of the store, only a chunk.
+//! A dump releases the leaves that it has passed, so later changes of the store need not copy those any more. There is
+//! never a second copy of the store in memory, only a chunk.
 //! Knows nothing of: files, checksums, logs, members.
 
 use crate::api::{Key, Revision};
@@ -29,7 +28,7 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// The format version written; the only one read.
 pub const VERSION: u8 = 1;
 
-/// How every dump begins.
+/// The first bytes of every dump.
 pub(crate) const MAGIC: [u8; 4] = *b"KtSt";
 
 // Flags of a version.
@@ -38,45 +37,45 @@ pub(crate) const IS_PUT: u8 = 1;
 /// A lease follows.
 pub(crate) const HAS_LEASE: u8 = 2;
 
-/// Where the bytes are no dump, and why.
+/// Why bytes are not a dump, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Offset of the record that cannot be right, counted over all chunks.
+    /// Offset of the invalid record, counted over all chunks.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The kind of error.
     pub flaw: Flaw,
 }
 
-/// What can be wrong with a dump.
+/// Ways in which bytes can fail to be a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// It ends too early.
+    /// The bytes end too early.
     Truncated,
-    /// It goes on after its end.
+    /// Bytes follow the end of the dump.
     TrailingBytes,
-    /// It does not begin as dumps do.
+    /// The bytes do not begin with the magic bytes.
     NoDump,
-    /// The format version is not ours.
+    /// A format version other than [`VERSION`].
     Version(u8),
-    /// A flag of no meaning, or not here.
+    /// An undefined flag, or one that is not allowed here.
     Unknown(u8),
-    /// A number that is not in its one shortest form, or past what it may be.
+    /// A number that is not in its shortest form, or is out of range.
     Number,
-    /// A length that no key or value has.
+    /// A length above that of any key or value.
     Length(u64),
     /// A revision before the first, after the last, or before the one it follows.
     Revision,
     /// A key that is not above the one before.
     KeyOrder,
-    /// A delete of what is deleted.
+    /// A delete of a deleted key.
     DoubleDelete,
-    /// A key does not begin with its creation, although compaction has taken nothing from it.
+    /// A key that does not begin with its creation, although compaction has removed nothing from it.
     Beginning,
-    /// A version that no read and no watch may see any more.
+    /// A version that compaction has hidden from every read and watch.
     Forgotten,
-    /// No change is there for this revision.
+    /// A revision without a change.
     Gap(Revision),
-    /// The order of the changes of this revision is none, or the one they have anyway.
+    /// The order of this revision's changes is no permutation, or is the default one.
     Order(Revision),
 }
 
@@ -84,27 +83,27 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "malformed store at byte {}: ", self.offset)?;
         match self.flaw {
-            Flaw::Truncated => f.write_str("it ends too early"),
-            Flaw::TrailingBytes => f.write_str("bytes follow its end"),
-            Flaw::NoDump => f.write_str("it does not begin as a store does"),
+            Flaw::Truncated => f.write_str("unexpected end"),
+            Flaw::TrailingBytes => f.write_str("trailing bytes"),
+            Flaw::NoDump => f.write_str("no magic bytes at the beginning"),
             Flaw::Version(version) => write!(f, "format version {version}, expected {VERSION}"),
-            Flaw::Unknown(byte) => write!(f, "0x{byte:02x} has no meaning here"),
-            Flaw::Number => f.write_str("a number out of range or not in its shortest form"),
-            Flaw::Length(length) => write!(f, "length {length} is more than any key or value has"),
-            Flaw::Revision => f.write_str("a revision out of place"),
-            Flaw::KeyOrder => f.write_str("a key that is not above the one before"),
-            Flaw::DoubleDelete => f.write_str("a key is deleted twice"),
-            Flaw::Beginning => f.write_str("a key that does not begin with its creation"),
-            Flaw::Forgotten => f.write_str("a version that compaction has forgotten"),
+            Flaw::Unknown(byte) => write!(f, "undefined flags 0x{byte:02x}"),
+            Flaw::Number => f.write_str("number out of range or not in its shortest form"),
+            Flaw::Length(length) => write!(f, "length {length} exceeds that of any key or value"),
+            Flaw::Revision => f.write_str("revision out of order or out of range"),
+            Flaw::KeyOrder => f.write_str("key not above the one before"),
+            Flaw::DoubleDelete => f.write_str("deleted key is deleted again"),
+            Flaw::Beginning => f.write_str("key does not begin with its creation"),
+            Flaw::Forgotten => f.write_str("version that compaction removes"),
             Flaw::Gap(revision) => write!(f, "no change at revision {revision}"),
-            Flaw::Order(revision) => write!(f, "no order of the changes of revision {revision}"),
+            Flaw::Order(revision) => write!(f, "invalid order of the changes of revision {revision}"),
         }
     }
 }
 
 impl core::error::Error for Malformed {}
 
-/// A store on its way out: an iterator over its chunks.
+/// A dump in progress: an iterator over its chunks.
 ///
 /// ```
 /// # use kattu_kv::{api::{Command, Put}, dump, store::Store};
@@ -123,9 +122,9 @@ pub struct Dump {
     running_digest: u64,
     leaves: Leaves<History>,
     changes: Changes,
-    /// Bytes of the next chunk that are there already.
+    /// The first bytes of the next chunk.
     pending: Vec<u8>,
-    /// Keeps the store in small steps.
+    /// While a copy is held, the store forgets in small steps.
     _copies: Arc<()>,
 }
 
@@ -134,13 +133,13 @@ enum Stage {
     Header,
     /// Between two leaves.
     Leaves,
-    /// In a leaf: which key is next, or which version of that key.
+    /// In a leaf: the next key, or the next version of that key.
     Leaf {
         leaf: Arc<Run<History>>,
         i: usize,
         version: Option<usize>,
     },
-    /// The order of changes: at which revision, and which one was written last.
+    /// The order of changes: the next revision, and the last one whose order was written.
     Orders {
         next: Revision,
         last: Revision,
@@ -149,7 +148,7 @@ enum Stage {
 }
 
 impl Store {
-    /// The bytes of this store, which is best a [`pin`](Store::pin): it is taken apart on the way.
+    /// Dumps this store, best a [`pin`](Store::pin): the dump takes it apart.
     #[must_use]
     pub fn dump(self) -> Dump {
         Dump {
@@ -187,7 +186,7 @@ impl Iterator for Dump {
 }
 
 impl Dump {
-    /// Appends the next record, if there is something to say at this place.
+    /// Appends the next record, if there is one at this place.
     fn write_record(&mut self, out: &mut Vec<u8>) {
         match &mut self.stage {
             Stage::Header => {
@@ -227,7 +226,7 @@ impl Dump {
     }
 }
 
-/// Appends the key itself (`version` is `None`), or one version of it. Which version is next, if any.
+/// Appends the key itself (`version` is `None`), or one version of it. Returns the next version, if any.
 fn write_of_key(
     key: &Key,
     history: &History,
@@ -249,7 +248,7 @@ fn write_of_key(
     Some(n + 1).filter(|&next| next < history.len())
 }
 
-/// What follows from the version before is not written.
+/// Appends a version without the fields that follow from the version before.
 fn write_version(version: &Version, before: Option<&Version>, out: &mut Vec<u8>) {
     let life = version.life();
     let mut flags = 0;

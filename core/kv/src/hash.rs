@@ -1,15 +1,15 @@
-//! Hash: 64 bits that tell two states apart, quickly.
+//! Hash: a fast 64-bit hash that tells two states apart.
 //!
-//! Eight bytes at a time are mixed in by a wide multiplication whose halves are folded into one; each byte string comes
-//! after its length, so that no two sequences look alike. Equal on every machine and in every run.
-//! It finds mistakes, not enemies: whoever chooses values can make two that hash alike.
-//! Knows nothing of: what the numbers and bytes mean.
+//! Eight or sixteen bytes at a time are mixed in by a wide multiplication whose halves are XORed. Each byte string is
+//! preceded by its length, so that no two sequences look alike. Equal on every machine and in every run. It detects
+//! mistakes, not attacks: a client that chooses values can construct two with the same hash.
+//! Knows nothing of: the meaning of the numbers and bytes.
 
 /// Odd numbers without a pattern: digits of the square roots of 2 and 3.
 const FIRST: u64 = 0x6a09_e667_f3bc_c909;
 const SECOND: u64 = 0xbb67_ae85_84ca_a73b;
 
-/// A hash in the making.
+/// A hash in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hasher(u64);
 
@@ -23,7 +23,7 @@ impl Hasher {
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        // A second lane, because the next multiplication of one has to wait for the last.
+        // Two lanes, because within a lane each multiplication waits for the one before.
         let mut lanes = (fold(self.0 ^ bytes.len() as u64, SECOND), FIRST);
         let mut blocks = bytes.chunks_exact(32);
         for block in &mut blocks {
@@ -44,7 +44,7 @@ impl Hasher {
     }
 }
 
-/// The product, its upper half laid over its lower.
+/// The upper half of the product XORed with its lower half.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64

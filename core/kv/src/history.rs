@@ -1,7 +1,7 @@
 //! History: the versions of one key that can still be read, oldest to newest.
 //!
-//! Most keys have one version most of the time, so the newest stands in the index itself and only older ones cost a heap
-//! block, which copies of the history share. A delete is a version without a value.
+//! Most keys have one version most of the time, so the newest is stored in the index itself and only older ones cost a
+//! heap block, which copies of the history share. A delete is a version without a value.
 //! Knows nothing of: the key, other keys.
 
 use crate::api::{Key, KeyValue, Revision, Value};
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
     pub(crate) mod_revision: Revision,
-    /// What was put, with its life; `None` is a delete.
+    /// The value that was put, with its generation; `None` is a delete.
     value: Option<Value>,
 }
 
@@ -25,7 +25,7 @@ impl Version {
         Version { mod_revision, value: None }
     }
 
-    /// A put; `scratch` is room to lay it out in.
+    /// A put; `scratch` is a buffer for laying out the value.
     pub(crate) fn put(
         mod_revision: Revision,
         life: Generation,
@@ -35,17 +35,17 @@ impl Version {
         Version { mod_revision, value: Some(Value::with_generation(value, mod_revision, life, scratch)) }
     }
 
-    /// Whether the key lives.
+    /// Whether the version is a put.
     pub(crate) fn lives(&self) -> bool {
         self.value.is_some()
     }
 
-    /// What the put says of the key; zeros of a delete.
+    /// The generation that the put recorded; zeros for a delete.
     pub(crate) fn life(&self) -> Generation {
         self.value.as_ref().map_or_else(Generation::default, |value| value.life(self.mod_revision))
     }
 
-    /// The value, if the key lives.
+    /// The value; `None` for a delete.
     pub(crate) fn value(&self) -> Option<&[u8]> {
         self.value.as_deref()
     }
@@ -72,17 +72,17 @@ impl Version {
 
 /// The versions of one key.
 ///
-/// Invariant: mod revisions never fall from oldest to newest (one transaction may change a key more than once).
-/// The default has no version at all and is only a moment of an insertion.
+/// Invariant: mod revisions never fall from oldest to newest (one transaction may change a key more than once). The
+/// default has no version and exists only during an insertion.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     newest: Version,
-    /// Never empty. Behind a pointer, because most keys have none and the index is full of histories.
+    /// Never empty. Behind a pointer, because most keys have no older version and the index holds very many histories.
     older: Option<Arc<Queue<Version>>>,
 }
 
 impl Weigh for History {
-    /// Live keys count.
+    /// 1 for a live key, otherwise 0.
     fn weight(&self) -> u64 {
         u64::from(self.newest.lives())
     }
@@ -94,7 +94,7 @@ impl History {
         Some(&self.newest).filter(|version| version.lives())
     }
 
-    /// The version to be seen at a revision, if the key lived then.
+    /// The version visible at a revision, if the key was live then.
     pub(crate) fn at(&self, revision: Revision) -> Option<&Version> {
         let seen = if self.newest.mod_revision <= revision {
             &self.newest
@@ -108,7 +108,7 @@ impl History {
 
     pub(crate) fn push(&mut self, version: Version) {
         let before = core::mem::replace(&mut self.newest, version);
-        // A default history has nothing to remember.
+        // A default history has no version to keep.
         if before.mod_revision > 0 {
             match &mut self.older {
                 Some(older) => Arc::make_mut(older).push_back(before),
@@ -117,7 +117,7 @@ impl History {
         }
     }
 
-    /// Takes the newest version back; what remains may be empty.
+    /// Removes the newest version; the history may be empty afterwards.
     pub(crate) fn pop(&mut self) -> Version {
         let before =
             self.older.as_mut().and_then(|older| Arc::make_mut(older).pop_back()).unwrap_or_default();
@@ -129,8 +129,8 @@ impl History {
         self.newest.mod_revision == 0
     }
 
-    /// Forgets what no read at or after `compacted` sees, except changes *at* that revision, from which watches may
-    /// still start; no more than `most` versions, the oldest first. Tells each forgotten version.
+    /// Forgets versions that no read at or after `compacted` sees, except changes *at* that revision, from which
+    /// watches may still start. Removes at most `most` versions, the oldest first, and passes each to `forget`.
     pub(crate) fn trim(&mut self, compacted: Revision, most: usize, mut forget: impl FnMut(&Version)) {
         for _ in 0..self.forgotten(compacted, most) {
             let oldest = self.older.as_mut().and_then(|older| Arc::make_mut(older).pop_front());
@@ -144,8 +144,8 @@ impl History {
         (self.kept_from(compacted)..self.len()).map(|n| self.version(n))
     }
 
-    /// Which version is the first that [`History::trim`] would leave in the end; [`History::len`] if none is. The rule is
-    /// the one of `forgotten`, found without looking at every version.
+    /// Index of the first version that [`History::trim`] would leave in the end; [`History::len`] if there is none.
+    /// Same rule as `forgotten`, without visiting every version.
     pub(crate) fn kept_from(&self, compacted: Revision) -> usize {
         let is_before = |version: &Version| version.mod_revision < compacted;
         let before = match &self.older {
@@ -159,17 +159,17 @@ impl History {
         if superseded || !self.version(last).lives() { before } else { last }
     }
 
-    /// How many versions there are.
+    /// The number of versions.
     pub(crate) fn len(&self) -> usize {
         self.older.as_ref().map_or(0, |older| older.len()) + usize::from(!self.is_empty())
     }
 
-    /// The `n`th version, the oldest first; the newest past all of them.
+    /// The `n`th version, the oldest first; beyond the last one, the newest.
     pub(crate) fn version(&self, n: usize) -> &Version {
         self.older.as_ref().and_then(|older| older.get(older.first() + n as u64)).unwrap_or(&self.newest)
     }
 
-    /// How many of the oldest versions may go, counted up to `most`.
+    /// How many of the oldest versions may be forgotten, at most `most`.
     fn forgotten(&self, compacted: Revision, most: usize) -> usize {
         let len = self.len();
         let goes = |n: &usize| {

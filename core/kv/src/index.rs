@@ -1,14 +1,14 @@
-//! Index: keys in order, each with a value, and how many of them count.
+//! Index: keys in order, each with a value and a weight.
 //!
-//! A B+-tree. Each branch knows the *weight* below each child, so "how many live keys are there between a and b?" costs
+//! A B+-tree. Each branch stores the *weight* below each child, so the number of live keys between a and b costs
 //! O(log n), however many there are.
 //!
-//! Nodes are shared: cloning an index copies one pointer, and whoever changes a shared node copies that node first. A
-//! clone is therefore the whole index as of one moment, readable while the original goes on.
+//! Nodes are shared: cloning an index copies one pointer, and changing a shared node copies that node first. A clone is
+//! therefore the whole index as of one moment, readable while the original changes.
 //!
-//! A node that falls below a quarter is joined with a neighbour if both fit into three quarters of one; so a tree that
-//! shrinks gives its memory back, and one that wavers does not split and join all the time.
-//! Knows nothing of: revisions, what a value is.
+//! A node that falls below a quarter is joined with a neighbour if both fit into three quarters of one. So a shrinking
+//! tree releases memory, and a tree whose size fluctuates does not split and join all the time.
+//! Knows nothing of: revisions, the meaning of a value.
 
 use crate::api::Key;
 use crate::run::{Look, RUN_MAX, Run};
@@ -19,12 +19,12 @@ use core::ops::ControlFlow;
 #[cfg(test)]
 mod tests;
 
-/// Below this a node looks for a neighbour to join.
+/// Below this many entries a node is joined with a neighbour.
 const NODE_LOW: usize = RUN_MAX / 4;
-/// Nodes join if they have no more than this together.
+/// Nodes are joined if they have at most this many entries together.
 const JOIN_MAX: usize = RUN_MAX * 3 / 4;
 
-/// How much an entry counts.
+/// The weight of an entry.
 pub(crate) trait Weigh {
     fn weight(&self) -> u64;
 }
@@ -33,12 +33,12 @@ pub(crate) trait Weigh {
 #[derive(Clone, Debug)]
 pub(crate) struct Index<V> {
     root: Node<V>,
-    /// Entries, those without weight included.
+    /// Number of entries, those without weight included.
     entries: u64,
 }
 
-/// The key of each child is ≤ every key below it and > every key below the child before; the key of the first child
-/// is only somewhere below the next one.
+/// The key of each child is ≤ every key below it and > every key below the child before. The key of the first child is
+/// only known to be below the next child's.
 #[derive(Clone, Debug)]
 enum Node<V> {
     Leaf(Arc<Run<V>>),
@@ -51,14 +51,14 @@ struct Child<V> {
     node: Node<V>,
 }
 
-/// What a change below left behind for the node above.
+/// What the node above needs to know of a change below it.
 struct Changed<V, R> {
     result: R,
-    /// To be added to the weight, modulo 2^64.
+    /// To add to the weight, modulo 2^64.
     weight: u64,
-    /// The node has split: the right half, and its key.
+    /// The right half and its key, if the node has split.
     split: Option<(Key, Child<V>)>,
-    /// There was no such entry before.
+    /// The entry did not exist before.
     is_new: bool,
 }
 
@@ -67,7 +67,7 @@ impl<V: Weigh + Clone + Default> Index<V> {
         Index { root: Node::Leaf(Arc::default()), entries: 0 }
     }
 
-    /// How many entries there are, those without weight included.
+    /// The number of entries, those without weight included.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
     }
@@ -94,7 +94,7 @@ impl<V: Weigh + Clone + Default> Index<V> {
         }
     }
 
-    /// Changes the value of a key, which begins as the default if the key is new.
+    /// Changes the value of a key; a new key begins with the default.
     pub(crate) fn upsert<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> R {
         let change = match self.root.update(key, Look::Boldly, change) {
             Ok((result, _)) => return result,
@@ -112,15 +112,15 @@ impl<V: Weigh + Clone + Default> Index<V> {
         changed.result
     }
 
-    /// Changes the value of a key if there is one.
+    /// Changes the value of a key if the key exists.
     pub(crate) fn update<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> Option<R> {
         let updated = self.root.update(key, Look::Boldly, change);
         let updated = updated.or_else(|change| self.root.update(key, Look::Carefully, change));
         updated.ok().map(|(result, _)| result)
     }
 
-    /// Changes the values of the entries with `start` ≤ key < `end` in ascending order, until told to stop; leaves out
-    /// whole leaves and subtrees without weight, which are not copied if they are shared.
+    /// Changes the values of the entries with `start` ≤ key < `end` in ascending order, until `change` breaks. Skips
+    /// whole leaves and subtrees without weight, which are then not copied if they are shared.
     pub(crate) fn change_from(
         &mut self,
         start: &[u8],
@@ -165,8 +165,8 @@ impl<V: Weigh + Clone + Default> Index<V> {
         below_end.saturating_sub(self.weight_below(start))
     }
 
-    /// Visits the entries with `start` ≤ key < `end` in ascending order, until told to stop; `heavy_only` leaves out
-    /// whole subtrees without weight (single entries without weight may still be visited).
+    /// Visits the entries with `start` ≤ key < `end` in ascending order, until `visit` breaks; `heavy_only` skips whole
+    /// subtrees without weight (single entries without weight may still be visited).
     pub(crate) fn walk<'a>(
         &'a self,
         start: &[u8],
@@ -189,15 +189,15 @@ impl<V: Weigh + Clone + Default> Index<V> {
     }
 }
 
-/// How many entries the nodes of a new index get: most nodes of one that grew have about as many.
+/// Entries per node of a new index: about as many as most nodes have in an index that grew.
 const NODE_NEW: usize = RUN_MAX * 3 / 4;
 
-/// An index in the making, from keys in ascending order.
+/// Builds an index from keys in ascending order.
 ///
-/// Nodes are made from left to right, and a level above them when they are all there.
+/// Leaves are made from left to right, then each level above in one go.
 #[derive(Debug)]
 pub(crate) struct Builder<V> {
-    /// The entries of the last leaves, which are not made yet: the very last must not be too small.
+    /// The entries of the last leaves, which are made at the end: the very last must not be too small.
     entries: Vec<(Key, V)>,
     leaves: Vec<(Key, Child<V>)>,
     pushed: u64,
@@ -210,7 +210,7 @@ impl<V> Default for Builder<V> {
 }
 
 impl<V: Weigh + Clone + Default> Builder<V> {
-    /// Adds a key, which must be above all before it.
+    /// Adds a key, which must be above all keys before it.
     pub(crate) fn push(&mut self, key: Key, value: V) {
         if self.entries.len() == 2 * NODE_NEW {
             let last = self.entries.split_off(NODE_NEW);
@@ -246,18 +246,18 @@ impl<V: Weigh + Clone + Default> Builder<V> {
     }
 }
 
-/// A leaf with its bound; the bound of one without entries is never looked at.
+/// A leaf with its bound; the bound of an empty leaf is never used.
 fn leaf_child<V: Weigh + Clone + Default>(entries: Vec<(Key, V)>) -> (Key, Child<V>) {
     let bound = entries.first().map(|(key, _)| key.clone()).unwrap_or_default();
     let node = Node::Leaf(Arc::new(Run::of(entries)));
     (bound, Child { weight: node.weight(), node })
 }
 
-/// The leaves of an index from left to right, each let go of once it has been passed: whoever shares the index need not
-/// copy any more what lies behind.
+/// The leaves of an index from left to right. Each is released once it has been passed, so that changes of an index
+/// that shares it need not copy it any more.
 #[derive(Debug)]
 pub(crate) struct Leaves<V> {
-    /// What is still to come, the nearest last; on each level the nodes right of the path.
+    /// Nodes still to come: on each level those right of the path, the nearest level last.
     levels: Vec<alloc::vec::IntoIter<Node<V>>>,
 }
 
@@ -296,18 +296,18 @@ impl<V> Node<V> {
     }
 }
 
-/// The child below which a key is, if it is anywhere.
+/// The child below which a key is, if the key exists.
 fn child_of<V>(branch: &Run<Child<V>>, key: &[u8]) -> usize {
     branch.find_floor(key, Look::Carefully)
 }
 
-/// Where a key is in a leaf, or would be.
+/// Where a key is in a leaf, or would be inserted.
 fn place_of<V>(leaf: &Run<V>, key: &[u8]) -> usize {
     leaf.search(key).unwrap_or_else(|i| i)
 }
 
-/// Splits a node that has become too large. Keys that come in ascending order would leave every left half half empty
-/// for ever, so after an append at the very end of the index only the last entry moves.
+/// Splits a node that has become too large. Ascending keys would leave every left half half empty for ever, so after an
+/// append at the very end of the index only the last entry moves.
 fn split_full<T>(run: &mut Run<T>, appended: bool) -> Option<Run<T>> {
     let at = if appended { RUN_MAX } else { run.len() / 2 };
     (run.len() > RUN_MAX).then(|| run.split_off(at))
@@ -335,7 +335,7 @@ impl<V: Weigh + Clone + Default> Node<V> {
         }
     }
 
-    /// `rightmost`: nothing in the whole index is right of this node.
+    /// `rightmost`: no node of the whole index is right of this one.
     fn upsert<R>(
         &mut self,
         key: &[u8],
@@ -359,7 +359,7 @@ impl<V: Weigh + Clone + Default> Node<V> {
                 }
                 let split = split.and_then(|(bound, right)| {
                     if i == 0 {
-                        // All of the right half may be below what was the first key.
+                        // The whole right half may be below the former first key.
                         let first = branch.get(0).node.first_key();
                         branch.replace_first(first);
                     }
@@ -374,7 +374,7 @@ impl<V: Weigh + Clone + Default> Node<V> {
         }
     }
 
-    /// The result and what to add to the weight, modulo 2^64; or the change back if the key is not found.
+    /// The result and the number to add to the weight, modulo 2^64; or `change` itself if the key is not found.
     fn update<R, F: FnOnce(&Key, &mut V) -> R>(
         &mut self,
         key: &[u8],
@@ -417,7 +417,7 @@ impl<V: Weigh + Clone + Default> Node<V> {
         }
     }
 
-    /// What to add to the weight, modulo 2^64, and whether to go on.
+    /// The number to add to the weight, modulo 2^64, and whether to go on.
     fn change_from(
         &mut self,
         start: Option<&[u8]>,
@@ -462,21 +462,21 @@ impl<V: Weigh + Clone + Default> Node<V> {
         (changed, flow)
     }
 
-    /// Takes over everything of a node of the same height that is wholly above this one; `bound` is its key.
+    /// Takes over all entries of a node of the same height whose keys are all above this one's; `bound` is its key.
     fn append(&mut self, bound: Key, right: Node<V>) {
         match (self, right) {
             (Node::Leaf(left), Node::Leaf(right)) => {
                 Arc::make_mut(left).append(None, Arc::unwrap_or_clone(right));
             }
             (Node::Branch(left), Node::Branch(right)) => {
-                // The key of the first child was nothing to rely on so far; now it must be a bound.
+                // The key of the first child was no reliable bound; now it must be one.
                 Arc::make_mut(left).append(Some(bound), Arc::unwrap_or_clone(right));
             }
             _ => unreachable!("neighbours have the same height"),
         }
     }
 
-    /// `start` is `None` where everything here is known to be above it; `end` likewise.
+    /// `start` is `None` if every key here is known to be above it; `end` likewise.
     fn walk<'a>(
         &'a self,
         start: Option<&[u8]>,
@@ -557,7 +557,7 @@ fn upsert_leaf<V: Weigh + Clone + Default, R>(
     }
 }
 
-/// The result and what to add to the weight, modulo 2^64.
+/// The result and the number to add to the weight, modulo 2^64.
 fn change_entry<V: Weigh, R>(
     leaf: &mut Run<V>,
     i: usize,
@@ -569,7 +569,7 @@ fn change_entry<V: Weigh, R>(
     (result, value.weight().wrapping_sub(before))
 }
 
-/// First entry and end of those with `start` ≤ key < `end`.
+/// First entry with `start` ≤ key < `end`, and the end of these entries.
 fn entries_between<V>(leaf: &Run<V>, start: Option<&[u8]>, end: Option<&[u8]>) -> (usize, usize) {
     let first = start.map_or(0, |start| place_of(leaf, start));
     let end = end.map_or(leaf.len(), |end| place_of(leaf, end));
@@ -583,7 +583,7 @@ fn children_between<V>(branch: &Run<Child<V>>, start: Option<&[u8]>, end: Option
     (first, last)
 }
 
-/// Joins child `i` with a neighbour if they fit; an empty child fits always.
+/// Joins child `i` with a neighbour if they fit; an empty child always fits.
 fn join_around<V: Weigh + Clone + Default>(branch: &mut Run<Child<V>>, i: usize) {
     let len = |i: usize| branch.get(i).node.len();
     let fits = |left: usize| {

@@ -1,28 +1,30 @@
 //! The store: etcd's revision model as a pure function of commands.
 //!
-//! A [`Store`](store::Store) takes [`Command`](api::Command)s in the order of the log and answers each; between them it
-//! answers [`Query`](api::Query)s. The same commands give the same state and the same answers on every member, for ever.
+//! A [`Store`](store::Store) applies [`Command`](api::Command)s in log order and answers each; between them it answers
+//! [`Query`](api::Query)s. The same commands give the same state and the same answers on every member, in every
+//! version.
 //!
 //! | File | Its idea |
 //! |---|---|
-//! | `api.rs` | what is asked and answered |
-//! | `command.rs` | the bytes of a command |
-//! | `check.rs` | what is refused before it is proposed |
-//! | `cost.rs` | what a request costs, known before anything is done |
+//! | `api.rs` | requests and answers |
+//! | `command.rs` | the encoding of a command |
+//! | `check.rs` | checks of a request before it is proposed |
+//! | `cost.rs` | the cost of a request, known before it runs |
 //! | `store.rs` | the state, and the writes |
 //! | `range.rs` | the reads |
 //! | `txn.rs` | transactions: decide, check, execute |
-//! | `work.rs` | a request under way, in slices |
+//! | `work.rs` | a request in progress, in slices |
 //! | `history.rs` | the versions of one key |
 //! | `changes.rs` | which keys each revision changed |
-//! | `digest.rs` | whether members still agree |
-//! | `dump.rs` | a store as bytes, and back: the file's shape |
-//! | `load.rs` | a store from bytes |
+//! | `digest.rs` | digests that compare the stores of members |
+//! | `dump.rs` | a store as bytes: the dump format |
+//! | `load.rs` | a store from a dump |
 //! | `index.rs` | keys in order, with ranks |
 //! | `queue.rs` | a long queue whose copy shares nearly all with the original |
 //! | `run.rs` | a few sorted keys, found quickly: a node of the index |
-//! | `hash.rs` | 64 bits that tell two states apart |
-//! | `span.rs` | which keys a request means |
+//! | `hash.rs` | a 64-bit hash that tells two states apart |
+//! | `span.rs` | the keys that a request names |
+//! | `value.rs` | the bytes of a value with its generation, shared |
 //!
 //! ```
 //! use kattu_kv::api::{Command, Put, Query, Range, KeyRange, Answer};

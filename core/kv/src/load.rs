@@ -1,12 +1,12 @@
 //! Load: a store from the bytes of a dump.
 //!
-//! In:    the chunks of `dump.rs`, one by one; where one ends and the next begins means nothing.
-//! Out:   the store, or what is wrong with the bytes and where.
-//! Rule:  total: any bytes give a store or a flaw, and what gives a store is the dump of it, byte for byte. Nothing is
+//! In:    the chunks of `dump.rs`, one by one; the boundaries between them have no meaning.
+//! Out:   the store, or the first flaw and its offset.
+//! Rule:  total: any bytes give a store or a flaw. Bytes that give a store are its dump, byte for byte. No memory is
 //!        allocated that the bytes seen so far do not justify.
 //!
-//! Keys come in order, so the index is built from left to right, without a search. The notes of changes come with the
-//! versions and are put into the order of revisions at the end.
+//! Keys come in order, so the index is built from left to right, without a search. Changes are collected with the
+//! versions and sorted by revision at the end.
 //! Knows nothing of: files, checksums, logs, members.
 
 use crate::api::{Key, Revision};
@@ -19,14 +19,14 @@ use crate::store::{NEVER_COMPACTED, Store, key_bytes, version_bytes};
 use crate::value::Generation;
 use alloc::vec::Vec;
 
-/// Longest key or value; far beyond what a request may carry.
+/// Longest key or value; far above what a request may carry.
 const LENGTH_MAX: u64 = u32::MAX as u64;
 
-/// The highest revision of a store that is loaded: no log leads there, and neither does a raise. The last ones have none after
-/// them.
+/// The highest revision of a store that is loaded: no log gets that far, and no raise does. Close to the maximum a
+/// revision would have no successor.
 const REVISION_MAX: Revision = Revision::MAX / 4 * 3;
 
-/// A store of the chunks of a dump.
+/// Makes a store from the chunks of a dump.
 ///
 /// # Errors
 /// If they are not exactly one dump of this format version.
@@ -36,12 +36,12 @@ pub fn load<C: AsRef<[u8]>>(chunks: impl IntoIterator<Item = C>) -> Result<Store
     loader.finish()
 }
 
-/// A store on its way in.
+/// A load in progress.
 #[derive(Debug, Default)]
 pub struct Loader {
-    /// Bytes of all records read.
+    /// Length of all records read.
     offset: u64,
-    /// The beginning of a record whose end has not come.
+    /// The beginning of a record that is incomplete so far.
     carry: Vec<u8>,
     stage: Stage,
     revision: Revision,
@@ -49,10 +49,9 @@ pub struct Loader {
     running_digest: u64,
     index: Builder<History>,
     last_key: Option<Key>,
-    /// Every change that can be watched, with its revision; in the order of keys, from the end of the keys on in that of
-    /// revisions.
+    /// Every change that can be watched, with its revision: in key order while keys are read, then in revision order.
     changes: Vec<(Revision, Key)>,
-    /// Where a value is laid out.
+    /// Buffer for laying out a value.
     scratch: Vec<u8>,
     bytes: u64,
     bytes_in_use: u64,
@@ -64,13 +63,13 @@ enum Stage {
     Header,
     /// Between two keys.
     Keys,
-    /// In a key: how many versions are still to come.
+    /// In a key, with `left` versions still to come.
     Versions {
         key: Key,
         history: History,
         left: u64,
     },
-    /// Behind the keys; the last revision whose order has come.
+    /// After the keys; the last revision whose order was read.
     Orders {
         last: Revision,
     },
@@ -79,7 +78,7 @@ enum Stage {
 
 /// Why a record was not read.
 enum Stop {
-    /// Its end has not come yet.
+    /// It is incomplete so far.
     More,
     Flaw(Flaw),
 }
@@ -96,16 +95,16 @@ impl From<command::Malformed> for Stop {
 }
 
 impl Loader {
-    /// Nothing has come yet.
+    /// A load that has read nothing.
     #[must_use]
     pub fn new() -> Loader {
         Loader::default()
     }
 
-    /// Takes the next bytes.
+    /// Reads the next bytes.
     ///
     /// # Errors
-    /// If they cannot be part of a dump; nothing that comes later makes that good.
+    /// If they cannot be part of a dump; later bytes cannot repair that.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), Malformed> {
         if self.carry.is_empty() {
             let used = self.read(chunk)?;
@@ -120,10 +119,10 @@ impl Loader {
         Ok(())
     }
 
-    /// The store, once all has come.
+    /// The store, once all bytes were pushed.
     ///
     /// # Errors
-    /// If something is missing.
+    /// If the dump is incomplete.
     pub fn finish(self) -> Result<Store, Malformed> {
         if !matches!(self.stage, Stage::Done) {
             return Err(Malformed { offset: self.offset, flaw: Flaw::Truncated });
@@ -139,7 +138,7 @@ impl Loader {
         Ok(store)
     }
 
-    /// Reads as many records as are whole; returns how many bytes they are.
+    /// Reads all complete records; returns their length in bytes.
     fn read(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         let mut used = 0;
         loop {
@@ -158,7 +157,7 @@ impl Loader {
         }
     }
 
-    /// Reads one record; changes nothing if its end has not come.
+    /// Reads one record; changes nothing if it is incomplete.
     fn read_record(&mut self, reader: &mut Reader<'_>) -> Read<()> {
         match &self.stage {
             Stage::Header => self.read_header(reader),
@@ -239,14 +238,14 @@ impl Loader {
         Ok(())
     }
 
-    /// The first revision that has changed something. At the compacted one nothing has if the store was raised to it.
+    /// The first revision with a change. The compacted revision has none if the store was raised to it.
     fn first_change(&self) -> Revision {
         let is_raised =
             self.compacted >= 2 && self.changes.first().is_none_or(|(first, _)| *first > self.compacted);
         self.compacted.max(2) + Revision::from(is_raised)
     }
 
-    /// From the order of keys to that of revisions, each of which has changed something.
+    /// Sorts the changes by revision, and checks that each revision has one.
     fn order_changes(&mut self) -> Read<()> {
         self.changes.sort_by_key(|(revision, _)| *revision); // stable: within a revision by key
         let mut last = self.first_change() - 1;
@@ -278,7 +277,7 @@ impl Loader {
     }
 }
 
-/// For each change of a revision the rank of its key; `None` if it is no order, or the one of the keys.
+/// For each change of a revision the rank of its key; `None` if that is no permutation, or the order of keys.
 fn read_permutation(by_key: &[(Revision, Key)], reader: &mut Reader<'_>) -> Read<Option<Vec<usize>>> {
     if by_key.len() < 2 {
         return Ok(None);
@@ -293,13 +292,13 @@ fn read_permutation(by_key: &[(Revision, Key)], reader: &mut Reader<'_>) -> Read
         }
         order.push(rank);
     }
-    // Changes of one key come in their order, and something must be out of the order of keys.
+    // Changes of one key keep their order, and at least one change must be out of key order.
     let keys_keep_theirs =
         (1..by_key.len()).all(|rank| by_key[rank - 1].1 != by_key[rank].1 || places[rank - 1] < places[rank]);
     Ok(Some(order).filter(|order| keys_keep_theirs && !order.is_sorted()))
 }
 
-/// What is not written follows from the version before.
+/// Reads a version; fields that are not written follow from the version before.
 fn version(before: Option<&Version>, reader: &mut Reader<'_>, scratch: &mut Vec<u8>) -> Read<Version> {
     let flags = reader.byte()?;
     let is_put = flags & IS_PUT != 0;
@@ -339,7 +338,7 @@ fn version(before: Option<&Version>, reader: &mut Reader<'_>, scratch: &mut Vec<
     Ok(Version::put(mod_revision, life, byte_string(reader)?, scratch))
 }
 
-/// Whether a key can begin with this version, as it must where compaction has taken nothing from it.
+/// Whether a key can begin with this version, as it must if compaction has removed nothing from it.
 fn is_first_ever(version: &Version) -> bool {
     let life = version.life();
     version.lives() && life.create_revision == version.mod_revision && life.version == 1

@@ -1,9 +1,9 @@
 //! Queue: a long queue whose copy shares nearly all with the original.
 //!
-//! Elements are numbered for ever; they come in at the back and leave at the front. The newest few are the *tail*, right
-//! here. Older ones are in *leaves* of 64, which are in *branches* of 256 leaves, and both are shared: copying a queue
-//! copies the tail and one pointer for every 16,384 elements, and whoever changes a shared leaf or branch copies that
-//! one first. So no step after a copy is felt, however long the queue is.
+//! Elements keep their numbers for ever; they enter at the back and leave at the front. The newest few are the *tail*,
+//! stored in the queue itself. Older ones are in *leaves* of 64, which are in *branches* of 256 leaves. Both are
+//! shared: copying a queue copies the tail and one pointer for every 16,384 elements, and a change of a shared leaf or
+//! branch copies that one first. So every step after a copy is short, however long the queue is.
 //!
 //! ```text
 //!             first                                                        tail_first           end
@@ -11,21 +11,21 @@
 //!   leaves     ├ leaf ┼ leaf ┼ … ┼ leaf ┼ leaf ┼ …                 ┼ leaf ────┤
 //! ```
 //!
-//! Rule:  leaf `l` holds the numbers `64 * l .. 64 * (l + 1)` as far as they are not forgotten, branch `b` the leaves
-//!        `256 * b .. 256 * (b + 1)`; so a place is found by arithmetic.
-//! Knows nothing of: what its elements are.
+//! Rule:  leaf `l` holds the numbers `64 * l .. 64 * (l + 1)` unless they are forgotten, branch `b` the leaves
+//!        `256 * b .. 256 * (b + 1)`; so an element is found by arithmetic.
+//! Knows nothing of: the meaning of its elements.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-/// 2 to this many elements are a leaf.
+/// A leaf has 2 to the power of this elements.
 const LEAF_BITS: u32 = 6;
-/// 2 to this many leaves are a branch.
+/// A branch has 2 to the power of this leaves.
 const BRANCH_BITS: u32 = 8;
-/// Elements of a leaf.
+/// Elements per leaf.
 const LEAF: usize = 1 << LEAF_BITS;
-/// Leaves of a branch.
+/// Leaves per branch.
 const BRANCH: usize = 1 << BRANCH_BITS;
 
 type Leaf<T> = VecDeque<T>;
@@ -42,7 +42,7 @@ pub(crate) struct Queue<T> {
     trunk: Option<Box<Trunk<T>>>,
 }
 
-/// Invariant: not empty, nor is any branch or leaf of it.
+/// Invariant: neither the trunk nor any branch or leaf of it is empty.
 #[derive(Clone, Debug)]
 struct Trunk<T> {
     /// Number of the oldest element.
@@ -51,12 +51,12 @@ struct Trunk<T> {
 }
 
 impl<T: Clone> Queue<T> {
-    /// Empty; the first element will have this number.
+    /// An empty queue; the first element will have this number.
     pub(crate) fn starting_at(number: u64) -> Queue<T> {
         Queue { tail_first: number, tail: VecDeque::new(), trunk: None }
     }
 
-    /// One element, numbered 0, in as little room as that takes.
+    /// A queue of one element, numbered 0, without spare capacity.
     pub(crate) fn of(only: T) -> Queue<T> {
         let mut tail = VecDeque::with_capacity(1);
         tail.push_back(only);
@@ -78,7 +78,7 @@ impl<T: Clone> Queue<T> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        // What is before the tail is never empty.
+        // A trunk is never empty.
         self.tail.is_empty() && self.trunk.is_none()
     }
 
@@ -98,7 +98,8 @@ impl<T: Clone> Queue<T> {
         (number.max(self.first())..self.end()).filter_map(|number| self.get(number))
     }
 
-    /// Number of the first element for which this no longer holds; it must hold up to somewhere, and not after that.
+    /// Number of the first element for which `holds` is false. It must be true for all elements before that, and for
+    /// none after.
     pub(crate) fn partition_point(&self, mut holds: impl FnMut(&T) -> bool) -> u64 {
         let (mut low, mut high) = (self.first(), self.end());
         while low < high {
@@ -115,7 +116,8 @@ impl<T: Clone> Queue<T> {
         self.tail.push_back(element);
         let end = self.end();
         if end.is_multiple_of(LEAF as u64) {
-            // A short queue is only passing by: room for a whole leaf would be most of what its key takes.
+            // A short queue that elements only pass through gets no capacity for a whole leaf: that would be most of
+            // its key's memory.
             let room = if self.tail.len() < LEAF { 0 } else { LEAF };
             let leaf = core::mem::replace(&mut self.tail, VecDeque::with_capacity(room));
             let first = core::mem::replace(&mut self.tail_first, end);
@@ -155,7 +157,7 @@ impl<T: Clone> Queue<T> {
         while let Some(trunk) = &mut self.trunk
             && trunk.first < number
         {
-            // A whole leaf goes at once, and is not copied for that if it is shared.
+            // A whole leaf is dropped at once, and is not copied for that if it is shared.
             if trunk.leaf_end() <= number {
                 trunk.drop_leaf()
             } else {
@@ -186,7 +188,7 @@ impl<T: Clone> Trunk<T> {
         elements.get(place(number, self.first.max(leaf << LEAF_BITS))?)
     }
 
-    /// Takes in a leaf, which is the one after the last.
+    /// Adds the leaf that follows the last one; `number` is its number.
     fn push(&mut self, number: u64, leaf: Leaf<T>) {
         let begins_branch = number.is_multiple_of(BRANCH as u64);
         match self.branches.back_mut().filter(|_| !begins_branch) {
@@ -195,7 +197,7 @@ impl<T: Clone> Trunk<T> {
         }
     }
 
-    /// Gives the last leaf away.
+    /// Removes and returns the last leaf.
     fn pop_leaf(&mut self) -> Leaf<T> {
         let branch = Arc::make_mut(self.branches.back_mut().expect("a trunk is not empty"));
         let leaf = branch.pop_back().expect("no branch is empty");
@@ -205,7 +207,7 @@ impl<T: Clone> Trunk<T> {
         Arc::unwrap_or_clone(leaf)
     }
 
-    /// Past the last number of the first leaf.
+    /// The number after those of the first leaf.
     fn leaf_end(&self) -> u64 {
         ((self.first >> LEAF_BITS) + 1) << LEAF_BITS
     }
@@ -222,7 +224,7 @@ impl<T: Clone> Trunk<T> {
         popped
     }
 
-    /// Forgets what the first leaf has below a number, which is not all of it.
+    /// Forgets the elements of the first leaf below a number; at least one remains.
     fn drop_some(&mut self, number: u64) {
         let Some(branch) = self.branches.front_mut() else { return };
         let Some(leaf) = Arc::make_mut(branch).front_mut() else { return };
@@ -328,7 +330,7 @@ mod tests {
         Ok(())
     }
 
-    /// Elements that there is room for.
+    /// Elements for which the queue has capacity.
     fn room(queue: &Queue<u64>) -> usize {
         let branches = queue.trunk.iter().flat_map(|trunk| &trunk.branches);
         let leaves = branches.flat_map(|branch| branch.iter());

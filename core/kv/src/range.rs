@@ -1,15 +1,15 @@
 //! Range: reading keys, now or as of an older revision.
 //!
-//! Rule:  pick the keys of the range at the revision, drop what the revision filters drop, sort, cut at the limit.
-//!        `count` is taken before the filters. [etcd rpc.proto, RangeRequest]
-//! Cost:  with n keys in the store and k in the range, of which `limit` are wanted:
+//! Rule:  pick the keys of the range at the revision, drop those that fail the revision filters, sort, cut at the
+//!        limit. `count` is taken before the filters. [etcd rpc.proto, RangeRequest]
+//! Cost:  with n keys in the store, k in the range and `limit` requested:
 //!        - by key, either direction, no filters, now: O(log n + limit), the count included;
 //!        - the same at an older revision: O(log n + limit) for the pairs; the count walks either the range, or the
 //!          changes made since that revision if those are few;
-//!        - filters or another order: O(k), and O(log) of what is wanted for each key that passes.
+//!        - filters or another order: O(k), and O(log limit) for each key that passes.
 //!
-//! A [`Reading`] goes on from where its last slice ended; nothing may change the store between two slices.
-//! Knows nothing of: writes, transactions, who judges what a read costs.
+//! A [`Reading`] continues where its last slice ended; the store must not change between two slices.
+//! Knows nothing of: writes, transactions, limits on the cost of a read.
 
 use crate::api::{
     Error, Key, KeyRange, KeyValue, Range, RangeResult, Revision, SortOrder, SortTarget, Value,
@@ -23,35 +23,35 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::ops::ControlFlow;
 
-/// Looking one key up costs about as much as walking over this many.
+/// One lookup costs about as much as walking over this many keys.
 const WALK_PER_LOOKUP: u64 = 16;
 
-/// Changes that a count goes back over in one go.
+/// Most changes that a count walks back over.
 const COUNT_BACK_MAX: u64 = 256;
 
-/// Units for putting one pair in its place in an order that is not the keys'.
+/// Units for sorting one pair into an order other than by key.
 pub(crate) const SORT_UNITS: u64 = 4;
 
-/// What a pair takes beside its key and its value, which it shares with the store but may be the last to hold: its place in
-/// memory, and in what goes out at the least 10 bytes of tags and lengths.
+/// Bytes of a pair besides its key and value: the struct, and at least 10 bytes of tags and lengths in the response.
+/// Key and value are shared with the store, but the pair may be their last holder.
 const PAIR_BYTES: usize = size_of::<KeyValue>() + 10;
 
-/// What it takes beyond that while it is being sorted.
+/// Further bytes of a pair while it is being sorted.
 const SORTED_BYTES: usize = size_of::<((Rank, Key), KeyValue)>();
 
-/// Bytes that a pair counts with while an answer is gathered.
+/// Bytes that a pair counts as while an answer is gathered.
 pub(crate) fn pair_bytes(kv: &KeyValue) -> usize {
     kv.key.len() + kv.value.len() + PAIR_BYTES
 }
 
-/// A read of a range under way.
+/// A range read in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     range: Range,
-    /// Bytes of pairs that may be gathered here. [`pair_bytes`]
+    /// Limit on the bytes of gathered pairs. [`pair_bytes`]
     bytes_max: usize,
     bytes: usize,
-    /// Keys looked at so far, those among them that did not live at the revision.
+    /// Keys visited so far, including those that were not live at the revision.
     looked_at: u64,
     stage: Stage,
     /// Where the next slice begins.
@@ -61,7 +61,7 @@ pub(crate) struct Reading {
     /// Pairs that passed the filters.
     matched: u64,
     kvs: Vec<KeyValue>,
-    /// Those that another order than the keys' wants first.
+    /// The first pairs so far, in an order other than by key.
     sorted: BTreeMap<(Rank, Key), KeyValue>,
 }
 
@@ -72,11 +72,11 @@ enum Stage {
     Walk {
         counts: bool,
     },
-    /// The walk is over; what was sorted goes into the answer.
+    /// The walk is over; the sorted pairs move into the answer.
     Gather,
 }
 
-/// What a pair is sorted by. One read uses one of the variants.
+/// The sort key of a pair. One read uses one of the variants.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Number(i64),
@@ -85,7 +85,7 @@ enum Rank {
     ValueDown(Reverse<ByBytes>),
 }
 
-/// A value in the order of its bytes.
+/// A value, ordered by its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ByBytes(Value);
 
@@ -102,7 +102,7 @@ impl PartialOrd for ByBytes {
 }
 
 impl Reading {
-    /// A read that has not begun. One whose pairs take more than `bytes_max` bytes is refused as soon as that is seen.
+    /// A read that has not begun. It is refused as soon as its pairs are seen to take more than `bytes_max` bytes.
     pub(crate) fn new(range: Range, bytes_max: usize) -> Reading {
         Reading {
             range,
@@ -123,12 +123,12 @@ impl Reading {
         self.bytes
     }
 
-    /// Keys looked at so far.
+    /// Keys visited so far.
     pub(crate) fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Goes on until the read is answered or the allowance is used up.
+    /// Continues until the read is answered or the allowance is used up.
     pub(crate) fn step(&mut self, store: &Store, allowance: &mut i64) -> Option<Result<RangeResult, Error>> {
         if self.stage == Stage::Begin {
             match self.begin(store, allowance) {
@@ -158,7 +158,7 @@ impl Reading {
         Some(Ok(self.result(store, kvs, more)))
     }
 
-    /// Judges the revision, counts, and answers at once what needs no walk.
+    /// Checks the revision, counts, and answers at once a read that needs no walk.
     fn begin(&mut self, store: &Store, allowance: &mut i64) -> Result<Option<RangeResult>, Error> {
         let range = &self.range;
         store.judge_revision(range)?;
@@ -183,7 +183,7 @@ impl Reading {
         Ok(None)
     }
 
-    /// Walks on; whether the walk is over.
+    /// Continues the walk; returns whether it is over.
     fn walk(&mut self, store: &Store, counts: bool, allowance: &mut i64) -> Result<bool, Error> {
         let Reading { range, bytes_max, bytes, looked_at, resume, count, matched, kvs, sorted, .. } = self;
         let (view, limit) = (View::of(store, range), limit(range));
@@ -205,7 +205,7 @@ impl Reading {
                 }
                 *matched += 1;
                 if by_key && kvs.len() == limit {
-                    // One more than is wanted: there are more, which is all there is to know.
+                    // One more than the limit: enough to know that there are more.
                     return if counts { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
                 }
                 let kv = pair(store, range, key, version);
@@ -238,23 +238,23 @@ impl Reading {
     }
 }
 
-/// Takes units off an allowance; whether any are left. Below 0 it says how much was taken beyond it.
+/// Subtracts units from an allowance; returns whether any are left. A negative allowance is the amount overspent.
 pub(crate) fn spend(allowance: &mut i64, units: u64) -> bool {
     *allowance = allowance.saturating_sub_unsigned(units);
     *allowance > 0
 }
 
-/// Whole KiB of so many bytes: units for reading or writing them.
+/// Whole KiB of so many bytes: the units for reading or writing them.
 pub(crate) fn kib(bytes: usize) -> u64 {
     (bytes / 1024) as u64
 }
 
-/// Pairs wanted.
+/// The most pairs requested.
 fn limit(range: &Range) -> usize {
     usize::try_from(range.limit).ok().filter(|&limit| limit > 0).unwrap_or(usize::MAX)
 }
 
-/// Whether the pairs are wanted as they stand in the index, all of them.
+/// Whether the read wants all pairs of the range, sorted by key.
 pub(crate) fn is_plain(range: &Range) -> bool {
     range.target == SortTarget::Key && !has_filters(range)
 }
@@ -264,7 +264,7 @@ fn pair(store: &Store, range: &Range, key: &Key, version: &Version) -> KeyValue 
     if range.keys_only { version.to_bare(key, empty) } else { version.to_key_value(key, empty) }
 }
 
-/// Units of a slice for finding the place of a value among so many: as if it began like each that it is compared with.
+/// Units of a slice for sorting a value into so many others, as if it began like each one it is compared with.
 fn units_to_rank(range: &Range, version: &Version, sorted: usize) -> u64 {
     if range.target != SortTarget::Value {
         return 0;
@@ -272,7 +272,7 @@ fn units_to_rank(range: &Range, version: &Version, sorted: usize) -> u64 {
     kib(version.value_len()) * u64::from(1 + (sorted + 1).ilog2())
 }
 
-/// Ties stand in the order of keys, both ways, so that every member answers the same.
+/// Ties are in key order, in both directions, so that every member answers the same.
 fn rank(store: &Store, range: &Range, key: &Key, version: &Version) -> Rank {
     let number = match range.target {
         SortTarget::Version => version.life().version,
@@ -294,7 +294,7 @@ fn rank(store: &Store, range: &Range, key: &Key, version: &Version) -> Rank {
 }
 
 impl Store {
-    /// Whether a revision can be read.
+    /// Checks that a revision can be read.
     pub(crate) fn judge_revision(&self, range: &Range) -> Result<(), Error> {
         if range.revision > self.changing_revision() {
             return Err(Error::FutureRevision);
@@ -305,8 +305,8 @@ impl Store {
         Ok(())
     }
 
-    /// The read of a single key, which is most frequent of all: it is looked up once, not once more for the count. `None`
-    /// for a range of keys. The revision is one that can be read.
+    /// Reads a single key, the most frequent read of all, with one lookup for both pair and count. `None` for a range
+    /// of keys. The revision must be readable.
     pub(crate) fn read_one(&self, range: &Range) -> Option<RangeResult> {
         let Span::One(key) = range.keys.span() else { return None };
         let found = View::of(self, range).one(key);
@@ -316,8 +316,9 @@ impl Store {
         Some(RangeResult { kvs, more: false, count, revision: self.changing_revision() })
     }
 
-    /// Visits the entries of a range, from where it was left, until told to stop or the allowance is used up: one unit
-    /// for each, and what the visit takes off what is left. Returns whether it need not go on; otherwise `resume` is the entry to go on with.
+    /// Visits the entries of a range, from where the last slice ended, until `visit` breaks or the allowance is used
+    /// up. Each entry takes one unit, and `visit` may take more. Returns whether the walk is over; if not, `resume` is
+    /// the next entry.
     pub(crate) fn walk_some<'a>(
         &'a self,
         keys: &KeyRange,
@@ -346,7 +347,7 @@ impl Store {
             }
             Span::Many { end: Some(end), start } if end <= start => {}
             Span::Many { start, end } if backwards => {
-                // The entry itself is still to come, and the end of a walk is not part of it.
+                // The entry `resume` is still to be visited, and the end of a walk is exclusive.
                 let bound = from.map(|key| [&*key, &[0]].concat());
                 self.index.walk_back(start, bound.as_deref().or(end), live_only, visit);
             }
@@ -367,7 +368,7 @@ impl Store {
     }
 }
 
-/// The store as of a revision; `None` is now, with the writes of a transaction under way.
+/// The store as of a revision; `None` is now, with the writes of a transaction in progress.
 #[derive(Clone, Copy)]
 struct View<'a> {
     store: &'a Store,
@@ -392,7 +393,7 @@ impl<'a> View<'a> {
         self.version(history).map(|version| (key, version))
     }
 
-    /// How many keys there are, if that is known without a walk.
+    /// The number of keys, if it is known without a walk.
     fn count(&self, span: Span<'_>, allowance: &mut i64) -> Option<u64> {
         spend(allowance, 1);
         let now = self.store.count_now(span);
@@ -406,7 +407,7 @@ impl<'a> View<'a> {
         Some(self.count_back(span, now, revision, changes))
     }
 
-    /// From the count now to the count then, by way of the keys changed since.
+    /// From the count now to the count then, using the keys changed since.
     fn count_back(&self, span: Span<'_>, now: u64, revision: Revision, changes: u64) -> u64 {
         let touched = self.store.changes.keys_from(changes).filter(|key| span.contains(key));
         let mut count = now;

@@ -1,33 +1,33 @@
-//! Run: a short sorted list of keys, each with something, that is searched without looking at most of the keys.
+//! Run: a short sorted list of keys, each with an item, that is searched without reading most of the keys.
 //!
-//! A key lives behind a pointer, and following a pointer is a cache miss: searching 64 keys by their bytes would cost
-//! six. So a run remembers how many leading bytes all its keys share, and of each key the eight bytes after those (its
-//! *head*) as one big-endian number, side by side and next to the run itself. A search compares heads; a key that is
-//! there is then found with a single look at its bytes.
-//! Knows nothing of: trees, what belongs to a key.
+//! A key is behind a pointer, and following a pointer is a cache miss: searching 64 keys by their bytes would cost six.
+//! So a run stores how many leading bytes all its keys share, and of each key the eight bytes after those (its *head*)
+//! as one big-endian number, side by side and next to the run itself. A search compares heads, and then reads the bytes
+//! of an existing key only once.
+//! Knows nothing of: trees, the meaning of an item.
 
 use crate::api::Key;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// Most entries of a run that is at rest; there is room for one more on the way.
+/// Most entries of a run between two changes; there is room for one more during a change.
 pub(crate) const RUN_MAX: usize = 64;
 
-/// Entries for which a run that is full makes room at a time. Memory for the sake of copies: with 8, a run that grows is
-/// copied once for eight keys, and has room for four that are not there.
+/// Entries by which a full run grows. It trades memory for copies: with 8, a growing run is copied once per eight keys,
+/// and has capacity for four keys that do not exist.
 const ROOM_STEP: usize = 4;
 
-/// How to look for a key in a run, and in a tree of runs.
+/// How to search for a key in a run, and in a tree of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Supposing that it begins as all keys of every run on the way do, which saves a cache miss in each. Whoever then
-    /// finds the very key has found it; whoever does not knows nothing.
+    /// Assumes that the key begins as all keys of every run on the path do, which saves a cache miss in each. A hit is
+    /// exact; a miss proves nothing.
     Boldly,
-    /// Supposing nothing.
+    /// Assumes nothing.
     Carefully,
 }
 
-/// Up to [`RUN_MAX`] distinct keys in ascending order, each with a `T`.
+/// Up to [`RUN_MAX`] distinct keys in ascending order, each with an item.
 ///
 /// Invariant: every key begins with the same `shared` bytes; `heads[i]` is the head of the `i`th key.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl<T> Default for Run<T> {
 }
 
 impl<T> Run<T> {
-    /// A run of these, at most [`RUN_MAX`] and in ascending order.
+    /// A run of these entries, at most [`RUN_MAX`] and in ascending order.
     pub(crate) fn of(entries: Vec<(Key, T)>) -> Run<T> {
         let mut run = Run { entries, ..Run::default() };
         run.share_most();
@@ -75,13 +75,13 @@ impl<T> Run<T> {
         &mut self.entries[i].1
     }
 
-    /// The key with what belongs to it, to be changed.
+    /// A key with its item, to be changed.
     pub(crate) fn entry_mut(&mut self, i: usize) -> (&Key, &mut T) {
         let (key, it) = &mut self.entries[i];
         (key, it)
     }
 
-    /// Where the key is, if it is there.
+    /// Index of the key, if it exists.
     pub(crate) fn find(&self, key: &[u8], look: Look) -> Option<usize> {
         match look {
             Look::Boldly => self.guess(key).ok().filter(|&i| *self.entries[i].0 == *key),
@@ -89,7 +89,7 @@ impl<T> Run<T> {
         }
     }
 
-    /// Where the last key is that is not above this one, or the first if all are.
+    /// Index of the last key that is not above this one, or of the first if all are.
     pub(crate) fn find_floor(&self, key: &[u8], look: Look) -> usize {
         let place = match look {
             Look::Boldly => self.guess(key),
@@ -98,26 +98,26 @@ impl<T> Run<T> {
         place.unwrap_or_else(|i| i.saturating_sub(1))
     }
 
-    /// Where the key is, or where it would be.
+    /// Index of the key, or the index at which it would be inserted.
     pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let Some((first, _)) = self.entries.first() else { return Err(0) };
         let common = key.len().min(self.shared);
         match key[..common].cmp(&first[..common]) {
             Ordering::Less => Err(0),
             Ordering::Greater => Err(self.len()),
-            // Shorter than what is shared, and like it: below all keys.
+            // A proper prefix of the shared bytes: below all keys.
             Ordering::Equal if common < self.shared => Err(0),
             Ordering::Equal => self.guess(key),
         }
     }
 
-    /// As `search` for a key that shares what all share, without looking whether it does; nonsense for any other.
+    /// As `search` for a key that begins with the shared bytes, without checking that; meaningless for any other key.
     fn guess(&self, key: &[u8]) -> Result<usize, usize> {
         let Some(rest) = key.get(self.shared..) else { return Err(0) };
         let head = head(key, self.shared);
         let heads = &self.heads[..self.len()];
         let low = heads.partition_point(|&other| other < head);
-        // The order of heads is the order of keys, except that equal heads say nothing.
+        // The order of heads is the order of keys, but equal heads decide nothing.
         let ties = heads[low..].iter().take_while(|&&other| other == head).count();
         match self.entries[low..low + ties].binary_search_by(|(other, _)| other[self.shared..].cmp(rest)) {
             Ok(i) => Ok(low + i),
@@ -125,7 +125,7 @@ impl<T> Run<T> {
         }
     }
 
-    /// Puts a key at the place where `search` says it would be.
+    /// Inserts a key at the index that `search` returned.
     pub(crate) fn insert(&mut self, i: usize, key: Key, it: T) {
         let shared = match self.entries.first() {
             Some((first, _)) => shared_bytes(first, &key).min(self.shared),
@@ -133,7 +133,7 @@ impl<T> Run<T> {
         };
         self.heads.copy_within(i..self.entries.len(), i + 1);
         self.heads[i] = head(&key, shared);
-        // A vector on its own would make room for twice as many: most runs would be half air.
+        // A vector would double its capacity by default: most runs would be half empty.
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(ROOM_STEP.min(RUN_MAX + 1 - self.entries.len()));
         }
@@ -148,7 +148,7 @@ impl<T> Run<T> {
         self.entries.remove(i)
     }
 
-    /// Gives the first entry another key, still below the second.
+    /// Replaces the key of the first entry; it must still be below the second.
     pub(crate) fn replace_first(&mut self, key: Key) {
         self.entries[0].0 = key;
         self.share_most();
@@ -164,8 +164,8 @@ impl<T> Run<T> {
         right
     }
 
-    /// Takes over the entries of a run that is wholly above this one, whose first key becomes `first` if there is one.
-    /// Together they must not have more than [`RUN_MAX`].
+    /// Appends the entries of a run whose keys are all above these; if `first` is given, it replaces that run's first
+    /// key. Together they must have at most [`RUN_MAX`].
     pub(crate) fn append(&mut self, first: Option<Key>, mut right: Run<T>) {
         if let (Some(first), Some(entry)) = (first, right.entries.first_mut()) {
             entry.0 = first;
@@ -174,7 +174,7 @@ impl<T> Run<T> {
         self.share_most();
     }
 
-    /// Finds anew what all keys share; between the first and the last key, all share what these two do.
+    /// Recomputes the shared bytes: all keys between the first and the last share what these two share.
     fn share_most(&mut self) {
         let shared = match (self.entries.first(), self.entries.last()) {
             (Some((first, _)), Some((last, _))) => shared_bytes(first, last),
@@ -191,12 +191,12 @@ impl<T> Run<T> {
     }
 }
 
-/// The eight bytes from `from` on, as a number that compares as they do; zeros where the key is over.
+/// The eight bytes from `from` on, as a number that compares as they do; zeros beyond the end of the key.
 fn head(key: &[u8], from: usize) -> u64 {
     let rest = &key[from..];
     match (rest.first_chunk(), key.last_chunk()) {
         (Some(bytes), _) => u64::from_be_bytes(*bytes),
-        // The key's last eight bytes without those before `from`: quicker than to copy a few.
+        // The key's last eight bytes without those before `from`: faster than copying a few.
         (None, Some(bytes)) => {
             let before = 8 - rest.len() as u32;
             u64::from_be_bytes(*bytes).checked_shl(8 * before).unwrap_or(0)

@@ -1,6 +1,6 @@
-//! Span: which keys a request means, with etcd's encoding of range ends undone.
+//! Span: the keys that a request names, with etcd's encoding of range ends decoded.
 //!
-//! Knows nothing of: what is stored under the keys.
+//! Knows nothing of: values, the store.
 
 use crate::api::KeyRange;
 
@@ -14,7 +14,7 @@ pub(crate) enum Span<'a> {
 }
 
 impl KeyRange {
-    /// What the two byte strings mean. [etcd rpc.proto, RangeRequest.range_end]
+    /// Decodes the two byte strings. [etcd rpc.proto, RangeRequest.range_end]
     pub(crate) fn span(&self) -> Span<'_> {
         match &*self.end {
             [] => Span::One(&self.start),
@@ -25,7 +25,7 @@ impl KeyRange {
 }
 
 impl Span<'_> {
-    /// Whether the key is meant.
+    /// Whether the key is in the span.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         match *self {
             Span::One(one) => key == one,

@@ -1,17 +1,17 @@
-//! Store: the state, and what writes do to it.
+//! Store: the state, and the writes that change it.
 //!
 //! In:    commands in log order, each exactly once.
 //! Out:   the answer etcd would give.
 //! Rule:  a command that is refused has changed nothing; one that changes at least one key raises the revision by 1.
 //!
-//! Compaction answers at once and forgets at leisure: it only moves the compacted revision; what can no longer be read
-//! is given back a little with every later command, and faster by [`Store::tidy`]. No single command stops the world.
+//! A compaction answers at once, because it only moves the compacted revision. Versions that can no longer be read are
+//! freed in small steps with every later command, and faster by [`Store::tidy`]. No single command stalls the store.
 //!
-//! A copy of a store ([`Store::pin`]) shares all with it and costs next to nothing; whichever of the two is changed copies
-//! what it changes, a few hundred entries at most in one step.
+//! A copy of a store ([`Store::pin`]) shares all memory with it and costs next to nothing. A change of either one first
+//! copies the part that changes, a few hundred entries at most in one step.
 //!
-//! A store copies what it keeps; nothing in it points into the bytes of a request.
-//! Knows nothing of: reads (`range.rs`), transactions (`txn.rs`), slices (`work.rs`), the bytes of a store (`dump.rs`), logs, members.
+//! A store copies the bytes that it keeps; nothing in it points into the bytes of a request.
+//! Knows nothing of: reads (`range.rs`), transactions (`txn.rs`), slices (`work.rs`), dumps (`dump.rs`), logs, members.
 
 use crate::api::{Answer, Command, Error, Key, KeyRange, Put, Query, Response, Revision, Value};
 use crate::changes::Changes;
@@ -28,48 +28,49 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-/// Accounted for each key beside its bytes: pointers, counters and its share of the index.
+/// Counted for each key besides its bytes: pointers, counters and its share of the index.
 pub const KEY_OVERHEAD_BYTES: u64 = 64;
 
-/// Accounted for each version beside the bytes of its value: revisions, pointers, the note of the change, what the
-/// allocator rounds up: as much as is taken where values have 64 bytes (docs/performance.md, "What a key takes").
+/// Counted for each version besides the bytes of its value: revisions, pointers, the record of the change, the
+/// allocator's rounding. As much as is used with values of 64 bytes (docs/performance.md, "What a key takes").
 pub const VERSION_OVERHEAD_BYTES: u64 = 128;
 
-/// Accounted for a delete that is remembered: it has no value. So a store that is full of keys is not full of their deletes, which
-/// nothing could forget that may not write.
+/// Counted for a delete that is still kept, which has no value. It is less, so that a store full of keys is not still
+/// full after they are deleted: forgetting deletes takes a later revision, and a full store accepts no write.
 const DELETE_BYTES: u64 = 64;
 
-/// How fast a store forgets what is compacted. No answer depends on it, so members may differ.
+/// How fast a store forgets compacted versions. No answer depends on it, so members may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Changes that a command looks at for something to forget, for each change that it has made.
+    /// Changes that a command inspects for versions to forget, for each change that it has made.
     pub changes_per_change: usize,
-    /// Changes that a compaction itself looks at.
+    /// Changes that a compaction itself inspects.
     pub changes_per_compaction: usize,
 }
 
 impl Default for Pace {
-    /// Each command looks at twice as many changes as it makes, so forgetting catches up however many keys a command
-    /// puts, and costs it a stated share of its own work. A compaction takes a millisecond or two, which is all that a
-    /// small store needs.
+    /// Each command inspects twice as many changes as it makes, so forgetting catches up however many keys a command
+    /// puts, and costs it a fixed share of its own work. A compaction takes a millisecond or two, which is enough for a
+    /// small store.
     fn default() -> Pace {
         Pace { changes_per_change: 2, changes_per_compaction: 512 }
     }
 }
 
-/// Versions forgotten for one change looked at. Every version that may go has its change there, except one that the
-/// compaction before had to leave: with two for each, none is left over, and a key of a million versions is no stall.
+/// Versions forgotten for one change inspected. Every version that may be forgotten has its change there, except one
+/// that the compaction before had to keep: with two for each, none is left over, and a key of a million versions causes
+/// no stall.
 const VERSIONS_PER_CHANGE: usize = 2;
 
-/// Changes looked at in one go while a copy of the store is held: each may copy a path through the index, which costs
+/// Changes inspected in one go while a copy of the store is held: each may copy a path through the index, which costs
 /// five to twenty microseconds.
 const CHANGES_WHILE_PINNED: usize = 128;
 
-/// Changes of one command that count for [`Pace::changes_per_change`]: as many as a transaction has requests by default.
-/// What a delete of a million keys leaves is forgotten in steps.
+/// Changes of one command that count for [`Pace::changes_per_change`]: as many as a transaction has requests by
+/// default. After a delete of a million keys, forgetting goes in steps.
 const CHANGES_PER_COMMAND_MAX: usize = 128;
 
-/// Changes forgotten in one go by a store that nobody waits for.
+/// Changes forgotten in one go by a store that serves no requests.
 const RAISE_CHANGES: usize = 1 << 16;
 
 /// The compacted revision before the first compaction.
@@ -77,8 +78,8 @@ pub(crate) const NEVER_COMPACTED: Revision = -1;
 
 /// All keys, and as much of their history as is not compacted.
 ///
-/// Invariant between commands: `revision` = the newest revision in `changes`, or the one right before them while there
-/// are none; every version newer than `compacted` has its change there.
+/// Invariant between commands: `revision` = the newest revision in `changes`, or the one before their first revision
+/// while there are none; every version newer than `compacted` has its change there.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) index: Index<History>,
@@ -86,34 +87,35 @@ pub struct Store {
     pub(crate) revision: Revision,
     pub(crate) compacted: Revision,
     pace: Pace,
-    /// Number of the next change whose key may hold something to forget; at rest, where the compacted revision ends.
+    /// Number of the next change whose key may have versions to forget; when done, the first after the compacted
+    /// revision.
     tidied: u64,
     bytes: u64,
     bytes_in_use: u64,
     /// Versions of keys forgotten since this store was made.
     forgotten: u64,
     pub(crate) running_digest: u64,
-    /// Where the next value is laid out. Of no matter between commands.
+    /// Buffer for laying out the next value; its content does not matter between commands.
     scratch: Vec<u8>,
-    /// The one empty value.
+    /// The empty value that all answers share.
     pub(crate) empty: Value,
-    /// Held by every copy, so that each knows whether there are others.
+    /// Shared by all copies: its count shows whether there are others.
     pub(crate) copies: Arc<()>,
 }
 
-/// How large a store is.
+/// The size of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Live keys.
     pub keys: u64,
-    /// Keys and values with all history still held, with [`KEY_OVERHEAD_BYTES`] and [`VERSION_OVERHEAD_BYTES`]; deletes that are
-    /// remembered count half as much as an empty value.
+    /// Keys and values with all history still held, with [`KEY_OVERHEAD_BYTES`] and [`VERSION_OVERHEAD_BYTES`]; a
+    /// delete that is still kept counts half as much as an empty value.
     pub bytes: u64,
-    /// The same of live keys and their newest versions alone: what would be left after compaction.
+    /// The same of live keys and their newest versions alone: the size after compaction.
     pub bytes_in_use: u64,
-    /// What was compacted is still being given back.
+    /// Compacted versions are still being freed.
     pub forgets: bool,
-    /// A copy is held ([`Store::pin`]), so that what changes is held twice.
+    /// A copy is held ([`Store::pin`]), so that parts that change exist twice.
     pub pinned: bool,
 }
 
@@ -150,20 +152,20 @@ impl Store {
         }
     }
 
-    /// The store as of now, to be read or dumped elsewhere while this one goes on. Costs a few microseconds, however
-    /// large the store is; while it is held, what changes here is copied first, and forgetting goes in smaller steps.
+    /// The store as of now, to be read or dumped elsewhere while this one changes. Costs a few microseconds, however
+    /// large the store is. While it is held, parts that change are copied first, and forgetting goes in smaller steps.
     #[must_use]
     pub fn pin(&self) -> Store {
         self.clone()
     }
 
-    /// Takes over what a dump was made of: the keys, the changes that can be watched, and `bytes` and `bytes_in_use`.
+    /// Takes over the content of a dump: the keys, the changes that can be watched, and `bytes` and `bytes_in_use`.
     pub(crate) fn restore(&mut self, index: Index<History>, changes: Changes, bytes: (u64, u64)) {
         (self.index, self.changes) = (index, changes);
         (self.bytes, self.bytes_in_use) = bytes;
     }
 
-    /// Says that everything is forgotten that may be.
+    /// Records that all versions are forgotten that may be.
     pub(crate) fn rest(&mut self) {
         self.tidied = self.changes.start_of(self.compacted + 1);
     }
@@ -180,7 +182,7 @@ impl Store {
         self.compacted
     }
 
-    /// Carries out one command. Total: every command that has bytes gets an answer, even one that was never checked.
+    /// Applies one command. Total: every command that can be encoded gets an answer, even one that was never checked.
     ///
     /// # Errors
     /// If the store refuses it; then nothing has changed.
@@ -191,8 +193,8 @@ impl Store {
         }
     }
 
-    /// Carries out a command that is small whatever the store holds: a put or a compaction. `None` of others, which may
-    /// take long, with nothing done: they are [`Work`].
+    /// Applies a command that is small whatever the store holds: a put or a compaction. Does nothing and returns `None`
+    /// for others, which may take long and need [`Work`].
     pub fn apply_small(&mut self, command: &Command) -> Option<Result<Response, Error>> {
         let answer = match command {
             Command::Put(put) => self.apply_put(put),
@@ -208,7 +210,8 @@ impl Store {
         self.go_on(&mut work, &mut allowance).expect("no store holds as much as this allows for")
     }
 
-    /// What a command changed is the newest revision from now on. It pays for what compaction left, by what it changed.
+    /// Ends a command: its changes become the newest revision. Then forgets compacted versions, in proportion to its
+    /// changes.
     pub(crate) fn end_command(&mut self) {
         let made = (self.changes.end() - self.changes.start_of(self.revision + 1)) as usize;
         self.revision = self.changing_revision();
@@ -218,10 +221,11 @@ impl Store {
     /// Answers a read from the present state.
     ///
     /// # Errors
-    /// If a revision asked for is compacted or not there yet.
+    /// If a requested revision is compacted or in the future.
     ///
     /// # Panics
-    /// If the transaction is not [`is_read_only`](crate::check::is_read_only): such ones go through the log.
+    /// If the transaction is not [`is_read_only`](crate::check::is_read_only): a transaction that writes goes through
+    /// the log.
     pub fn query(&self, query: &Query) -> Result<Response, Error> {
         if let Some(read) = self.query_small(query) {
             return read;
@@ -230,7 +234,7 @@ impl Store {
         self.read_on(&mut work, &mut allowance).expect("no store holds as much as this allows for")
     }
 
-    /// Answers the read of a single key. `None` of others, which may take long: they are [`Work`].
+    /// Answers the read of a single key. `None` for other reads, which may take long and need [`Work`].
     #[must_use]
     pub fn query_small(&self, query: &Query) -> Option<Result<Response, Error>> {
         let Query::Range(range) = query else { return None };
@@ -242,7 +246,7 @@ impl Store {
         Some(Ok(Response { revision: self.revision, answer }))
     }
 
-    /// How large the store is.
+    /// The size of the store.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
@@ -254,7 +258,7 @@ impl Store {
         }
     }
 
-    /// Versions of keys that compaction has let this store forget since it was made: work that no unit counts, for judges.
+    /// Versions that this store has forgotten since it was made: work that no unit counts; for tests and checkers.
     #[must_use]
     pub fn versions_forgotten(&self) -> u64 {
         self.forgotten
@@ -264,7 +268,7 @@ impl Store {
         Arc::strong_count(&self.copies) > 1
     }
 
-    /// A digest of all that can be read: equal stores have equal ones. Costs a walk through the whole store.
+    /// A digest of everything that can be read: equal stores have equal ones. Costs a walk through the whole store.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut hasher = Hasher::new();
@@ -279,17 +283,17 @@ impl Store {
         hasher.finish()
     }
 
-    /// A digest of everything that ever changed this store, kept up to date by each change: equal on all members that
-    /// have applied the same log and took it for the same. `digest.rs` says what it finds and what it does not.
+    /// A digest of every change ever made to this store, updated by each change: equal on all members that applied the
+    /// same log with the same effect. `digest.rs` lists the errors that it finds and those that it does not find.
     #[must_use]
     pub fn running_digest(&self) -> u64 {
         self.running_digest
     }
 
-    /// Goes on at a revision that is `by` higher, as if everything before it were compacted: what can be read stays as it
-    /// is, all that was is forgotten. For a store that takes the place of one that clients may have seen at a later
-    /// revision: none of them is ever told an old revision anew, and each that goes on from an old one learns that it must
-    /// begin again. Takes as long as what it forgets; never part of a log.
+    /// Raises the revision by `by`, as if everything before it were compacted: the present state stays readable, its
+    /// history is forgotten. For a store that replaces one that clients may have seen at a later revision: no revision
+    /// is ever used for two states, and a client that continues from an old one gets an error and starts anew. Takes as
+    /// long as forgetting the history; never part of a log.
     ///
     /// # Panics
     /// If there is no revision that high.
@@ -299,19 +303,19 @@ impl Store {
         self.compacted = revision;
         self.tidied = self.changes.first();
         while self.tidy(RAISE_CHANGES) {}
-        // Nothing has changed at this revision, but the next change comes right after it.
+        // This revision has no change; the next change is at the one after it.
         self.changes = Changes::starting_at(revision + 1);
         self.tidied = 0;
         self.revision = revision;
         self.running_digest = digest::then(self.running_digest, digest::compaction(revision));
     }
 
-    /// Gives back some of what compaction has left: looks at no more than `changes_max` changes. Returns whether there
-    /// is more to do. No answer depends on it, so members may call it whenever they have time.
+    /// Frees some compacted versions: inspects at most `changes_max` changes. Returns whether more work remains. No
+    /// answer depends on it, so a member may call it whenever it has time.
     pub fn tidy(&mut self, changes_max: usize) -> bool {
         let end = self.changes.start_of(self.compacted + 1);
         if self.tidied >= end && self.changes.first() >= self.changes.start_of(self.compacted) {
-            return false; // as most often
+            return false; // the most common case
         }
         let changes_max = if self.is_pinned() { changes_max.min(CHANGES_WHILE_PINNED) } else { changes_max };
         for _ in 0..changes_max {
@@ -322,14 +326,14 @@ impl Store {
             self.trim(&key);
             self.tidied += 1;
         }
-        // Changes at the compacted revision itself stay known: watches may still start there. One revision may have
-        // changed very many keys, so their notes go step by step too; twice as fast as they are made.
+        // Changes at the compacted revision itself are kept: watches may still start there. One revision may have
+        // changed very many keys, so its changes are also forgotten in steps, twice as fast as they are made.
         let goal = self.tidied.min(self.changes.start_of(self.compacted));
         self.changes.forget_below(goal.min(self.changes.first() + 2 * changes_max as u64));
         self.tidied < end || self.changes.first() < goal
     }
 
-    /// The revision of what is being done: the next one from the first change of a command on.
+    /// The newest revision, the command in progress included: the next one from its first change on.
     pub(crate) fn changing_revision(&self) -> Revision {
         self.changes.last_revision()
     }
@@ -385,8 +389,8 @@ impl Store {
         Ok(Answer::Put { prev_kv })
     }
 
-    /// Deletes live keys of a range at the next revision, from where it was left, until the allowance is used up; whether
-    /// all are gone. `prev_kv`: what they were is kept.
+    /// Deletes live keys of a range at the next revision, from where the last slice ended, until the allowance is used
+    /// up. Returns whether all are deleted. `prev_kv`: the deleted pairs are kept.
     pub(crate) fn delete_some(
         &mut self,
         keys: &KeyRange,
@@ -429,7 +433,7 @@ impl Store {
         deleting.resume.is_none()
     }
 
-    /// Deletes each key that lives and is given to the closure.
+    /// Deletes each live key that `each` passes to its closure.
     fn delete_live(
         &mut self,
         each: impl FnOnce(&mut Index<History>, &mut dyn FnMut(&Key, &mut History)),
@@ -453,8 +457,8 @@ impl Store {
         });
     }
 
-    /// Takes back changes from a number on, the newest first, before which the running digest was `digest`: the command
-    /// that made them fails after all. Whether all are taken back before the allowance is used up.
+    /// Undoes the changes from a number on, the newest first, because their command fails after all; `digest` is the
+    /// running digest before them. Returns whether all are undone before the allowance is used up.
     pub(crate) fn undo(&mut self, number: u64, digest: u64, allowance: &mut i64) -> bool {
         self.running_digest = digest;
         while number < self.changes.end() {
@@ -493,13 +497,13 @@ impl Store {
         }
         self.compacted = revision;
         self.running_digest = digest::then(self.running_digest, digest::compaction(revision));
-        // From the oldest change still known: deletes at the last compacted revision may go now.
+        // From the oldest change still kept: deletes at the last compacted revision may be forgotten now.
         self.tidied = self.changes.first();
         self.tidy(self.pace.changes_per_compaction);
         Ok(Answer::Compact)
     }
 
-    /// Forgets some of what compaction allows of one key.
+    /// Forgets some compacted versions of one key.
     fn trim(&mut self, key: &Key) {
         let compacted = self.compacted;
         let (mut versions, mut bytes) = (0, 0);

@@ -1,11 +1,11 @@
 //! Txn: several reads and writes as one, chosen by conditions.
 //!
-//! 1. *Decide.* Every condition, those of nested transactions included, is judged against the state before the whole
-//!    transaction; so it is settled at the start which branch each level takes. What is left is a list of [`Step`]s.
+//! 1. *Decide.* Every condition, those of nested transactions included, is evaluated against the state before the whole
+//!    transaction; so the branch that each level takes is known at the start. The result is a list of [`Step`]s.
 //! 2. *Check.* Every operation on the list, in order: leases exist, kept values exist, revisions can be read. The first
 //!    failure fails the whole transaction.
-//! 3. *Execute*, in order, at one revision; reads see the writes before them (`work.rs`). What a check of the state before
-//!    could not foresee (a kept value that the transaction itself deletes) takes everything back.
+//! 3. *Execute*, in order, at one revision; reads see the writes before them (`work.rs`). A failure that the check
+//!    could not foresee (a kept value that the transaction itself deletes) undoes everything.
 //!
 //! Knows nothing of: limits and duplicate keys (`check.rs`), slices of the execution.
 
@@ -19,12 +19,12 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::ops::ControlFlow;
 
-/// One thing to do of a transaction whose conditions are settled.
+/// One step of a transaction whose conditions are evaluated.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// The answers up to its end are those of a transaction of its own.
+    /// A transaction begins; the answers up to its end belong to it.
     Begin,
-    /// Whether its conditions hold.
+    /// A transaction ends; whether its conditions hold.
     End {
         succeeded: bool,
     },
@@ -33,28 +33,28 @@ pub(crate) enum Step {
     DeleteRange(DeleteRange),
 }
 
-/// A transaction whose conditions are being judged.
+/// A transaction whose conditions are being evaluated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deciding {
-    /// What is still to be looked at, the next last.
+    /// Items still to be processed, the next one last.
     todo: Vec<Todo>,
-    /// The condition under way.
+    /// Progress of the current condition.
     judging: Judging,
     pub(crate) steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug)]
 enum Todo {
-    /// The conditions from this one on are not judged yet.
+    /// The conditions from this one on are not evaluated yet.
     Txn(Txn, usize),
     Do(Step),
 }
 
-/// How far the walk over the keys of one condition has come.
+/// Progress of the walk over the keys of one condition.
 #[derive(Clone, Debug, Default)]
 struct Judging {
     resume: Option<Key>,
-    /// A key was there.
+    /// The range has a key.
     met: bool,
 }
 
@@ -63,8 +63,8 @@ impl Deciding {
         Deciding { todo: Vec::from([Todo::Txn(txn, 0)]), ..Deciding::default() }
     }
 
-    /// Goes on until all conditions are settled, which is `true`, or the allowance is used up. Takes 1 unit for each step
-    /// of the list, beside what the conditions take.
+    /// Continues until all conditions are evaluated, which is `true`, or the allowance is used up. Takes 1 unit for
+    /// each step of the list, besides the units of the conditions.
     pub(crate) fn step(&mut self, store: &Store, allowance: &mut i64) -> bool {
         while let Some(todo) = self.todo.pop() {
             if *allowance <= 0 {
@@ -109,7 +109,7 @@ impl Deciding {
 }
 
 impl Store {
-    /// Whether a step of a transaction may be executed, as far as the state before it can tell.
+    /// Checks that a step of a transaction may be executed, as far as the state before it shows.
     pub(crate) fn check_step(&self, step: &Step) -> Result<(), Error> {
         match step {
             Step::Range(range) => self.check_revision(range),
@@ -124,8 +124,8 @@ impl Store {
         }
     }
 
-    /// Other than outside a transaction, a negative revision below the compacted one is refused as compacted: etcd's
-    /// rule, kept.
+    /// Unlike outside a transaction, a negative revision below the compacted one is refused as compacted: etcd's rule,
+    /// kept.
     fn check_revision(&self, range: &Range) -> Result<(), Error> {
         if range.revision == 0 {
             Ok(())
@@ -138,9 +138,10 @@ impl Store {
         }
     }
 
-    /// Whether a condition holds for every key of its range, once that is known. A range without keys is judged as one
-    /// missing key, whose numbers are all 0 and whose value compares false with everything. [etcd rpc.proto, Compare]
-    /// Looking for a key that is not there takes as long as for one that is, and counts as that.
+    /// Whether a condition holds for every key of its range; `None` if the allowance is used up first. A range without
+    /// keys is evaluated as one missing key, whose numbers are all 0 and whose value compares false with everything.
+    /// [etcd rpc.proto, Compare] A lookup of a missing key takes as long as one of an existing key, and counts the
+    /// same.
     fn judge(&self, compare: &Compare, judging: &mut Judging, allowance: &mut i64) -> Option<bool> {
         let Judging { resume, met } = judging;
         let mut holds = true;

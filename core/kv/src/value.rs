@@ -1,14 +1,14 @@
-//! Value: the bytes of a version, shared between the store, its history and answers, and behind them what else a put says.
+//! Value: the bytes of a version with its generation behind them, shared between the store, its history and answers.
 //!
 //! ```text
 //!  ├ the value ───────────┼ age: 4 ┼ version: 4 ┼ 8 ┤             the usual trailer
-//!  ├ the value ───────────┼ age: 8 ┼ version: 8 ┼ lease: 8 ┼ 24 ┤  of a key with a lease, or very old, or put very often
+//!  ├ the value ───────────┼ age: 8 ┼ version: 8 ┼ lease: 8 ┼ 24 ┤  with a lease, or very old, or put very often
 //!  ├ the value ───────────┼ 0 ┤                                    of no version
 //! ```
-//! The last byte is the length of the trailer before it, numbers are little-endian, and the age is how many revisions ago
-//! this life of the key began. A store of small values is mostly pointers and counters: what only few readers ask for
-//! stands in the block that holds the value anyway, where it takes what the allocator would have rounded up to in most cases.
-//! Knows nothing of: keys, what is written when.
+//! The last byte is the length of the trailer before it, numbers are little-endian, and the age is how many revisions
+//! ago this life of the key began. A store of small values is mostly pointers and counters. So fields that few readers
+//! need are stored in the block of the value, where they mostly fit into the allocator's rounding.
+//! Knows nothing of: keys, histories.
 
 use crate::api::Revision;
 use alloc::sync::Arc;
@@ -23,7 +23,7 @@ use core::ops::Deref;
 #[derive(Clone, Default)]
 pub struct Value(Arc<[u8]>);
 
-/// What a put says of a key beside its value and its revision. Zeros of a key that does not live.
+/// The fields of a put besides its value and its revision. Zeros for a key that is not live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Generation {
     /// Revision of the put that began this life of the key.
@@ -39,11 +39,12 @@ const SHORT: u8 = 8;
 /// Age, version and lease, of eight bytes each.
 const LONG: u8 = 24;
 
-/// Room that is kept for the next value to be laid out in; larger ones get some of their own.
+/// Most capacity kept for laying out the next value; a larger buffer is freed.
 const SCRATCH_BYTES_MAX: usize = 1 << 16;
 
 impl Value {
-    /// The value of a put at a revision, with what it says. `scratch` is room to lay it out in; its content is of no matter.
+    /// The value of a put at a revision, with its generation. `scratch` is a buffer for laying it out; its content does
+    /// not matter.
     pub(crate) fn with_generation(
         value: &[u8],
         mod_revision: Revision,
@@ -73,7 +74,7 @@ impl Value {
         laid_out
     }
 
-    /// What the put of this value at this revision says; of a value on its own, nothing.
+    /// The generation that the put of this value at this revision recorded; zeros for a value without one.
     pub(crate) fn life(&self, mod_revision: Revision) -> Generation {
         let (age, version, lease) = match &*self.0 {
             [.., a, b, c, d, e, f, g, h, SHORT] => {

@@ -1,14 +1,15 @@
-//! Work: one command or one read under way, carried out in slices.
+//! Work: one command or one read in progress, executed in slices.
 //!
 //! In:    a request, and how much may be done now, in units (`cost.rs`).
-//! Out:   the answer that it would have had in one go, whatever the slices were.
-//! Rules: 1. Between two slices nothing else may change the store or look at it: whoever slices keeps the order. A copy
+//! Out:   the answer that it would have had in one go, however it was sliced.
+//! Rules: 1. Between two slices no other request may change or read the store; the caller keeps that order. A copy
 //!           taken meanwhile holds half a change.
-//!        2. A request that is refused has changed nothing in the end; taking back goes in slices, too.
-//!        3. Of a command that nobody waits for, no pairs are gathered: its answer is not to be looked at.
-//!        4. All pairs of one answer together are bounded. A read that has more is refused; a command goes on without
-//!           them, for its effect must not depend on who waits: [`Work::lacks_pairs`] says so. So are the keys that its
-//!           ranges look at: at an older revision they may be many more than the index can count before.
+//!        2. A request that is refused has changed nothing in the end; undoing goes in slices, too.
+//!        3. If no client waits for a command, no pairs are gathered: its answer must not be used.
+//!        4. The pairs of one answer are bounded together, and so are the keys that its ranges visit: at an older
+//!           revision they may be many more than the index can count in advance. A read beyond a bound is refused. A
+//!           command continues without pairs, for its effect must not depend on a waiting client:
+//!           [`Work::lacks_pairs`].
 //!
 //! ```
 //! # use kattu_kv::{api::{Command, DeleteRange, KeyRange, Put}, store::Store, work::Work};
@@ -22,7 +23,7 @@
 //! };
 //! assert_eq!(done.unwrap().revision, 3);
 //! ```
-//! Knows nothing of: who waits, what else waits, time.
+//! Knows nothing of: clients, queues, time.
 
 use crate::api::{Answer, Command, DeleteRange, Error, Key, KeyValue, Query, Response};
 use crate::cost::PUT_UNITS;
@@ -32,25 +33,25 @@ use crate::txn::{Deciding, Step};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// Somebody waits for the answer.
+    /// A client waits for the answer.
     wants: bool,
     /// Bytes of pairs that may still be gathered. [`pair_bytes`]
     bytes_left: usize,
-    /// Keys that its ranges may still look at.
+    /// Keys that its ranges may still visit.
     keys_left: u64,
-    /// It is a command whose answer would have been larger than that, or taken more to find.
+    /// It is a command whose answer would have exceeded one of these two bounds.
     lacks_pairs: bool,
     phase: Phase,
     steps: Vec<Step>,
-    /// The step under way.
+    /// Index of the current step.
     at: usize,
     current: Current,
-    /// The answers so far, of the transactions that are open; the outermost is the request itself.
+    /// The answers so far, per open transaction; the outermost is the request itself.
     answers: Vec<Vec<Answer>>,
-    /// Where the store stood before: the number of its next change, and its running digest.
+    /// The store before the request: the number of its next change, and its running digest.
     before: Option<(u64, u64)>,
 }
 
@@ -59,11 +60,11 @@ enum Phase {
     Decide(Box<Deciding>),
     Check,
     Execute,
-    /// Everything goes back to how it was.
+    /// All changes are being undone.
     Undo(Error),
 }
 
-/// How far the step under way has come.
+/// Progress of the current step.
 #[derive(Clone, Debug, Default)]
 enum Current {
     #[default]
@@ -72,7 +73,7 @@ enum Current {
     Deleting(Deleting),
 }
 
-/// A delete of a range under way.
+/// A range delete in progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deleting {
     pub(crate) resume: Option<Key>,
@@ -80,12 +81,12 @@ pub(crate) struct Deleting {
     pub(crate) prev_kvs: Vec<KeyValue>,
     /// Bytes of pairs that may still be kept.
     pub(crate) bytes_left: usize,
-    /// There were more.
+    /// The pairs had more bytes than that.
     pub(crate) is_too_large: bool,
 }
 
 impl Deleting {
-    /// Keeps what a deleted key held, if there is room for it; if not, nothing is kept.
+    /// Keeps a deleted pair if there is room for it; if not, all pairs are dropped.
     pub(crate) fn keep(&mut self, kv: KeyValue) {
         match self.bytes_left.checked_sub(pair_bytes(&kv)) {
             Some(left) if !self.is_too_large => {
@@ -107,7 +108,8 @@ fn drop_pairs(answer: &mut Answer) {
 }
 
 impl Work {
-    /// A command that has not begun. `wants`: bytes of memory that the pairs of its answer may take, if somebody waits for it.
+    /// A command that has not begun. `wants`: bytes of memory that the pairs of its answer may take, if a client waits
+    /// for it.
     #[must_use]
     pub fn on_command(command: Command, wants: Option<usize>) -> Work {
         let (is_wanted, bytes) = (wants.is_some(), wants.unwrap_or(0));
@@ -123,7 +125,8 @@ impl Work {
         }
     }
 
-    /// A read that has not begun; refused as soon as the pairs of its ranges take more than `bytes_max` bytes of memory together.
+    /// A read that has not begun; refused as soon as the pairs of its ranges together take more than `bytes_max` bytes
+    /// of memory.
     #[must_use]
     pub fn on_query(query: &Query, bytes_max: usize) -> Work {
         match query.clone() {
@@ -149,28 +152,28 @@ impl Work {
         }
     }
 
-    /// The same whose ranges look at so many keys at the most, together. Beyond that a read is refused, and a command goes on
-    /// without them.
+    /// The same work with a bound on the keys that all its ranges together visit. Beyond it a read is refused, and a
+    /// command continues without pairs.
     #[must_use]
     pub fn that_looks_at(mut self, keys_max: u64) -> Work {
         self.keys_left = keys_max;
         self
     }
 
-    /// Whether it is a command that has been carried out, but whose answer lacks pairs because it would have had too many, or
-    /// because they would have taken too long to find.
+    /// Whether it is a command that was executed, but whose answer lacks pairs because they were too many or would have
+    /// taken too long to find.
     #[must_use]
     pub fn lacks_pairs(&self) -> bool {
         self.lacks_pairs
     }
 
-    /// No more pairs are gathered for who waits, and none are kept.
+    /// Gathers no more pairs for the client, and drops those gathered.
     fn forgo_pairs(&mut self) {
         (self.wants, self.lacks_pairs) = (false, true);
         self.answers.iter_mut().flatten().for_each(drop_pairs);
     }
 
-    /// Settles the conditions, then judges each step; `None` when the allowance is used up.
+    /// Evaluates the conditions, then checks each step; `None` when the allowance is used up.
     fn prepare(&mut self, store: &Store, allowance: &mut i64) -> Option<Result<(), Error>> {
         if let Phase::Decide(deciding) = &mut self.phase {
             if !deciding.step(store, allowance) {
@@ -195,7 +198,7 @@ impl Work {
         Some(Ok(()))
     }
 
-    /// The range of the step under way, or a part of it.
+    /// Reads the range of the current step, or a part of it.
     fn read(&mut self, store: &Store, allowance: &mut i64) -> Option<Result<Answer, Error>> {
         if let Current::Begins = self.current {
             let Some(Step::Range(range)) = self.steps.get_mut(self.at) else {
@@ -216,7 +219,7 @@ impl Work {
         Some(result.map(Answer::Range))
     }
 
-    /// The step under way has this answer, if it is one that has any.
+    /// Ends the current step, with its answer if it has one.
     fn done(&mut self, answer: Option<Answer>) {
         self.current = Current::Begins;
         self.at += 1;
@@ -224,7 +227,7 @@ impl Work {
         open.extend(answer);
     }
 
-    /// A transaction within the request begins or ends.
+    /// Begins or ends a transaction within the request.
     fn bracket(&mut self, allowance: &mut i64) {
         spend(allowance, 1);
         if let Step::End { succeeded } = self.steps[self.at] {
@@ -242,8 +245,8 @@ impl Work {
 }
 
 impl Store {
-    /// Goes on with a command or a read until it is done or the allowance is used up, and takes what it did off the
-    /// allowance. It may take a little more than that: a step that has begun is not cut in two.
+    /// Continues a command or a read until it is done or the allowance is used up, and subtracts the units used. It may
+    /// use a little more: a step that has begun is not interrupted.
     ///
     /// # Errors
     /// If the store refuses it; then nothing has changed.
@@ -253,13 +256,13 @@ impl Store {
         Some(done.map(|answer| Response { revision: self.revision, answer }))
     }
 
-    /// As [`Store::go_on`], of a read.
+    /// As [`Store::go_on`], for a read.
     ///
     /// # Errors
     /// If the store refuses it.
     ///
     /// # Panics
-    /// If it is no read.
+    /// If it is not a read.
     pub fn read_on(&self, work: &mut Work, allowance: &mut i64) -> Option<Result<Response, Error>> {
         if let Err(error) = work.prepare(self, allowance)? {
             return Some(Err(error));
@@ -303,7 +306,7 @@ impl Store {
         Some(Ok(work.answer()))
     }
 
-    /// Carries out the step under way, or a part of it.
+    /// Executes the current step, or a part of it.
     fn execute(&mut self, work: &mut Work, allowance: &mut i64) -> Option<Result<(), Error>> {
         match &work.steps[work.at] {
             Step::Begin | Step::End { .. } => work.bracket(allowance),

@@ -1,4 +1,4 @@
-//! What the gate refuses, one case per line; and, of keys changed twice, what a twin says that goes through everything on
+//! Requests that `check.rs` refuses, one case per line. For keys changed twice: comparison with a naive twin that walks
 //! every level.
 
 mod common;
@@ -202,7 +202,7 @@ fn nested() -> impl Strategy<Value = Operation> {
 type Keys = BTreeSet<Vec<u8>>;
 type Ranges = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What is put, and what is deleted, by the rules of [etcd checkTxn]; nothing where they clash.
+/// The keys put and deleted, by the rules of [etcd checkTxn]; `None` if they clash.
 fn naive(operations: &[Operation]) -> Option<(Keys, Ranges)> {
     let (mut puts, mut deletes) = (Keys::new(), Ranges::new());
     let put = |key: Vec<u8>, puts: &mut Keys, deletes: &Ranges| {

@@ -1,4 +1,4 @@
-//! The bytes of commands: they come back as they went, one form each, and nothing that is not a command does harm.
+//! Encoding of commands: decoding restores them, each has one form, and bytes that are not a command do no harm.
 
 mod common;
 
@@ -165,7 +165,7 @@ proptest! {
         }
     }
 
-    /// Damage is refused, or it is another command in its one form; either way a store lives on.
+    /// Damaged bytes are refused, or are another command in its one form; applying that does not harm a store.
     #[test]
     fn damaged_bytes_do_no_harm(command in command(), damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
         let mut bytes = bytes(&command);

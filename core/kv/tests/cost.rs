@@ -1,5 +1,5 @@
-//! Goal: what a request costs is known before anything is done, and no slice is longer than it may be. Method: requests of
-//! every kind on a store of many keys; what they took is counted by the allowance they used up.
+//! Goal: the cost of a request is known before it runs, and no slice is longer than allowed. Method: requests of every
+//! kind on a store of many keys; the allowance that they used up shows what they took.
 
 mod common;
 
@@ -14,7 +14,7 @@ use kattu_kv::work::Work;
 
 const KEYS: u64 = 5000;
 
-/// What a pair takes at the least, in memory and on its way out, beside its key and its value.
+/// Least bytes of a pair besides its key and value, in memory and encoded.
 const PAIR_BYTES: usize = size_of::<KeyValue>() + 10;
 
 fn many() -> Store {
@@ -29,12 +29,12 @@ fn all() -> kattu_kv::api::KeyRange {
     between("k", "l")
 }
 
-/// What a command takes, in units, and the longest of its slices.
+/// The units that a command takes, and those of its longest slice.
 fn taken(store: &mut Store, command: &Command, slice: i64) -> (u64, u64) {
     let mut work = Work::on_command(command.clone(), Some(usize::MAX));
     let (mut total, mut longest) = (0, 0);
     loop {
-        // As much as it likes, but asked to stop after a slice: what it takes beyond is seen.
+        // Asked to stop after a slice: the units taken beyond it show.
         let mut allowance = slice;
         let done = store.go_on(&mut work, &mut allowance);
         total += (slice - allowance) as u64;
@@ -69,7 +69,7 @@ fn what_a_command_takes_is_what_it_was_said_to_cost() {
         for slice in [1, 7, 100, i64::MAX >> 1] {
             let (total, longest) = taken(&mut store.clone(), &command, slice);
             assert!(total <= 2 * cost + 32, "{total} units taken, {cost} were said: {command:?}");
-            // An older revision may have had all keys that were changed since, too.
+            // The cost assumes that the older revision may also have had all keys that changed since.
             assert!(cost <= 3 * total + 64, "{total} units taken, {cost} were said: {command:?}");
             assert!(longest <= slice.unsigned_abs() + 8, "a slice of {longest} units, {slice} were allowed");
         }
@@ -132,7 +132,7 @@ fn conditions_on_missing_keys_and_transactions_of_nothing_are_counted_and_cut() 
             assert!(longest <= slice.unsigned_abs() + 8, "a slice of {longest} units, {slice} were allowed");
         }
     }
-    // Nobody waits for the answer: ranges that are not read are gone by in slices all the same.
+    // No client waits for the answer: ranges that are not read are passed in slices, too.
     let unread = Command::Txn(success(vec![idle[0].clone(); 100]));
     let (mut store, mut work, mut slices) = (many(), Work::on_command(unread, None), 0);
     while store.go_on(&mut work, &mut 10).is_none() {
@@ -181,10 +181,10 @@ fn a_read_that_gathers_too_much_is_refused_and_a_count_of_everything_costs_nothi
         let read = store.read_on(&mut work, &mut allowance).expect("in one go");
         (read.map(|response| response.answer), (i64::MAX - allowance) as u64)
     };
-    // Known from the count alone: nothing is walked.
+    // Known from the count alone: no key is walked.
     let (refused, units) = read(get(all()), PAIR_BYTES * KEYS as usize - 1);
     assert_eq!((refused, units < 4), (Err(Error::AnswerTooLarge), true));
-    // Known on the way: nothing is walked beyond.
+    // Known during the walk: it stops there.
     let (refused, units) = read(get(all()), PAIR_BYTES * KEYS as usize + 1);
     assert_eq!(refused, Err(Error::AnswerTooLarge));
     assert!(units < 2 * KEYS - KEYS / 8, "{units} units");
@@ -213,12 +213,12 @@ fn pairs_count_with_what_they_take_in_memory_in_whatever_order_they_are_gathered
         let Ok(Answer::Range(answer)) = read(range.clone(), enough) else { panic!("it may: {range:?}") };
         assert_eq!(answer.kvs.len() as u64, pairs, "{range:?}");
     }
-    // While they are sorted they are in two places.
+    // While pairs are sorted they exist twice.
     let sorted = Range { target: SortTarget::Mod, ..get(all()) };
     let twice = (pair + size_of::<KeyValue>()) * KEYS as usize;
     assert_eq!(read(sorted.clone(), twice).err(), Some(Error::AnswerTooLarge));
     assert!(read(sorted, 2 * twice).is_ok());
-    // Of several, what the first has only while it sorts is there again for the next.
+    // The bytes that the first read needs only while it sorts are available to the second.
     let few = Range { keys: between("k00000", "k01000"), target: SortTarget::Mod, ..get(all()) };
     let both = Query::Txn(success(vec![Operation::Range(few), Operation::Range(get(all()))]));
     let enough = pair * (KEYS as usize + 1000);
@@ -233,7 +233,7 @@ fn pairs_count_with_what_they_take_in_memory_in_whatever_order_they_are_gathered
 fn a_command_that_fails_late_takes_everything_back_in_slices() {
     let mut store = many();
     let before = (store.digest(), store.running_digest(), store.stats());
-    // A kept value that the transaction itself deletes: no check of the state before sees it.
+    // A kept value that the transaction itself deletes: the check of the state before cannot see it.
     let keep = Put { ignore_value: true, ..put("k00001", "") };
     let txn = Command::Txn(success(vec![Operation::DeleteRange(delete(all())), Operation::Put(keep)]));
     let mut work = Work::on_command(txn, Some(usize::MAX));
@@ -262,7 +262,7 @@ fn a_command_is_carried_out_though_its_answer_would_be_too_large() {
     for command in commands {
         let mut whole = store.clone();
         whole.apply(&command).expect("in one go");
-        // Some of it would fit, but not all.
+        // Some of the pairs would fit, but not all.
         for bytes_max in [0, 10 * KEYS as usize, usize::MAX] {
             let mut other = store.clone();
             let mut work = Work::on_command(command.clone(), Some(bytes_max));
@@ -279,8 +279,8 @@ fn a_command_is_carried_out_though_its_answer_would_be_too_large() {
     }
 }
 
-/// Goal: history that is kept can be read, however much was written since. Method: each key is put again many times; a count of
-/// what there was costs what it visits.
+/// Goal: history that is kept can be read, however much was written since. Method: each key is put again many times; a
+/// count of the keys at an old revision costs the keys that it visits.
 #[test]
 fn what_an_old_read_costs_does_not_grow_with_what_was_written_since() {
     let mut store = many();

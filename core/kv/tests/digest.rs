@@ -1,5 +1,5 @@
-//! Goal: digests that members may compare. Equal where members agree, whatever each has forgotten and however its digest
-//! was computed; different where one byte differs.
+//! Goal: digests that members may compare. They are equal if members agree, however much each has forgotten and however
+//! its digest was computed; they differ if one byte differs.
 
 mod common;
 
@@ -113,7 +113,7 @@ fn a_difference_shows_for_ever_and_a_loaded_state_agrees_again() {
     let put_of = |n: u32| Command::Put(Put { key: n.to_le_bytes().to_vec(), ..Put::default() });
     let (mut one, mut other) = (with([put_of(0)]), with([put_of(1)]));
     for n in 0..1000 {
-        // From here on both do the same.
+        // From here on both apply the same commands.
         let command = put_of(n % 50);
         let _ = (one.apply(&command), other.apply(&command));
         assert_ne!(one.running_digest(), other.running_digest(), "after {n}");

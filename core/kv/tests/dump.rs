@@ -1,6 +1,6 @@
-//! Goal: what a dump is loaded into cannot be told from the store it was taken of, whatever is asked, compacted and
-//! written afterwards; and any other bytes are refused or are the dump of another store. Method: random sequences of
-//! commands on stores that forget at different paces, with a detour through bytes in the middle of one of them.
+//! Goal: a loaded store cannot be told from the store that was dumped, whatever is read, compacted and written
+//! afterwards; any other bytes are refused or are the dump of another store. Method: random sequences of commands on
+//! stores that forget at different paces; one of them is dumped and loaded in the middle.
 
 mod common;
 
@@ -85,7 +85,7 @@ proptest! {
             let all = Query::Range(Range { revision, ..get(between("", "\0")) });
             prop_assert_eq!(loaded.query(&all), naive.query(&all), "as of {}", revision);
         }
-        // It forgets as much as one that never was bytes.
+        // It forgets as much as a store that was never dumped.
         let end = Command::Compact(store.revision());
         let _ = (loaded.apply(&end), store.apply(&end));
         while loaded.tidy(7) || store.tidy(100) {}

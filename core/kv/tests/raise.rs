@@ -1,5 +1,6 @@
-//! Goal: a store raised to a later revision reads as before, has forgotten the past, and goes on as any other, also through
-//! bytes. Method: random commands, a raise in the middle, and the naive store beside it for what can be read.
+//! Goal: a store raised to a later revision reads as before, has forgotten its history, and works like any other, also
+//! after a dump and load. Method: random commands, a raise in the middle, and the naive store for comparison of the
+//! reads.
 
 mod common;
 

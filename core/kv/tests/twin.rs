@@ -1,6 +1,6 @@
-//! Goal: the store answers every sequence of requests as its naive twin does, whatever is compacted and forgotten
-//! between them. Method: random sequences with every option, on few keys so that requests meet, on top of many keys so
-//! that the index has some height; after each sequence every readable revision is compared in full.
+//! Goal: the store answers every sequence of requests as its naive twin does, whatever is compacted and forgotten in
+//! between. Method: random sequences with every option, on few keys so that requests meet, on top of many keys so that
+//! the index has some height; after each sequence every readable revision is compared in full.
 
 mod common;
 
@@ -12,7 +12,7 @@ use kattu_kv::work::Work;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Both with the same keys in them, as many as several leaves of the index hold.
+/// Both with the same keys, as many as several leaves of the index hold.
 fn twins(preloaded: u32, pace: Pace) -> (Store, Naive) {
     let (mut store, mut naive) = (Store::with_pace(pace), Naive::new());
     for n in 0..preloaded {
@@ -36,7 +36,7 @@ fn take(store: &mut Store, naive: &mut Naive, step: &Step) -> Result<(), TestCas
     Ok(())
 }
 
-/// Asks again with as much allowance until it is done.
+/// Calls `go_on` with the same allowance until it is done.
 fn until_done<T>(slice: i64, mut go_on: impl FnMut(&mut i64) -> Option<T>) -> T {
     loop {
         if let Some(done) = go_on(&mut slice.clone()) {
@@ -70,7 +70,7 @@ fn compare_all(store: &Store, naive: &Naive) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Compacts twice (the second time forgets deletes at the revision of the first) and forgets all there is.
+/// Compacts twice (the second time forgets deletes at the revision of the first) and forgets everything that may be.
 fn forget_all(store: &mut Store, naive: &mut Naive) {
     for value in ["one", "two"] {
         let command = Command::Put(put("last", value));
@@ -124,7 +124,7 @@ proptest! {
                     let sliced = in_slices(&mut store, command, true, slice);
                     let expected = naive.apply(command);
                     prop_assert_eq!(&sliced, &expected, "{:?}", command);
-                    // Whether anybody waits changes nothing but the answer.
+                    // A waiting client changes nothing but the answer.
                     let unwatched = in_slices(&mut whole, command, false, i64::MAX);
                     prop_assert_eq!(unwatched.map(|r| r.revision), expected.map(|r| r.revision), "{:?}", command);
                     prop_assert_eq!(store.running_digest(), whole.running_digest());
@@ -217,7 +217,7 @@ fn later_commands_finish_what_compaction_left() {
     store.apply(&Command::Compact(store.revision())).unwrap();
     let mut commands = 0;
     while store.stats().bytes > store.stats().bytes_in_use {
-        // Changes nothing, so all that happens is the tidying.
+        // Changes nothing, so only the tidying happens.
         let Answer::Txn { .. } = store.apply(&Command::Txn(Default::default())).unwrap().answer else {
             panic!()
         };

@@ -1,4 +1,4 @@
-//! Answers seen from a real etcd (3.4.23), request by request: what this store must answer too.
+//! Answers recorded from a real etcd (3.4.23), request by request: this store must give the same.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn write(store: &mut Store, key: &str, value: &str) -> i64 {
     store.apply(&Command::Put(put(key, value))).expect("a plain put").revision
 }
 
-/// Checks it as the gate would, then applies it.
+/// Checks it as before a proposal, then applies it.
 fn txn(store: &mut Store, txn: Txn) -> Result<(i64, bool, Vec<Answer>), Error> {
     check_txn(&txn, &CheckLimits::default())?;
     let response = store.apply(&Command::Txn(txn))?;

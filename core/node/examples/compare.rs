@@ -1,4 +1,4 @@
-//! Goal: what the digests cost: the running one of a put's share, and a comparison of three members. Run:
+//! Goal: measures the cost of digests: the running one within a put, and a comparison of three members. Run:
 //!
 //! ```text
 //! cargo run --release -p kattu-node --example compare -- [keys]

@@ -1,13 +1,15 @@
-//! Alarms: what is wrong with a member, told to everybody through the log.
+//! Alarms: faults of members, replicated through the log.
 //!
 //! | Kind | Raised by | What it does |
 //! |---|---|---|
-//! | [`AlarmKind::NoSpace`] | a client | nobody takes a write that grows the store |
-//! | [`AlarmKind::Corrupt`] | the comparison of digests (`digests.rs`), a client | the member that it names serves no reads and takes no writes; the others go on. One that names nobody (member 0) means all of them: they differ, and none is known to be right |
+//! | [`AlarmKind::NoSpace`] | a client | every member refuses writes that grow the store |
+//! | [`AlarmKind::Corrupt`] | digest comparison (`digests.rs`), a client | the named member refuses reads and writes |
 //!
-//! An alarm stays until a client clears it. A member that is short of space by its own measure says so itself and needs
-//! no alarm for it: its writes are refused while it lasts. [fault-model F12, ST13; etcd-api §7]
-//! Knows nothing of: how members are found to be wrong, who refuses what.
+//! An alarm for member 0 stands for all members: their states differ, and none is known to be right.
+//!
+//! An alarm stays until a client clears it. A member that is short of space by its own measure reports that itself and
+//! needs no alarm: its writes are refused while it lasts. [fault-model F12, ST13; etcd-api §7]
+//! Knows nothing of: digests, the refusal of requests.
 
 use crate::command::{Malformed, take};
 use alloc::collections::BTreeSet;
@@ -21,30 +23,30 @@ pub(crate) const BYTE: u8 = 5;
 const RAISE: u8 = 1;
 const CLEAR: u8 = 2;
 
-/// What is wrong. The numbers are etcd's, and part of the format.
+/// The kind of fault. The numbers are etcd's, and part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AlarmKind {
-    /// No room for growth.
+    /// No space for growth.
     NoSpace = 1,
-    /// The state is not what the log makes of it.
+    /// The state is divergent.
     Corrupt = 2,
 }
 
 /// One alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Alarm {
-    /// Whom it is about; 0 for everybody.
+    /// The member at fault; 0 for all.
     pub member: NodeId,
-    /// What is wrong.
+    /// The kind of fault.
     pub kind: AlarmKind,
 }
 
 /// A change of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlarmChange {
-    /// This is wrong from here on.
+    /// The alarm is raised.
     Raise(Alarm),
-    /// It is not any more.
+    /// The alarm is cleared.
     Clear(Alarm),
 }
 
@@ -74,7 +76,7 @@ impl fmt::Display for AlarmKind {
 }
 
 impl Alarm {
-    /// The member's state is not what the log makes of it.
+    /// An alarm that this member's state is divergent.
     #[must_use]
     pub fn corrupt(member: NodeId) -> Alarm {
         Alarm { member, kind: AlarmKind::Corrupt }
@@ -120,7 +122,7 @@ impl Alarms {
         self.0.iter().copied()
     }
 
-    /// Whether nothing is wrong.
+    /// Whether no alarm is raised.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -132,20 +134,20 @@ impl Alarms {
         self.0.contains(&alarm)
     }
 
-    /// Whether `member` may not be believed: it is named, or nobody is and all are meant.
+    /// Whether `member` is reported as divergent: by its id, or as one of all.
     #[must_use]
     pub fn is_corrupt(&self, member: NodeId) -> bool {
         !self.0.is_empty()
             && (self.contains(Alarm::corrupt(member)) || self.contains(Alarm::corrupt(NodeId(0))))
     }
 
-    /// Whether nobody may take what grows the store.
+    /// Whether writes that grow the store are refused.
     #[must_use]
     pub fn forbids_growth(&self) -> bool {
         self.0.iter().any(|alarm| alarm.kind == AlarmKind::NoSpace)
     }
 
-    /// Makes a change; gives the alarm back that was raised or cleared. One that is raised already counts as raised.
+    /// Makes a change; returns the alarm that was raised or cleared. An alarm that is raised already counts as raised.
     pub(crate) fn change(&mut self, change: AlarmChange) -> Option<Alarm> {
         match change {
             AlarmChange::Raise(alarm) => {
@@ -166,7 +168,7 @@ impl Alarms {
         }
     }
 
-    /// What `encode` wrote, and nothing that it would write otherwise.
+    /// Decodes what `encode` wrote; refuses any other form of it.
     pub(crate) fn take(rest: &mut &[u8]) -> Result<Alarms, Malformed> {
         let count = take(rest, 4)?.try_into().map_err(|_| Malformed)?;
         let mut alarms = BTreeSet::new();

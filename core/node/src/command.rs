@@ -1,8 +1,8 @@
-//! What an entry of kind `Command` says: for the store, or for the replica's own tables.
+//! The content of an entry of kind `Command`: for the store, or for the replica's own tables.
 //!
-//! One leading byte tells which; the rest belongs to its owner. The byte is part of the log's format
+//! The first byte selects the table; the table defines the rest. The byte is part of the log's format
 //! (docs/formats/command.md): numbers are never reused.
-//! Knows nothing of: what the store's own bytes mean.
+//! Knows nothing of: the encoding of store commands.
 
 use crate::alarms::{self, AlarmChange};
 use crate::contract::{MemberChange, Request};
@@ -16,7 +16,7 @@ use kattu_raft::{EntryKind, Membership, NodeId};
 const FOR_STORE: u8 = 0;
 const PUBLISH: u8 = 1;
 const CHANGE: u8 = 2;
-/// For the store, if it costs no more than is said. Since feature level [`level::WORK_BUDGETS`].
+/// For the store, with a budget. Since feature level [`level::WORK_BUDGETS`].
 const WITHIN: u8 = 6;
 
 /// Kinds of changes of members.
@@ -30,23 +30,23 @@ const UPDATE: u8 = 4;
 pub enum Command {
     /// For the store.
     Kv(kv::Command),
-    /// For the store, if it costs no more than this when it is applied; if it does, that it did not happen is the answer.
+    /// For the store, if it costs at most this when it is applied; otherwise it has no effect, and its answer says so.
     Within {
         /// Units. [`kattu_kv::cost`]
         work_max: u64,
-        /// What is to be done.
+        /// The command.
         command: kv::Command,
     },
-    /// From here on the log may hold what members of this feature level know.
+    /// From here on the log may use the features of this level.
     Level(u16),
-    /// A member tells the others its name and where its clients reach it.
+    /// A member publishes its name and client URLs.
     Publish(Publish),
     /// A change of the members: on its way to the leader, and then behind the membership of a configuration entry;
     /// never an entry of its own.
     Change(MemberChange),
-    /// Every member notes here what it has made of the log.
+    /// Every member records its digest here.
     Mark,
-    /// What one member has noted.
+    /// The digest that one member recorded.
     Report(Report),
     /// An alarm is raised or cleared.
     Alarm(AlarmChange),
@@ -59,11 +59,11 @@ pub struct Publish {
     pub id: NodeId,
     /// Its name.
     pub name: String,
-    /// Where clients reach it.
+    /// Its client URLs.
     pub client_urls: Vec<String>,
 }
 
-/// The bytes are not a command of any version we know.
+/// The bytes are not a command that this version knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -76,8 +76,8 @@ pub fn encode_kv(command: &kv::Command) -> Vec<u8> {
     out
 }
 
-/// The request that carries out a command of the store, whose bytes these are ([`encode_kv`]): what may take long is weighed
-/// where it enters, before anybody hears of it.
+/// The request for a command of the store with these bytes ([`encode_kv`]): the cost of a command that may take long is
+/// checked where it enters, before it is sent to any other member.
 #[must_use]
 pub fn request(command: kv::Command, bytes: Vec<u8>) -> Request {
     match kattu_kv::cost::is_small(&command) {
@@ -86,7 +86,7 @@ pub fn request(command: kv::Command, bytes: Vec<u8>) -> Request {
     }
 }
 
-/// The bytes of a store command with the budget that it was let in by.
+/// The bytes of a store command with the budget under which it was admitted.
 pub(crate) fn within(work_max: u64, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + 10);
     out.push(WITHIN);
@@ -95,8 +95,8 @@ pub(crate) fn within(work_max: u64, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Whether a command may make the store larger; asked only while space is short. Deletes and compactions are the way
-/// out, and publications and changes of members are bounded by the number of members. [fault-model F12]
+/// Whether a command may make the store larger; checked only while space is short. Deletes and compactions free space,
+/// and publications and changes of members are bounded by the number of members. [fault-model F12]
 #[must_use]
 pub fn grows(command: &[u8]) -> bool {
     match Command::decode(command) {
@@ -124,7 +124,7 @@ fn txn_grows(txn: &kv::Txn) -> bool {
     })
 }
 
-/// Room for one command: its keys and values, and a little for the rest.
+/// Capacity for one command: its keys and values, and a little for the rest.
 fn size_hint(command: &kv::Command) -> usize {
     match command {
         kv::Command::Put(put) => put.key.len() + put.value.len() + 32,
@@ -208,8 +208,8 @@ pub fn has_budget(command: &[u8]) -> bool {
     command.first() == Some(&WITHIN)
 }
 
-/// Whether these bytes are what a client may have put into the log, if they are a command at all: for the store, or of an
-/// alarm. Publications, marks and reports are a replica's own, and a change of members is no entry of its own.
+/// Whether a client may have put these bytes into the log, if they are a command at all: for the store, or about an
+/// alarm. Publications, marks and reports are a replica's own, and a change of members is never an entry of its own.
 #[must_use]
 pub fn is_of_client(command: &[u8]) -> bool {
     is_for_store(command) || command.first() == Some(&alarms::BYTE)
@@ -219,7 +219,7 @@ pub fn is_of_client(command: &[u8]) -> bool {
 #[must_use]
 pub fn is_readable(kind: EntryKind, payload: &[u8]) -> bool {
     match kind {
-        EntryKind::Noop => true, // nobody looks at it
+        EntryKind::Noop => true, // its payload is never read
         EntryKind::Config => match Membership::decode(payload) {
             Ok((_, [])) => true,
             Ok((_, context)) => matches!(Command::decode(context), Ok(Command::Change(_))),
@@ -233,10 +233,10 @@ pub fn is_readable(kind: EntryKind, payload: &[u8]) -> bool {
 }
 
 impl Command {
-    /// Reads a command back.
+    /// Decodes a command.
     ///
     /// # Errors
-    /// If the bytes are no command, or anything follows it.
+    /// If the bytes are no command, or other bytes follow it.
     pub fn decode(bytes: &[u8]) -> Result<Command, Malformed> {
         let (&kind, mut rest) = bytes.split_first().ok_or(Malformed)?;
         match kind {

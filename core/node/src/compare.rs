@@ -1,12 +1,13 @@
-//! Compare: when members tell each other what they have made of the log.
+//! Compare: when members compare their digests.
 //!
-//! The leader marks a place of the log an interval after the first thing that happened since the last mark: an idle cluster
-//! stays idle, and a single write is not followed by a comparison at once. Every member then owes a report of its digest there, and sends it as any other write, until the log holds
-//! it. A mark or a report that is lost on the way costs nothing but time; one that stands there twice says nothing new.
+//! The leader marks a place of the log an interval after the first entry since the last mark: an idle cluster stays
+//! idle, and a single write is not followed by a comparison at once. Every member then owes a report of its digest
+//! there, and sends it like any other write, until the log holds it. A lost mark or report costs only time; a repeated
+//! one has no effect.
 //!
-//! In:    entries on their way to the keeper; what its tables say of alarms and of the report that is owed.
-//! Out:   writes of this replica's own, which nobody waits for.
-//! Knows nothing of: what digests mean, who is odd.
+//! In:    entries delivered to the keeper; its alarms, and the report that is owed.
+//! Out:   writes of this replica's own, for which no client waits.
+//! Knows nothing of: the content of digests, verdicts.
 
 use crate::alarms::{Alarm, Alarms};
 use crate::command::is_for_store;
@@ -17,10 +18,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use kattu_raft::{Duration, Entry, EntryKind, Instant, LeadershipConfig, NodeId};
 
-/// Election timeouts between two attempts of a leader to hand over because it is not to be believed.
+/// Election timeouts between two attempts of a divergent leader to transfer leadership.
 const TRANSFERS_APART: u32 = 10;
 
-/// What the keeper's tables say about how members are doing, and what this one owes.
+/// Alarms, the report that this member owes, and the feature level: from the keeper's tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Health {
     /// All alarms that are raised.
@@ -36,16 +37,16 @@ pub struct Health {
 pub(crate) struct Compare {
     /// Time between two marks; zero for none.
     interval: Duration,
-    /// Something was handed to the keeper that no mark stands behind.
+    /// An entry was delivered to the keeper after the last mark.
     is_due: bool,
-    /// When a mark is to be made, so long as something waits for one.
+    /// When the next mark is due, if entries wait for one.
     mark_at: Option<Instant>,
     /// The report is not sent again before this.
     report_after: Instant,
     health: Health,
-    /// How eager others are to lead, as they said it.
+    /// The priorities for leadership that other members announced.
     priorities: BTreeMap<NodeId, u8>,
-    /// A leader that is not to be believed does not hand over before this.
+    /// A divergent leader does not transfer leadership before this.
     transfer_after: Instant,
 }
 
@@ -62,7 +63,7 @@ impl Compare {
         }
     }
 
-    /// This entry goes to the keeper.
+    /// An entry is delivered to the keeper.
     pub(crate) fn delivered(&mut self, entry: &Entry) {
         if entry.head.kind == EntryKind::Command {
             match entry.payload().first() {
@@ -94,7 +95,8 @@ impl Node {
 
     fn may_mark(&self) -> bool {
         let Compare { interval, is_due, .. } = self.compare;
-        is_due && !interval.is_zero() && self.raft.is_leader() && self.raft.membership().members().count() > 1 // there is nobody else to compare with
+        // A single member has no other to compare with.
+        is_due && !interval.is_zero() && self.raft.is_leader() && self.raft.membership().members().count() > 1
     }
 
     fn may_report(&self) -> bool {
@@ -119,7 +121,7 @@ impl Node {
         }
     }
 
-    /// The keeper's tables say something else than before.
+    /// The keeper's alarms, owed report or level have changed.
     pub(crate) fn on_health(&mut self, now: Instant, health: Health, out: &mut kattu_raft::Effects) {
         if health.owed != self.compare.health.owed {
             self.compare.report_after = now;
@@ -133,8 +135,8 @@ impl Node {
         }
     }
 
-    /// A leader that is not to be believed hands over, whenever it came to lead: its log is as good as any, but not what it
-    /// would answer from its store. If nobody takes over it goes on for a while.
+    /// A divergent leader transfers leadership, whenever it was elected: its log is as good as any, but not the answers
+    /// from its store. If the transfer fails it goes on leading for a while.
     pub(crate) fn transfer_if_divergent(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
         let named = Alarm::corrupt(self.raft.id());
         if self.raft.is_leader()
@@ -143,17 +145,17 @@ impl Node {
             && let Some(other) = self.raft.best_successor(now)
         {
             self.compare.transfer_after = now + self.config.raft.election_timeout * TRANSFERS_APART;
-            let _ = self.raft.transfer(now, other, out); // who cannot take over does not
+            let _ = self.raft.transfer(now, other, out); // an ineligible target is ignored
         }
     }
 
-    /// A member has said how eager it is to lead. Nobody offers the office to one that is not to be believed.
+    /// A member announced its priority for leadership.
     pub(crate) fn on_priority(&mut self, member: NodeId, told: u8) {
         self.compare.priorities.insert(member, told);
         self.weigh(member);
     }
 
-    /// Who has said nothing is as eager as most.
+    /// Sets the priority of a member: 0 if it is divergent, else as announced, the default if it has not announced one.
     fn weigh(&mut self, member: NodeId) {
         let told = self.compare.priorities.get(&member).copied();
         let told = told.unwrap_or(LeadershipConfig::default().priority);
@@ -161,13 +163,13 @@ impl Node {
         self.raft.set_priority(member, if is_divergent { 0 } else { told });
     }
 
-    /// Whether nobody may take what grows the store.
+    /// Whether writes that grow the store are refused.
     pub(crate) fn is_short(&self) -> bool {
         self.space.short || self.compare.alarms().forbids_growth()
     }
 
-    /// A replica that may not be believed answers no read and takes no write of clients; whoever clears its alarm is heard.
-    /// Whether the request ends here.
+    /// A divergent replica refuses all reads and writes of the store, but accepts the clearing of its alarm. Returns
+    /// whether it refused this request.
     pub(crate) fn refuses_as_corrupt(
         &self,
         ticket: Ticket,

@@ -1,7 +1,7 @@
-//! The contract of one replica: all that can happen to it, and all that it can ask for. [architecture §2]
+//! The contract of one replica: all events that it handles, and all effects that it emits. [architecture §2]
 //!
 //! A replica has two halves with one queue between them. The [`Node`](crate::Node) is raft, waiting clients and read
-//! rounds; the [`Keeper`](crate::Keeper) owns the store, takes `apply`, and answers clients itself. A driver may run
+//! rounds; the [`Keeper`](crate::Keeper) owns the store, runs `apply`, and answers clients itself. A driver may run
 //! both on one thread or on two.
 //! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
 
@@ -19,7 +19,7 @@ use kattu_raft::{
     LogRecord, Lsn, Message, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term,
 };
 
-/// Names one waiting client. Drawn by the driver: ascending, never used twice in one run.
+/// Identifies one waiting client. Assigned by the driver: ascending, never used twice in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -31,70 +31,71 @@ pub enum Consistency {
     Linearizable,
     /// Sees some state that existed, never going back on one member.
     Serializable,
-    /// Sees everything up to this position of the log: what a client's own earlier requests saw or did, wherever they
-    /// were served, if it says the highest position that it was told.
+    /// Sees everything up to this log index. A client that passes the highest index it was given sees the effects of
+    /// all its own earlier requests, whichever members served them.
     Session(LogIndex),
-    /// Sees every write that was answered longer ago than this. Members that were confirmed so recently answer at once.
+    /// Sees every write that was answered longer ago than this. A member that was confirmed so recently answers at
+    /// once.
     Bounded(Duration),
 }
 
-/// What a client may ask of a replica.
+/// A request of a client to a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// A command for the log, for the store or of an alarm: the bytes of [`crate::command::Command`], encoded where the
-    /// request entered.
+    /// A command for the log, for the store or about an alarm: the bytes of [`crate::command::Command`], encoded where
+    /// the request entered.
     Write(Vec<u8>),
-    /// A command of the store that may take long, with its bytes: weighed before it is proposed.
+    /// A command of the store that may take long, with its bytes: its cost is checked before it is proposed.
     /// [`crate::command::request`] makes it.
     Weigh(alloc::boxed::Box<kv::Command>, Vec<u8>),
     /// A read of the store.
     Read(kv::Query, Consistency),
     /// The members of the cluster.
     Members(Consistency),
-    /// A change of the members. Any replica may be asked; the leader judges it. Answered when the change is complete.
+    /// A change of the members. Any replica accepts it; the leader checks it. Answered when the change is complete.
     Change(MemberChange),
-    /// The leader hands over to this voter. Only the leader can be asked; answered when the other one leads.
+    /// Transfers leadership to this voter. Only the leader accepts it; answered when the target leads.
     MoveLeader(NodeId),
-    /// All tables as of one moment, to be hashed or written elsewhere, a little at a time: nothing waits meanwhile.
-    /// Answered by a replica in whatever state, also by one that refuses reads because its state is wrong.
+    /// All tables as of one moment, to be hashed or written elsewhere in small steps: other requests need not wait.
+    /// Answered in any state, also by a replica that refuses reads because its state is divergent.
     Pin(Consistency),
-    /// How this replica is doing; answered at once, never through the log.
+    /// The status of this replica; answered at once, never through the log.
     Status,
 }
 
 /// A change of the members. One at a time. [replication-protocols M3]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MemberChange {
-    /// One more member. It begins as a learner, so that one that never answers harms nobody.
+    /// Adds a member. It begins as a learner, so that one that never answers does no harm.
     Add {
-        /// Its id: never one that a member has or had.
+        /// Its id: never that of a current or former member.
         id: NodeId,
-        /// Where its peers reach it: places that no other member names.
+        /// Its peer URLs: none that another member has.
         peer_urls: Vec<String>,
-        /// Whether it gets a vote as soon as it has caught up, by itself; else it waits for a [`MemberChange::Promote`].
+        /// Whether it gets a vote by itself once it has caught up; otherwise it waits for a [`MemberChange::Promote`].
         votes: bool,
     },
-    /// This member goes, and its id never comes back.
+    /// Removes this member; its id is never used again.
     Remove(NodeId),
-    /// This learner gets a vote; refused unless it has caught up.
+    /// Gives this learner a vote; refused unless it has caught up.
     Promote(NodeId),
-    /// Peers reach this member elsewhere.
+    /// Changes the peer URLs of this member.
     Update {
         /// The member.
         id: NodeId,
-        /// Where its peers reach it from now on.
+        /// Its new peer URLs.
         peer_urls: Vec<String>,
     },
 }
 
-/// What became of a request. [architecture §5]
+/// The outcome of a request. [architecture §5]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Final.
     Done(Reply),
     /// Certainly without effect, now and later.
     Refused(Refusal),
-    /// It may have happened, or still may.
+    /// It may have had an effect, or may still have one.
     Unknown(Doubt),
 }
 
@@ -103,24 +104,24 @@ pub enum Outcome {
 pub struct Reply {
     /// This replica's term when it answered.
     pub term: Term,
-    /// What was answered.
+    /// The content.
     pub body: ReplyBody,
 }
 
-/// What was answered.
+/// The content of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// The store did it, at `revision`.
+    /// The store's response.
     Kv(kv::Response),
-    /// The store judged the request and refused it without effect; final all the same.
+    /// The store refused the request without effect; final all the same.
     KvError(kv::Error),
     /// The table of members.
     Members(Members),
-    /// This replica.
+    /// The status of this replica.
     Status(alloc::boxed::Box<Status>),
-    /// The change of members is complete: everybody after it, ascending by id.
+    /// The change of members is complete: all members after it, ascending by id.
     Changed(Vec<MemberInfo>),
-    /// The member that was asked for leads.
+    /// The requested member leads.
     Moved,
     /// All tables as of one moment.
     Pinned(alloc::boxed::Box<Frozen>),
@@ -133,13 +134,13 @@ pub enum ReplyBody {
 /// Why a request certainly had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// No leader turned up while the request waited.
+    /// There was no leader while the request waited.
     NoLeader,
     /// A limit on waiting requests or bytes is reached.
     TooManyRequests,
-    /// No room for growth (disk or quota).
+    /// No space for growth (disk or quota).
     NoSpace,
-    /// Leadership moves, and nothing was done: a read was not confirmed, a write not taken. Asking again is safe.
+    /// Leadership moves, and nothing was done: a read was not confirmed, a write not accepted. A retry is safe.
     LeaderChanged,
     /// A read waited too long for the leader's confirmation or for apply.
     ReadTimedOut,
@@ -147,9 +148,9 @@ pub enum Refusal {
     Replaying,
     /// The replica is stopping.
     Stopping,
-    /// The members stay as they are, or the leader does.
+    /// The change of members or the leadership transfer was refused.
     Member(MemberRefusal),
-    /// This replica's state is not what the log makes of it: it is named in an alarm.
+    /// This replica's state is divergent, as an alarm reports.
     Corrupt,
     /// It would cost more than one request may. [`kattu_kv::cost`]
     TooMuchWork,
@@ -160,31 +161,31 @@ pub enum Refusal {
 /// Why a change of members or of the leader was refused. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberRefusal {
-    /// Another change of members is under way, and did not end while this one waited.
+    /// Another change of members is under way and did not end while this one waited.
     UnderWay,
     /// There is no such member.
     NotFound,
-    /// A member has this id, or had it.
+    /// A current or former member has this id.
     IdUsed,
-    /// Another member is reached at one of these URLs.
+    /// Another member has one of these peer URLs.
     UrlsUsed,
     /// Only a learner can be promoted.
     NotLearner,
-    /// The learner does not keep up yet, or has not published itself.
+    /// The learner has not caught up, or has not published itself.
     NotCaughtUp,
-    /// Too few of those who would vote answer.
+    /// Too few of the voters after the change answer.
     WouldLoseQuorum,
     /// The last voter cannot be removed.
     LastVoter,
-    /// There are as many learners as there may be.
+    /// The number of learners is at its limit.
     TooManyLearners,
-    /// There are as many members as there may be.
+    /// The number of members is at its limit.
     TooManyMembers,
-    /// Only the leader can hand over.
+    /// Only the leader can transfer leadership.
     NotLeader,
-    /// Who shall lead is no voter of this cluster.
+    /// The transfer target is not a voter of this cluster.
     BadTransferee,
-    /// Who shall lead does not: it did not catch up or did not answer within an election timeout.
+    /// The transfer target did not become leader in time or needs a snapshot first, or another transfer is under way.
     TransferFailed,
 }
 
@@ -193,35 +194,35 @@ impl fmt::Display for MemberRefusal {
         f.write_str(match self {
             MemberRefusal::UnderWay => "another change of members is under way",
             MemberRefusal::NotFound => "there is no such member",
-            MemberRefusal::IdUsed => "a member has this id, or had it: ids are never used again",
-            MemberRefusal::UrlsUsed => "another member is reached at one of these URLs",
+            MemberRefusal::IdUsed => "a current or former member has this id: ids are never reused",
+            MemberRefusal::UrlsUsed => "another member has one of these peer URLs",
             MemberRefusal::NotLearner => "only a learner can be promoted",
             MemberRefusal::NotCaughtUp => {
-                "the learner has not caught up with the leader, or has not told its name yet"
+                "the learner has not caught up with the leader, or has not published its name yet"
             }
             MemberRefusal::WouldLoseQuorum => {
-                "too few of those who would vote answer: it would cost the quorum"
+                "too few of the voters after this change answer: it would cost the quorum"
             }
             MemberRefusal::LastVoter => "the last voter cannot be removed",
             MemberRefusal::TooManyLearners => "there are too many learners",
             MemberRefusal::TooManyMembers => "there are too many members",
-            MemberRefusal::NotLeader => "only the leader can hand over its leadership",
-            MemberRefusal::BadTransferee => "who shall lead is no voter of this cluster",
-            MemberRefusal::TransferFailed => "who shall lead did not take over in time",
+            MemberRefusal::NotLeader => "only the leader can transfer leadership",
+            MemberRefusal::BadTransferee => "transfer target is not a voter of this cluster",
+            MemberRefusal::TransferFailed => "transfer target did not become leader in time",
         })
     }
 }
 
-/// Why the outcome is open.
+/// Why the outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doubt {
-    /// Leadership moved while it was in flight.
+    /// Leadership moved while the request was in flight.
     LeaderChanged,
     /// It took too long.
     TimedOut,
     /// The replica is stopping.
     Stopping,
-    /// It is done, and what it came to cannot be told: the answer would be larger than one answer may be.
+    /// It is done, but its answer would be larger than one answer may be.
     AnswerTooLarge,
 }
 
@@ -232,9 +233,9 @@ pub struct MemberInfo {
     pub id: NodeId,
     /// Its name; empty until it has published itself.
     pub name: String,
-    /// Where its peers reach it.
+    /// Its peer URLs.
     pub peer_urls: Vec<String>,
-    /// Where its clients reach it; empty until it has published itself.
+    /// Its client URLs; empty until it has published itself.
     pub client_urls: Vec<String>,
     /// Whether it has no vote.
     pub learner: bool,
@@ -243,7 +244,7 @@ pub struct MemberInfo {
 }
 
 impl MemberInfo {
-    /// Whether the log holds a publication of its own: then it had a directory before that entry.
+    /// Whether the log holds a publication of this member: then it had a data directory before that entry.
     #[must_use]
     pub fn is_published(&self) -> bool {
         !self.name.is_empty() || !self.client_urls.is_empty()
@@ -253,38 +254,40 @@ impl MemberInfo {
 /// The replicated table of members, as of one configuration of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Members {
-    /// Where the configuration stands in the log that this table follows; 0 for the one the cluster began with.
+    /// Log index of the configuration that this table follows; 0 for the initial one.
     pub at: LogIndex,
-    /// Everybody, ascending by id. Who leaves or gets a vote is here as before until the change is complete.
+    /// All members, ascending by id. A member that leaves or gets a vote is listed as before until the change is
+    /// complete.
     pub list: Vec<MemberInfo>,
-    /// Whoever was a member and is none any more, ascending. Their ids are never used again.
+    /// Former members, ascending. Their ids are never used again.
     pub removed: Vec<NodeId>,
 }
 
-/// What one replica tells about itself.
+/// The status of one replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// This replica.
     pub id: NodeId,
     /// Its current term.
     pub term: Term,
-    /// Whom it follows (itself as leader), if anybody.
+    /// The leader that it follows (itself if it leads), if any.
     pub leader: Option<NodeId>,
     /// `follower`, `pre-candidate`, `candidate` or `leader`.
     pub role: &'static str,
     /// Whether it has no vote.
     pub learner: bool,
-    /// Whether it may answer reads by its clock right now, as a leader with a lease. [replication-protocols §9.4]
+    /// Whether it holds a leader lease now and may serve reads by its clock. [replication-protocols §9.4]
     pub has_leader_lease: bool,
-    /// Whether, as a leader that has leases, it has none in this term any more, for a hand-over that came to nothing.
-    /// [replication-protocols L-6]
+    /// Whether it is a leader with leases configured that has none for the rest of its term, because a leadership
+    /// transfer failed. [replication-protocols L-6]
     pub leader_lease_is_over: bool,
-    /// As a leader that has leases: the voters that do not promise what those need. [replication-protocols L-3]
+    /// If it is a leader with leases configured: the voters that do not grant the vote holds these need.
+    /// [replication-protocols L-3]
     pub leader_lease_without: Vec<NodeId>,
-    /// As a leader that has proof that clocks are worse than leases trust, and no lease any more: the voters whose clocks run
-    /// apart from its own, and by how many millionths at least each gains on it. [fault-model F42]
+    /// If it is a leader without a lease because clocks are proven to drift more than leases allow: the voters whose
+    /// clocks drift from its own, and by how many millionths at least each gains on it. [fault-model F42]
     pub clocks_apart: Vec<(NodeId, i32)>,
-    /// Whose words were no honest member's since this one started, how often, and what it said last.
+    /// Peers that sent falsehoods since this replica started, how often, and the last one.
     pub distrusted: Vec<(NodeId, u64, Falsehood)>,
     /// Highest index on this disk.
     pub persisted: LogIndex,
@@ -294,7 +297,7 @@ pub struct Status {
     pub applied: LogIndex,
     /// First index of the log.
     pub first: LogIndex,
-    /// Up to where the newest snapshot reaches; 0 while there is none.
+    /// Last index of the newest snapshot; 0 if there is none.
     pub snapshot: LogIndex,
     /// Last index of the log.
     pub last: LogIndex,
@@ -308,7 +311,7 @@ pub struct Status {
     pub store_bytes: u64,
     /// Bytes of keys and values of the newest versions.
     pub store_bytes_in_use: u64,
-    /// Whether what was compacted is still being given back.
+    /// Whether compacted versions are still being freed.
     pub store_forgets: bool,
     /// Whether writes that grow the store are refused.
     pub no_space: bool,
@@ -322,18 +325,18 @@ pub struct Status {
     pub level: u16,
     /// The alarms that are raised.
     pub alarms: Alarms,
-    /// How the comparison of members' digests stands.
+    /// The state of the comparison of members' digests.
     pub compared: alloc::boxed::Box<Compared>,
 }
 
 /// A message between replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PeerMessage {
-    /// One of the protocol's own.
+    /// A message of the protocol.
     Raft(kattu_raft::Envelope),
     /// Writes on their way to the leader.
     Forward(Forward),
-    /// Where they went.
+    /// The verdicts on them.
     ForwardReply(ForwardReply),
 }
 
@@ -342,9 +345,9 @@ pub enum PeerMessage {
 pub struct Forward {
     /// The follower.
     pub from: NodeId,
-    /// The leader it means.
+    /// The leader that it is meant for.
     pub to: NodeId,
-    /// The follower's life and run: drawn anew at every start, so that sequences never repeat within one.
+    /// The follower's run: drawn anew at every start, so that sequence numbers never repeat within it.
     pub incarnation: Incarnation,
     /// The term in which `to` leads; in any other the batch is void.
     pub term: Term,
@@ -354,8 +357,8 @@ pub struct Forward {
     pub commands: Vec<kattu_raft::SharedBytes>,
 }
 
-/// Leader → follower: what became of each forwarded request. The follower answers its client when it applies the
-/// entry itself, so that results never travel.
+/// Leader → follower: the verdict on each forwarded request. The follower answers its client when it applies the entry
+/// itself, so results are never sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ForwardReply {
     /// The leader.
@@ -368,7 +371,7 @@ pub struct ForwardReply {
     pub term: Term,
     /// Sequence number of the first verdict.
     pub first_seq: u64,
-    /// One per request: where in the log it stands, or why it was refused.
+    /// One per request: its place in the log, or why it was refused.
     pub verdicts: Vec<Result<EntryId, Refusal>>,
 }
 
@@ -393,13 +396,13 @@ impl PeerMessage {
         }
     }
 
-    /// A piece of a snapshot: nothing else must wait behind it.
+    /// Whether it is a piece of a snapshot: no other message may wait behind it.
     #[must_use]
     pub fn is_chunk(&self) -> bool {
         matches!(self, PeerMessage::Raft(envelope) if matches!(envelope.message, Message::SnapshotChunk(_)))
     }
 
-    /// What must not wait behind entries.
+    /// Whether it must not wait behind entries.
     #[must_use]
     pub fn is_control(&self) -> bool {
         match self {
@@ -425,7 +428,7 @@ impl PeerMessage {
     }
 }
 
-/// Room for growth, as the driver sees it.
+/// Space for growth, as the driver measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Space {
     /// Bytes of log that are already allocated and free. Proposals are admitted only into these. [fault-model ST15]
@@ -434,40 +437,40 @@ pub struct Space {
     pub short: bool,
 }
 
-/// All that can happen to a replica.
+/// An event that a replica handles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Time has passed; owed no later than [`crate::Node::deadline`].
+    /// Time has passed; due at [`crate::Node::deadline`] at the latest.
     Tick,
-    /// The inbox is empty: what was held back to form batches goes out now. The driver sends it after the last event
-    /// of a batch and before it sleeps.
+    /// The inbox is empty: requests held back to form batches go out now. The driver sends it after the last event of a
+    /// batch and before it sleeps.
     Drained,
-    /// A client asks.
+    /// A request of a client.
     Client {
         /// Its handle.
         ticket: Ticket,
         /// Its request.
         request: Request,
     },
-    /// A peer says.
+    /// A message of a peer.
     Peer(PeerMessage),
-    /// These writes could not leave: there is no link to their leader, or its queue is full. What may have left in
-    /// part is never among them.
+    /// These writes could not be sent: there is no link to their leader, or its queue is full. Writes that may have
+    /// been sent in part are never among them.
     Unsent(Forward),
     /// All records up to this one are durable.
     Persisted(Lsn),
-    /// The disk took so long to write and sync a group of records that was more than commit marks. Just before
+    /// How long the disk took to write and sync a group of records that was more than commit marks. Just before
     /// [`Event::Persisted`]; a driver may leave it out. [fault-model F17]
     DiskTook(Duration),
     /// Entries read back, for the [`Fetch`] with the same purpose; consecutive from its `first`. Empty if reading
-    /// failed for a passing reason: it is asked again.
+    /// failed temporarily: the fetch is repeated.
     Fetched {
         /// The request answered.
         fetch: Fetch,
-        /// What was read.
+        /// The entries that were read.
         entries: Vec<Entry>,
     },
-    /// The keeper has applied up to here; so many bytes of the store are in use now.
+    /// The keeper has applied all entries up to this one.
     Applied {
         /// Highest index applied.
         index: LogIndex,
@@ -476,52 +479,52 @@ pub enum Event {
     ChunkRead {
         /// The request answered.
         request: ReadChunk,
-        /// What came of it.
+        /// The result.
         read: ChunkRead,
     },
-    /// A piece of a leader's snapshot was stored, or not: the answer says which byte is next.
+    /// A piece of a leader's snapshot was stored, or not: the answer has the offset of the next byte.
     ChunkStored(ChunkStored),
-    /// All pieces of a leader's snapshot have come, and nobody can read what they say; nothing is left of it.
+    /// All pieces of a leader's snapshot have arrived, but its content is unreadable; the file is gone.
     SnapshotUnreadable {
-        /// What it was to cover.
+        /// The last entry that it was to cover.
         last: EntryId,
     },
     /// The snapshot ordered by [`KeeperTask::Snapshot`] is durable under its name, and every byte of it was checked.
     SnapshotTaken {
-        /// What it covers.
+        /// Its metadata.
         meta: SnapshotMeta,
         /// Bytes of its file.
         bytes: u64,
     },
-    /// That snapshot came to nothing and left nothing behind; it is tried again when the log has grown.
+    /// That snapshot failed and left no file; it is tried again when the log has grown.
     SnapshotFailed {
-        /// What it would have covered.
+        /// The last entry that it would have covered.
         last: EntryId,
     },
-    /// Room for growth has changed.
+    /// The space for growth has changed.
     Space(Space),
-    /// The link to a peer is gone, in this way; what was in flight on it may be lost.
+    /// The link to a peer has closed, in this way; messages in flight on it may be lost.
     LinkClosed(NodeId, LinkEnd),
     /// The keeper's table of members, at start and whenever it has changed.
     Members(Members),
-    /// What the keeper's tables say of alarms and digests, at start and whenever it has changed.
+    /// The keeper's alarms, owed report and level, at start and whenever they have changed.
     Health(Health),
-    /// The keeper has weighed a command that may take long, and it may be proposed: these are its bytes.
+    /// The cost of a command that may take long was checked, and it may be proposed: these are its bytes.
     Admitted(Admitted),
-    /// A member said up to which feature level it knows. When the link breaks on which it said so it is the first level: what
-    /// comes back may be an older version. [`crate::level`]
+    /// A member announced the highest feature level that it knows. When the link closes on which it did so, the first
+    /// level is reported for it: it may come back with an older version. [`crate::level`]
     Knows(NodeId, u16),
-    /// A member said how eager it is to lead: 100 like anybody, 0 the last, 255 the first.
+    /// A member announced its priority for leadership: 100 is the default, 0 the last, 255 the first.
     Priority(NodeId, u8),
-    /// If this replica leads, it shall no longer: it hands over to this voter, or to the one that can take over best.
-    /// What comes of it shows as any change of leadership does; after an election timeout without one it goes on. Writes
-    /// wait meanwhile. A driver says it before it stops.
+    /// If this replica leads, it transfers leadership to this voter, or to the best successor. The result shows as any
+    /// change of leadership does; after an election timeout without one it goes on leading. Writes wait meanwhile. A
+    /// driver sends this before it stops.
     Transfer(Option<NodeId>),
-    /// The process is about to stop: answer everybody.
+    /// The process is about to stop: answer all clients.
     Stop,
 }
 
-/// All that a replica can ask for. Each effect may be carried out the moment it is emitted.
+/// All effects that a replica can emit. Each may be carried out the moment it is emitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// Records for the log, ordered.
@@ -540,29 +543,29 @@ pub struct Effects {
     pub reply: Vec<(Ticket, Outcome)>,
     /// Heavy work.
     pub compute: Vec<Job>,
-    /// Whose words were no honest member's, and what they were. They have changed nothing; its links must end.
+    /// Peers that sent falsehoods. These messages have changed nothing; the links of such a peer must end.
     pub distrust: Vec<(NodeId, Falsehood)>,
-    /// What happened, as data.
+    /// Trace events, as data.
     pub trace: Vec<Trace>,
 }
 
-/// What the keeper is asked to do, in order.
+/// A task for the keeper; tasks are ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeeperTask {
     /// Apply the next committed entry; answer the client that waits for it here, if any.
     Apply {
         /// The entry.
         entry: Entry,
-        /// Who waits.
+        /// The client that waits.
         ticket: Option<Ticket>,
         /// The replica's term, for the answer.
         term: Term,
     },
     /// Serve a read that may be served now.
     Read {
-        /// Who waits.
+        /// The client that waits.
         ticket: Ticket,
-        /// What is asked.
+        /// The query.
         query: kv::Query,
         /// The replica's term, for the answer.
         term: Term,
@@ -571,34 +574,35 @@ pub enum KeeperTask {
     },
     /// Answer with the members.
     Members {
-        /// Who waits.
+        /// The client that waits.
         ticket: Ticket,
         /// The replica's term, for the answer.
         term: Term,
         /// Any state from this index on will do.
         needs: LogIndex,
     },
-    /// Pin all tables, for whoever asked.
+    /// Pin all tables for the caller.
     Pin {
-        /// Who waits.
+        /// The client that waits.
         ticket: Ticket,
         /// The replica's term, for the answer.
         term: Term,
         /// Any state from this index on will do.
         needs: LogIndex,
     },
-    /// Judge a command by what it would cost now: refuse it, or give it back as [`KeeperEffects::admitted`]. Done at once.
+    /// Check the cost that a command would have now: refuse it, or return it in [`KeeperEffects::admitted`]. Done at
+    /// once.
     Weigh {
-        /// Who waits.
+        /// The client that waits.
         ticket: Ticket,
-        /// What is to be done.
+        /// The command.
         command: alloc::boxed::Box<kv::Command>,
         /// Its bytes.
         bytes: Vec<u8>,
     },
     /// Complete a status whose replica half is given. Done at once.
     Status {
-        /// Who waits.
+        /// The client that waits.
         ticket: Ticket,
         /// The replica half.
         status: alloc::boxed::Box<Status>,
@@ -606,43 +610,43 @@ pub enum KeeperTask {
     /// Pin all tables as they are now: right after the last entry that this covers. The pin goes out as
     /// [`KeeperEffects::snapshot`].
     Snapshot(SnapshotMeta),
-    /// Ask for the tables of this snapshot ([`KeeperEffects::install`]), whose file is complete and durable here. What
-    /// follows waits until [`Keeper::replace`](crate::Keeper::replace) brings them; reads that the present state is good
-    /// enough for do not. State and applied index move together. [fault-model ST4]
+    /// Request the tables of this snapshot ([`KeeperEffects::install`]), whose file is complete and durable here. Later
+    /// tasks wait until [`Keeper::replace`](crate::Keeper::replace) brings them, except reads for which the present
+    /// state suffices. State and applied index move together. [fault-model ST4]
     Install(SnapshotMeta),
 }
 
-/// A command that was weighed and may be proposed.
+/// A command whose cost was checked and that may be proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// Who waits.
+    /// The client that waits.
     pub ticket: Ticket,
-    /// What to propose.
+    /// The command to propose.
     pub command: Vec<u8>,
-    /// Bytes that it writes although it does not have them. [`kattu_kv::store::Store::kept_bytes`]
+    /// Bytes of existing values that it writes again. [`kattu_kv::store::Store::kept_bytes`]
     pub kept_bytes: u64,
 }
 
-/// What the keeper tells its driver.
+/// The keeper's effects, for its driver.
 #[derive(Clone, Debug, Default)]
 pub struct KeeperEffects {
     /// Answers.
     pub reply: Vec<(Ticket, Outcome)>,
-    /// Set when something was applied: tell the node.
+    /// Set when an entry was applied: pass it to the node.
     pub applied: Option<LogIndex>,
-    /// These tables are to become a snapshot: in the background, a little at a time. [`Event::SnapshotTaken`] or
-    /// [`Event::SnapshotFailed`] says what came of it.
+    /// These tables are to be written as a snapshot: in the background, in small steps. [`Event::SnapshotTaken`] or
+    /// [`Event::SnapshotFailed`] reports the result.
     pub snapshot: Option<(SnapshotMeta, Frozen)>,
-    /// The tables of this snapshot are wanted: read them in the background, then call
+    /// The tables of this snapshot are needed: read them in the background, then call
     /// [`Keeper::replace`](crate::Keeper::replace).
     pub install: Option<SnapshotMeta>,
-    /// The table of members has changed: tell the node, and whoever links members or lets them in.
+    /// The table of members has changed: pass it to the node, and to the code that links and admits members.
     pub members: Option<Members>,
-    /// What the tables say of alarms and digests has changed: tell the node.
+    /// Alarms, the owed report or the level have changed: pass them to the node.
     pub health: Option<Health>,
-    /// Commands that may be proposed: tell the node. [`Event::Admitted`]
+    /// Commands that may be proposed: pass them to the node. [`Event::Admitted`]
     pub admitted: Vec<Admitted>,
-    /// What was done, in units. [`kattu_kv::cost`]
+    /// The work done, in units. [`kattu_kv::cost`]
     pub units: u64,
     /// Requests refused because they cost more than one may.
     pub refused_for_work: u64,

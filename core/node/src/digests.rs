@@ -1,18 +1,19 @@
-//! Digests: do all members make the same of the log?
+//! Digests: whether all members have the same state at the same index of the log.
 //!
 //! ```text
 //!   log    … │ mark │ … writes … │ report of n1 │ report of n3 │ … │ report of n2 │ …
-//!              └─ everybody notes its digest, as of here             └─ a majority says the same: n2 is odd
+//!              └─ every member records its digest here               └─ a majority agrees: n2 is divergent
 //! ```
 //!
-//! A mark stands at one index of the log, and a member's digest at that index is a fact about its tables; so are the
-//! reports, which go through the log, too. Everybody compares the same reports at the same index and comes to the same
-//! verdict: who says something else than a majority of the voters is named in an alarm (`alarms.rs`). If all voters have
-//! spoken and no majority agrees, nobody knows who is right, and the alarm names nobody. [fault-model ST13, P9]
+//! A mark is at one index of the log, and a member's digest at that index depends on its tables only. The reports go
+//! through the log, too. So every member compares the same reports at the same index and comes to the same verdict: a
+//! member whose digest differs from that of a majority of the voters is named in an alarm (`alarms.rs`). If all voters
+//! have reported and no majority agrees, no member is known to be right, and the alarm names none. [fault-model ST13,
+//! P9]
 //!
-//! The newest marks are remembered, so that a member that was away is compared when it is back. What is compared is
-//! [`Keeper::digest`](crate::Keeper::digest): keys, members, alarms, and these marks themselves.
-//! Knows nothing of: when a mark is made (`compare.rs`), how a digest comes about, what follows from an alarm.
+//! The newest marks are kept, so that a member that was away is compared when it is back. The digest is
+//! [`Keeper::digest`](crate::Keeper::digest): of keys, members, alarms, and these marks themselves.
+//! Knows nothing of: the schedule of marks (`compare.rs`), hashing, the consequences of an alarm.
 
 use crate::command::{Malformed, take};
 use crate::contract::MemberInfo;
@@ -25,8 +26,8 @@ pub(crate) const MARK_BYTE: u8 = 3;
 /// The leading byte of a report.
 pub(crate) const REPORT_BYTE: u8 = 4;
 
-/// How many marks are remembered. With the interval that is the default, a member may be away for some minutes and is
-/// compared at each of them; one that was away for longer is compared at the next.
+/// Most marks kept. With the default interval, a member that was away for some minutes is compared at each of them; one
+/// that was away for longer is compared at the next mark.
 const MARKS_MAX: usize = 4;
 
 /// The bytes of a mark.
@@ -35,12 +36,12 @@ pub fn mark() -> Vec<u8> {
     Vec::from([MARK_BYTE])
 }
 
-/// What one member made of the log.
+/// The digest of one member at one mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// Who.
+    /// The member.
     pub member: NodeId,
-    /// Up to where: the index of a mark.
+    /// The index of the mark.
     pub at: LogIndex,
     /// The digest of all its tables there.
     pub digest: u64,
@@ -64,27 +65,27 @@ impl Report {
     }
 }
 
-/// How the comparison stands, for status and metrics.
+/// The state of the comparison, for status and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Compared {
-    /// Where the newest mark stands; 0 before the first.
+    /// Index of the newest mark; 0 before the first.
     pub marked: LogIndex,
-    /// The newest mark at which every voter has said the same.
+    /// Index of the newest mark at which all voters reported the same digest.
     pub agreed: LogIndex,
     /// Reports compared since the cluster began.
     pub reports: u64,
-    /// Times that a report made somebody odd.
+    /// Reports that showed a divergent member.
     pub divergent: u64,
 }
 
-/// What members have said at one mark.
+/// The reports at one mark.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Mark {
     at: LogIndex,
     said: BTreeMap<NodeId, u64>,
 }
 
-/// The newest marks with their reports, oldest first, and how the comparison stands.
+/// The newest marks with their reports, oldest first, and the state of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Digests {
     marks: VecDeque<Mark>,
@@ -92,7 +93,7 @@ pub struct Digests {
 }
 
 impl Digests {
-    /// How the comparison stands.
+    /// The state of the comparison.
     #[must_use]
     pub fn compared(&self) -> Compared {
         self.compared
@@ -107,8 +108,8 @@ impl Digests {
         }
     }
 
-    /// Compares one report with the others. Gives whoever is odd now, ascending; member 0 for "nobody knows who". A report
-    /// at a mark that is forgotten, of somebody who is no member, or one that was made already, says nothing.
+    /// Compares one report with the others. Returns the members that are divergent now, ascending; member 0 if it is
+    /// unknown which are. A report at a forgotten mark, of a non-member, or made before, has no effect.
     pub(crate) fn report(&mut self, report: Report, members: &BTreeMap<NodeId, MemberInfo>) -> Vec<NodeId> {
         let Some(mark) = self.marks.iter_mut().find(|mark| mark.at == report.at) else { return Vec::new() };
         if !members.contains_key(&report.member) || mark.said.contains_key(&report.member) {
@@ -159,7 +160,7 @@ impl Digests {
         }
     }
 
-    /// What `encode` wrote, and nothing that it would write otherwise.
+    /// Decodes what `encode` wrote; refuses any other form of it.
     pub(crate) fn take(rest: &mut &[u8]) -> Result<Digests, Malformed> {
         let (marked, agreed) = (LogIndex(number(rest)?), LogIndex(number(rest)?));
         let compared = Compared { marked, agreed, reports: number(rest)?, divergent: number(rest)? };
@@ -200,7 +201,7 @@ mod tests {
         (1..=voters + learners).map(|id| (NodeId(id), member(id))).collect()
     }
 
-    /// Who is odd after each report, given as (member, digest), at a mark of its own.
+    /// The divergent members after each report; reports are (member, digest), at a mark of their own.
     fn divergent(members: &BTreeMap<NodeId, MemberInfo>, said: &[(u64, u64)]) -> Vec<Vec<u64>> {
         let mut digests = Digests::default();
         digests.mark(LogIndex(9));

@@ -1,11 +1,11 @@
 //! Frozen: all replicated tables as of one log index, and their bytes.
 //!
 //! In:    a keeper between two tasks.
-//! Out:   a pin of everything it owns, which any thread may turn into chunks of bytes while the keeper goes on; and from
-//!        such chunks a keeper again, which answers and applies as that one did.
-//! Rule:  state and applied index are one thing here too [fault-model ST4]; equal tables at an equal index give equal
-//!        bytes on every member. Byte boxes: docs/formats/tables.md, docs/formats/store.md.
-//! Knows nothing of: files, checksums, who asks for it, terms, how the chunks travel.
+//! Out:   a pin of everything it owns, which any thread may turn into chunks of bytes while the keeper goes on; and
+//!        from such chunks a keeper that answers and applies like that one.
+//! Rule:  state and applied index belong together here, too [fault-model ST4]; equal tables at an equal index give
+//!        equal bytes on every member. Byte boxes: docs/formats/tables.md, docs/formats/store.md.
+//! Knows nothing of: files, checksums, callers, terms, links.
 
 use crate::alarms::Alarms;
 use crate::command::{put_text, take, take_text, take_u16};
@@ -21,23 +21,23 @@ use kattu_kv::dump::{self, CHUNK_BYTES_MAX, Dump, Loader};
 use kattu_kv::store::Store;
 use kattu_raft::{LogIndex, NodeId};
 
-/// The format version that is written once the cluster has a feature level, which stands last in it.
+/// The format version written once the cluster has a feature level, which is its last field.
 pub const VERSION: u8 = 3;
 
-/// The version before, written until then, so that members of both say the same of equal tables.
+/// The version before, written until then, so that members of both versions write equal bytes for equal tables.
 const VERSION_WITHOUT_LEVEL: u8 = 2;
 
-/// How the bytes of all tables begin.
+/// The first bytes of all tables.
 const MAGIC: [u8; 4] = *b"KtTb";
 
-/// Magic, version, and how long the small tables are.
+/// Magic, version, and the length of the small tables.
 const PREFIX: usize = 4 + 1 + 4;
 
-/// Longest that the small tables may be: far beyond a cluster of any size.
+/// Most bytes of the small tables: far more than a cluster of any size needs.
 const TABLES_BYTES_MAX: u32 = 16 << 20;
 
-/// A keeper's tables as they stood when it was pinned. Taking one costs a few microseconds, and holding it memory for
-/// what the keeper changes meanwhile; best dropped where it was turned into chunks, which lets go of it bit by bit.
+/// A keeper's tables as of a pin. Taking one costs a few microseconds, and holding it memory for what the keeper
+/// changes meanwhile; best dropped where it is turned into chunks, which releases it in small steps.
 #[derive(Clone, Debug)]
 pub struct Frozen {
     pub(crate) store: Store,
@@ -47,21 +47,21 @@ pub struct Frozen {
 /// The bytes of frozen tables: an iterator over chunks of 1 MiB at most.
 #[derive(Debug)]
 pub struct Chunks {
-    /// What is left of the small tables.
+    /// The rest of the small tables.
     tables: Vec<u8>,
     store: Dump,
 }
 
-/// Tables on their way back.
+/// Tables being decoded.
 #[derive(Debug, Default)]
 pub struct Thaw {
-    /// The bytes so far, until the small tables are whole.
+    /// The bytes so far, until the small tables are complete.
     carry: Vec<u8>,
     tables: Option<Tables>,
     store: Loader,
 }
 
-/// All tables but the store, and how far along the log they stand.
+/// All tables but the store, and the applied index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) members: Table,
@@ -72,22 +72,22 @@ pub(crate) struct Tables {
     pub(crate) level: u16,
 }
 
-/// Why bytes are no tables.
+/// Why bytes are not tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThawError {
-    /// They end before the store begins.
+    /// The bytes end before the store begins.
     Truncated,
-    /// They do not begin as tables do.
+    /// The bytes do not begin with the magic bytes.
     NoTables,
-    /// The format version is not ours.
+    /// An unknown format version.
     Version(u8),
-    /// The small tables say that they are this long.
+    /// A length of the small tables above the limit.
     Length(u32),
     /// The cluster has reached a feature level that this version does not know.
     Level(u16),
-    /// The small tables are none.
+    /// The small tables are malformed.
     Members,
-    /// The store behind them is none.
+    /// The store behind them is malformed.
     Store(dump::Malformed),
 }
 
@@ -95,16 +95,16 @@ impl fmt::Display for ThawError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ThawError::Truncated => f.write_str("the tables end too early"),
-            ThawError::NoTables => f.write_str("this does not begin as tables do"),
+            ThawError::NoTables => f.write_str("no magic bytes at the beginning of the tables"),
             ThawError::Version(version) => {
-                write!(f, "format version {version} of tables, expected {VERSION} or before")
+                write!(f, "format version {version} of tables, expected {VERSION_WITHOUT_LEVEL} or {VERSION}")
             }
             ThawError::Length(length) => {
-                write!(f, "small tables of {length} bytes, at most {TABLES_BYTES_MAX}")
+                write!(f, "small tables of {length} bytes, expected at most {TABLES_BYTES_MAX}")
             }
             ThawError::Level(level) => write!(
                 f,
-                "the cluster is at feature level {level}, and this version knows {KNOWN}: run the version that the others run"
+                "the cluster is at feature level {level}, but this version knows only {KNOWN}: run the version of the other members"
             ),
             ThawError::Members => f.write_str("malformed table of members, alarms or digests"),
             ThawError::Store(malformed) => malformed.fmt(f),
@@ -118,7 +118,7 @@ impl Keeper {
     /// All tables as of now, which is right after the entry at [`Keeper::applied`].
     ///
     /// # Panics
-    /// If a task is [in the middle](Keeper::is_in_the_middle): what would be pinned is the state of no index.
+    /// If a task is [in the middle](Keeper::is_in_the_middle): the pinned state would match no index.
     #[must_use]
     pub fn pin(&self) -> Frozen {
         assert!(!self.is_in_the_middle(), "a pin after {} in the middle of a task", self.applied().0);
@@ -126,14 +126,14 @@ impl Keeper {
         Frozen { store: store.pin(), tables: tables.clone() }
     }
 
-    /// A digest of all tables at the applied index, for members to compare: `kattu_kv::digest` says what it finds.
+    /// A digest of all tables at the applied index, for members to compare: `kattu_kv::digest` lists what it finds.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let (store, tables) = self.tables();
         kattu_kv::digest::with(store.running_digest(), &encode_tables(tables))
     }
 
-    /// The keeper whose [`Frozen`] gave these chunks, in whatever pieces.
+    /// The keeper whose [`Frozen`] gave these chunks, however they are cut.
     ///
     /// # Errors
     /// If they are not exactly that.
@@ -145,19 +145,19 @@ impl Keeper {
 }
 
 impl Frozen {
-    /// The index after whose entry the tables stood so.
+    /// The applied index of these tables.
     #[must_use]
     pub fn applied(&self) -> LogIndex {
         self.tables.applied
     }
 
-    /// About how many bytes the chunks will have: keys and values that are held, and what goes with them.
+    /// Approximate length of all chunks: keys and values that are held, with their overhead.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.store.stats().bytes
     }
 
-    /// The store, to be read or hashed as of then.
+    /// The store, to be read or hashed as of the pin.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
@@ -169,7 +169,7 @@ impl Frozen {
         self.store
     }
 
-    /// The bytes.
+    /// The encoded tables.
     #[must_use]
     pub fn chunks(self) -> Chunks {
         Chunks { tables: encode_tables(&self.tables), store: self.store.dump() }
@@ -198,10 +198,10 @@ impl Iterator for Chunks {
 }
 
 impl Thaw {
-    /// Takes the next bytes.
+    /// Reads the next bytes.
     ///
     /// # Errors
-    /// If they cannot be part of tables; nothing that comes later makes that good.
+    /// If they cannot be part of tables; later bytes cannot repair that.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), ThawError> {
         if self.tables.is_some() {
             return self.store.push(chunk).map_err(ThawError::Store);
@@ -218,10 +218,10 @@ impl Thaw {
         Ok(())
     }
 
-    /// The keeper, once all has come.
+    /// The keeper, once all bytes were pushed.
     ///
     /// # Errors
-    /// If something is missing.
+    /// If the bytes are incomplete.
     pub fn finish(self) -> Result<Keeper, ThawError> {
         let tables = self.tables.ok_or(ThawError::Truncated)?;
         let store = self.store.finish().map_err(ThawError::Store)?;
@@ -229,7 +229,7 @@ impl Thaw {
     }
 }
 
-/// The bytes before the store's.
+/// Encodes the small tables, which precede the store.
 fn encode_tables(tables: &Tables) -> Vec<u8> {
     let Tables { members, alarms, digests, applied, level } = tables;
     let mut out = Vec::from(MAGIC);
@@ -269,7 +269,7 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&count.to_le_bytes());
 }
 
-/// The bytes of the small tables and what follows them; `None` if they are not whole yet.
+/// The bytes of the small tables and those after them; `None` if the tables are incomplete so far.
 type Split<'a> = Option<(u8, &'a [u8], &'a [u8])>;
 
 fn split_tables(bytes: &[u8]) -> Result<Split<'_>, ThawError> {
@@ -287,7 +287,7 @@ fn split_tables(bytes: &[u8]) -> Result<Split<'_>, ThawError> {
     Ok(rest.split_at_checked(length as usize).map(|(tables, rest)| (prefix[4], tables, rest)))
 }
 
-/// What `encode_tables` wrote behind the prefix, and nothing that it would write otherwise.
+/// Decodes what `encode_tables` wrote behind the prefix; refuses any other form of it.
 fn decode_tables(version: u8, mut rest: &[u8]) -> Option<Tables> {
     let number = |rest: &mut &[u8]| Some(u64::from_le_bytes(take(rest, 8).ok()?.try_into().ok()?));
     let texts = |rest: &mut &[u8]| -> Option<Vec<String>> {

@@ -1,11 +1,11 @@
 //! The keeper: owner of the replicated tables, the half of a replica that applies.
 //!
-//! In:    tasks, in order: committed entries, reads that may be served now; how much may be done of them now.
-//! Out:   answers straight to clients, and how far it has come.
-//!        Tables become a snapshot by being pinned, and a snapshot becomes the tables by taking their place as a whole.
+//! In:    tasks, in order: committed entries, reads that may be served now; and an allowance of work.
+//! Out:   answers straight to clients, and the applied index.
+//!        A snapshot is made from pinned tables, and replaces all tables at once when it is installed.
 //! Rule:  state and applied index move together [fault-model ST4]; apply depends on the log's bytes only [DT1]; a
 //!        command that cannot be applied stops the member *before* it is marked applied [F71].
-//! Knows nothing of: raft, terms (it passes the replica's on), who is waiting for what.
+//! Knows nothing of: raft, terms (it passes the replica's on), clients behind tickets.
 
 use crate::alarms::{Alarm, AlarmChange};
 use crate::command::{Command, is_for_store, within};
@@ -31,51 +31,51 @@ use kattu_raft::{Entry, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, T
 /// Changes of compacted history freed in one idle moment: well under a millisecond.
 const TIDY_CHANGES_MAX: usize = 512;
 
-/// Bytes of values that one command may write because it keeps them: as many as one answer may hold by default. Without it a
-/// request of a few KB would write as much as the store holds.
+/// Bytes of existing values that one command may write again (`ignore_value`): as many as one answer may hold by
+/// default. Without this limit a request of a few KB could write as much as the store holds.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 
-/// What one request may ask of a store.
+/// The limits of one request to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     /// Units of work. [`kattu_kv::cost`]
     pub work_max: u64,
-    /// Bytes of memory that the pairs of one answer may take: keys, values, and what a pair is beside them.
+    /// Bytes of memory that the pairs of one answer may take: keys, values, and the overhead of each pair.
     pub answer_bytes_max: usize,
 }
 
 impl Default for RequestLimits {
-    /// A range of four million keys, a delete of nearly three, and what one answer may hold by default.
+    /// A range of four million keys, a delete of nearly three million, and the default size of one answer.
     fn default() -> RequestLimits {
         RequestLimits { work_max: 8 << 20, answer_bytes_max: 64 << 20 }
     }
 }
 
-/// The replicated tables and how far along the log they stand.
+/// The replicated tables and their applied index.
 ///
-/// Tasks are done in the order in which they come, one after the other. One that takes long is done in slices, and nothing
-/// else is begun before it is done: so nobody sees half of it, and a snapshot holds all of it or nothing. Only what
-/// does not look at keys goes first (a status, what a request would cost).
+/// Tasks run in the order in which they come, one after the other. A long one runs in slices, and no other task begins
+/// before it ends: so no read sees half of it, and a snapshot holds all of it or nothing. Only tasks that read no keys
+/// overtake it (a status, the cost of a request).
 #[derive(Clone, Debug)]
 pub struct Keeper {
     store: Store,
     tables: Tables,
     limits: RequestLimits,
-    /// What waits its turn.
+    /// Tasks that wait their turn.
     queue: VecDeque<KeeperTask>,
-    /// What has begun and is not done; the tables stand in the middle of it.
+    /// The task that has begun and is not done; the tables are in the middle of it.
     under_way: Option<Box<UnderWay>>,
-    /// Whose tables these are; 0 for nobody's in particular.
+    /// The member that owns these tables; 0 for none in particular.
     own: NodeId,
-    /// What this member has made of the log at the newest mark, until the log holds its report. Not replicated.
+    /// This member's report at the newest mark, until the log holds it. Not replicated.
     owed: Option<Report>,
-    /// A snapshot whose tables are on their way here.
+    /// A snapshot whose tables are being read.
     installing: Option<SnapshotMeta>,
-    /// What waits for them.
+    /// Tasks that wait for them.
     held: VecDeque<KeeperTask>,
 }
 
-/// A task in the middle.
+/// A task in progress.
 #[derive(Clone, Debug)]
 struct UnderWay {
     work: Work,
@@ -87,7 +87,7 @@ enum Job {
     Apply {
         index: LogIndex,
         waits: Waits,
-        /// The store before it.
+        /// Statistics of the store before it.
         stats: Stats,
     },
     Read {
@@ -97,14 +97,14 @@ enum Job {
     },
 }
 
-/// Who waits for an entry, if anybody does.
+/// The client that waits for an entry, if any.
 #[derive(Clone, Copy, Debug)]
 struct Waits {
     ticket: Option<Ticket>,
     term: Term,
 }
 
-/// What became of an entry so far.
+/// The result of applying an entry so far.
 enum Applied {
     Done(Option<ReplyBody>),
     /// It takes long.
@@ -142,20 +142,21 @@ impl Keeper {
         self
     }
 
-    /// From now on these are the limits for requests that enter here.
+    /// Sets the limits for requests that enter here.
     pub fn limit(&mut self, limits: RequestLimits) {
         self.limits = limits;
     }
 
-    /// The same keeper as this member's: it refuses what an alarm about the member forbids, and notes what it owes.
+    /// The same keeper with this member as its owner: it refuses requests that an alarm about the member forbids, and
+    /// keeps the report that it owes.
     #[must_use]
     pub fn of_member(mut self, own: NodeId) -> Keeper {
         self.own = own;
         self
     }
 
-    /// These tables as the beginning of another cluster, of these members: keys and values stay, alarms and digests go,
-    /// and the store goes on at a revision that is `raise_by` higher, with nothing before it; with 0, as it was.
+    /// These tables as the start of another cluster, with these members: keys and values stay, alarms and digests go.
+    /// The store continues at a revision that is `raise_by` higher, without history; with 0 it stays unchanged.
     #[must_use]
     pub fn reborn(self, members: Vec<MemberInfo>, raise_by: u64) -> Keeper {
         let Keeper { mut store, tables, .. } = self;
@@ -167,13 +168,13 @@ impl Keeper {
         Keeper::of(store, Tables { members: Table::new(members), applied, level, ..Tables::default() })
     }
 
-    /// All tables and the applied index: what a snapshot holds. A new table belongs in here.
+    /// All tables and the applied index: the content of a snapshot. A new table belongs in here.
     pub(crate) fn tables(&self) -> (&Store, &Tables) {
         let Keeper { store, tables, .. } = self;
         (store, tables)
     }
 
-    /// Takes in one task: what must not wait for others is done at once, the rest waits its turn ([`Keeper::step`]).
+    /// Accepts one task: a task that must not wait is done at once, the others wait their turn ([`Keeper::step`]).
     pub fn take_in(&mut self, task: KeeperTask, effects: &mut KeeperEffects) {
         match task {
             KeeperTask::Status { ticket, mut status } => {
@@ -185,11 +186,11 @@ impl Keeper {
         }
     }
 
-    /// Goes on with what is under way, or begins the next task: at most one, and no more of it than the allowance lets.
-    /// What it took goes off the allowance and into [`KeeperEffects::units`]. Returns whether there is more to do.
+    /// Continues the task in progress, or begins the next one: at most one, and within the allowance. Subtracts the
+    /// units used from the allowance and adds them to [`KeeperEffects::units`]. Returns whether there is more to do.
     ///
     /// # Panics
-    /// If a committed command is malformed or out of order: stopping beats diverging.
+    /// If a committed command is malformed or out of order: a stopped member is better than a divergent one.
     pub fn step(&mut self, allowance: &mut i64, effects: &mut KeeperEffects) -> bool {
         let before = *allowance;
         if let Some(under_way) = self.under_way.take() {
@@ -205,13 +206,13 @@ impl Keeper {
         self.is_busy()
     }
 
-    /// Whether there is something to do for [`Keeper::step`].
+    /// Whether [`Keeper::step`] has work to do.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.under_way.is_some() || !self.queue.is_empty()
     }
 
-    /// Whether a task has begun and is not done: the tables are those of no index.
+    /// Whether a task has begun and is not done: the tables match no index.
     #[must_use]
     pub fn is_in_the_middle(&self) -> bool {
         self.under_way.is_some()
@@ -223,7 +224,7 @@ impl Keeper {
         self.queue.len() + self.held.len()
     }
 
-    /// Everything that can be done is done.
+    /// Does everything that can be done.
     ///
     /// # Panics
     /// As [`Keeper::step`].
@@ -231,7 +232,7 @@ impl Keeper {
         while self.step(&mut i64::MAX.clone(), effects) {}
     }
 
-    /// Carries out one task in one go, and what waits before it: for whoever has nothing else to do meanwhile.
+    /// Runs all waiting tasks and this one in one go: for a caller with nothing else to do meanwhile.
     ///
     /// # Panics
     /// As [`Keeper::step`].
@@ -251,7 +252,7 @@ impl Keeper {
                         effects.refused_for_work += 1;
                         let waits = Waits { ticket: None, ..waits };
                         self.conclude(entry.id().index, true, waits, None, effects);
-                        // Those who are right may have carried it out.
+                        // Members that are not divergent may have carried it out.
                         let outcome = match self.is_corrupt() {
                             true => Outcome::Unknown(Doubt::LeaderChanged),
                             false => Outcome::Refused(Refusal::TooMuchWork),
@@ -317,7 +318,7 @@ impl Keeper {
         }
     }
 
-    /// Goes on with what takes long, until it is done or the allowance is used up.
+    /// Continues a long task until it is done or the allowance is used up.
     fn go_on(&mut self, mut under_way: Box<UnderWay>, allowance: &mut i64, effects: &mut KeeperEffects) {
         let result = match &under_way.job {
             Job::Apply { .. } => self.store.go_on(&mut under_way.work, allowance),
@@ -346,7 +347,7 @@ impl Keeper {
         }
     }
 
-    /// An entry has had its effect, in whole: state and applied index move together.
+    /// Ends an entry that has had its whole effect: state and applied index move together.
     fn conclude(
         &mut self,
         index: LogIndex,
@@ -359,7 +360,7 @@ impl Keeper {
         effects.applied = Some(index);
         if let (Some(ticket), Some(body)) = (waits.ticket, body) {
             if is_for_store && self.is_corrupt() {
-                // It is done, and what it came to is known to those who are right.
+                // It is done, but only members that are not divergent know the result.
                 effects.reply.push((ticket, Outcome::Unknown(Doubt::LeaderChanged)));
             } else {
                 done(effects, ticket, waits.term, body);
@@ -367,8 +368,8 @@ impl Keeper {
         }
     }
 
-    /// A command that may take long is judged by what it would cost now, whatever else is under way; one that may be
-    /// proposed says from now on by how much it was let in.
+    /// Checks the cost that a command would have now, whatever task is in progress. A command that may be proposed
+    /// carries its budget from then on.
     fn weigh(&mut self, ticket: Ticket, command: &kv::Command, bytes: Vec<u8>, effects: &mut KeeperEffects) {
         let work_max = self.limits.work_max;
         let kept_bytes = self.store.kept_bytes(command);
@@ -381,11 +382,11 @@ impl Keeper {
         effects.admitted.push(Admitted { ticket, command, kept_bytes });
     }
 
-    /// The tables of the snapshot that was asked for take the place of these, whole; what waited for them is next.
-    /// Gives back the old ones, which are best dropped elsewhere.
+    /// Replaces these tables by those of the requested snapshot, as a whole; tasks that waited for them are next.
+    /// Returns the old tables, which are best dropped elsewhere.
     ///
     /// # Panics
-    /// If no snapshot was asked for, or these are not its tables.
+    /// If no snapshot was requested, or these are not its tables.
     #[must_use]
     pub fn replace(&mut self, tables: Keeper, effects: &mut KeeperEffects) -> Keeper {
         let meta = self.installing.take().expect("tables come only when a snapshot was asked for");
@@ -393,7 +394,7 @@ impl Keeper {
         assert!(applied == last.index, "tables of index {} for a snapshot of {last}", applied.0);
         let mut queue = core::mem::take(&mut self.held);
         queue.append(&mut self.queue);
-        // Only a read can be under way: it begins anew, so that it sees one state.
+        // Only a read can be in progress: it begins anew, so that it sees one state.
         let mut under_way = self.under_way.take();
         if let Some(UnderWay { work, job: Job::Read { query, .. } }) = under_way.as_deref_mut() {
             *work = self.read(query);
@@ -407,13 +408,13 @@ impl Keeper {
         old
     }
 
-    /// Whether a snapshot was asked for that is not here yet.
+    /// Whether a requested snapshot has not arrived yet.
     #[must_use]
     pub fn is_installing(&self) -> bool {
         self.installing.is_some()
     }
 
-    /// Whether a task needs the tables that are on their way.
+    /// Whether a task needs the tables that are being read.
     fn must_wait(&self, task: &KeeperTask) -> bool {
         match task {
             KeeperTask::Apply { .. } | KeeperTask::Snapshot(_) | KeeperTask::Install(_) => true,
@@ -433,9 +434,9 @@ impl Keeper {
         );
     }
 
-    /// Frees a little of what compaction left; for idle moments. No answer depends on it. Returns whether there is more.
+    /// Frees a few compacted versions; for idle moments. No answer depends on it. Returns whether there is more.
     pub fn tidy(&mut self) -> bool {
-        // In the middle of a change nothing is forgotten: it may have to be taken back.
+        // Nothing is forgotten during a change: it may have to be undone.
         self.under_way.is_none() && self.store.tidy(TIDY_CHANGES_MAX)
     }
 
@@ -451,18 +452,18 @@ impl Keeper {
         self.tables.members.members()
     }
 
-    /// What the tables say of alarms and digests.
+    /// Alarms, the owed report and the feature level.
     #[must_use]
     pub fn health(&self) -> Health {
         Health { alarms: self.tables.alarms.clone(), owed: self.owed, level: self.tables.level }
     }
 
-    /// Whether this member may not be believed. [fault-model ST13]
+    /// Whether an alarm reports this member as divergent. [fault-model ST13]
     fn is_corrupt(&self) -> bool {
         self.own != NodeId(0) && self.tables.alarms.is_corrupt(self.own)
     }
 
-    /// The store, for judges and quota.
+    /// The store, for checkers and quota.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
@@ -489,13 +490,14 @@ impl Keeper {
             EntryKind::Command => {
                 let command = Command::decode(entry.payload()).unwrap_or_else(|_| {
                     panic!(
-                        "committed entry {id} holds no command this version knows: if others run a newer version, run that one"
+                        "committed entry {id} holds no command that this version knows: if other members run a newer version, run that one"
                     )
                 });
                 match command {
                     Command::Kv(command) => return self.apply_to_store(command, waits, allowance),
                     Command::Within { work_max, command } => {
-                        // By the number in the entry, and never by this member's own: all come to the same verdict.
+                        // By the budget in the entry, never by this member's own limit: all members come to the same
+                        // verdict.
                         if self.store.cost_of(&command) > work_max {
                             return Applied::Refused;
                         }
@@ -544,7 +546,7 @@ impl Keeper {
         }
     }
 
-    /// The members become what this entry says. What cannot be read stops this member. [fault-model F71]
+    /// Applies a configuration entry. An unreadable one stops this member. [fault-model F71]
     fn apply_configuration(&mut self, entry: &Entry) -> ReplyBody {
         let id = entry.id();
         let (membership, context) = Membership::decode(entry.payload())
@@ -560,7 +562,7 @@ impl Keeper {
         ReplyBody::Changed(self.tables.members.list())
     }
 
-    /// Notes what this member has made of the log before the mark at `at`.
+    /// Records this member's digest at the mark `at`.
     fn note(&mut self, at: LogIndex, effects: &mut KeeperEffects) -> ReplyBody {
         self.tables.digests.mark(at);
         self.owed =
@@ -569,7 +571,7 @@ impl Keeper {
         ReplyBody::Published
     }
 
-    /// Compares what a member has made of the log with what the others have; who is odd is named in an alarm.
+    /// Compares a member's digest with those of the others; raises an alarm for each divergent member.
     fn compare(&mut self, report: Report, effects: &mut KeeperEffects) -> ReplyBody {
         if self.owed.is_some_and(|owed| (owed.member, owed.at) == (report.member, report.at)) {
             self.owed = None;
@@ -583,7 +585,7 @@ impl Keeper {
     }
 
     fn complete(&self, status: &mut Status) {
-        // Of a change under way nothing is seen.
+        // A change in progress is not visible.
         let stats = match self.under_way.as_ref().map(|under_way| &under_way.job) {
             Some(Job::Apply { stats, .. }) => *stats,
             _ => self.store.stats(),

@@ -1,26 +1,26 @@
-//! Level: which features the log may use, so that members of two versions can run together while one follows the other.
+//! Level: the features that the log may use, so that members of two versions can run together during an upgrade.
 //!
 //! ```text
 //!   every member, on each link:  "I know up to level 1"
 //!   leader: all members know 1, the cluster is at 0 ─▶ entry "level 1" ─▶ applied: from here on, what level 1 allows
 //! ```
 //!
-//! In:    what members say of themselves, the cluster's level as of the applied index.
+//! In:    the levels that members announce, the cluster's level as of the applied index.
 //! Out:   an entry that raises it by one.
-//! Rules: 1. What a level brings is in no log, snapshot or answer before the entry that raises the cluster to it.
+//! Rules: 1. No log, snapshot or answer uses a level before the entry that raises the cluster to it.
 //!           [replication-protocols DT4]
-//!        2. Only a leader whose every fellow member has said that it knows the level raises it. Who has said nothing since
-//!           the link broke on which it speaks may be an older version by now. A link towards it that breaks means nothing: it
-//!           would not say again what it has said.
-//!        3. A level never falls. A member of a version that does not know it takes nothing from the entry on, and says so;
-//!           if it finds it in its own log or in a snapshot it stops.
+//!        2. A leader raises the level only if every other member has announced that it knows it. When the link closes
+//!           on which a member announces, its announcement is void: it may come back with an older version. A closed
+//!           link to the member changes nothing: it would not announce again.
+//!        3. A level never falls. A member whose version does not know it accepts no entries from that one on, and
+//!           reports so; if it finds the level in its own log or in a snapshot it stops.
 //!
 //! | Level | Brings |
 //! |---|---|
-//! | 1 | commands with the budget that they were let in by ([`Command::Within`](crate::command::Command::Within)) |
-//! | 2 | members prove to each other who they are when they connect: whoever cannot, because its version is older, is refused |
+//! | 1 | commands with the budget of their admission ([`Command::Within`](crate::command::Command::Within)) |
+//! | 2 | members prove their identity when they connect: one that cannot, because its version is older, is refused |
 //!
-//! Knows nothing of: how members say so, what features do.
+//! Knows nothing of: handshakes, the features themselves.
 
 use crate::command::{Malformed, take};
 use crate::node::Node;
@@ -34,7 +34,7 @@ pub const FIRST: u16 = 0;
 /// The level that brings budgets of work.
 pub const WORK_BUDGETS: u16 = 1;
 
-/// The level from which on every member proves who it is when it connects.
+/// The level from which every member proves its identity when it connects.
 pub const PROOFS: u16 = 2;
 
 /// The newest level that this version knows.
@@ -58,17 +58,17 @@ pub(crate) fn decode(mut rest: &[u8]) -> Result<u16, Malformed> {
     (rest.is_empty() && (1..=KNOWN).contains(&level)).then_some(level).ok_or(Malformed)
 }
 
-/// What a replica knows of its members' levels.
+/// The levels of members, as this replica knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Levels {
-    /// What others have said on the links on which they speak now.
+    /// The levels announced on links that are open now.
     told: BTreeMap<NodeId, u16>,
-    /// The newest level that was proposed, and not to be proposed again before this.
+    /// The newest level proposed, and the earliest time to propose it again.
     proposed: (u16, Instant),
 }
 
 impl Levels {
-    /// To know the first level is to have said nothing: of that nothing is kept.
+    /// The first level is the default: it is not stored.
     fn told(&mut self, member: NodeId, level: u16) {
         match level {
             FIRST => self.told.remove(&member),
@@ -78,7 +78,7 @@ impl Levels {
 }
 
 impl Node {
-    /// A member says which level it knows.
+    /// A member announces the level that it knows.
     pub(crate) fn on_level(&mut self, member: NodeId, level: u16) {
         self.levels.told(member, level);
     }

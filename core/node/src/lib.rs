@@ -1,12 +1,13 @@
 //! One replica of a Kattu group, in two halves with one queue between them. [architecture §2]
 //!
-//! The [`Node`] is raft, waiting clients and read rounds: a pure function of events. The [`Keeper`] owns the
-//! replicated tables, takes committed entries and released reads in order, and answers clients itself. Commit never
-//! waits for apply.
+//! The [`Node`] is raft, waiting clients and read rounds: a pure function of events. The [`Keeper`] owns the replicated
+//! tables, runs committed entries and released reads in order, and answers clients itself. Commit never waits for
+//! apply.
 //!
-//! Reading order: `contract` (what goes in, what comes out) · `node` (dispatch) · `writes` · `reads` ·
-//! `members` (how they change) · `newcomer` (who may be one) · `snapshots` (when one is taken) · `compare` (when members tell what they made of the log) ·
-//! `level` (which features the log may use) · `keeper` · `table` (its members) · `digests`, `alarms` (who is odd) · `frozen` (its tables as bytes) · `command` (what an entry says).
+//! Reading order: `contract` (events and effects) · `node` (dispatch) · `writes` · `reads` · `members` (changes of
+//! members) · `newcomer` (admission of a new member) · `snapshots` (when one is taken) · `compare` (when digests are
+//! compared) · `level` (features that the log may use) · `keeper` · `table` (its members) · `digests`, `alarms`
+//! (divergent members) · `frozen` (its tables as bytes) · `command` (the content of an entry).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

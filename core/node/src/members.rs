@@ -1,23 +1,23 @@
-//! Members: how a wish to change them becomes a change, and how leadership moves when somebody asks for it.
+//! Members: from a request to change them to the change, and leadership transfers on request.
 //!
 //! ```text
-//!            leader here: judged, proposed ────────────────────▶ placed ─▶ applied ─▶ (joint: left, applied) ─▶ Done
-//!  wish ─▶ waiting                                                 ▲
-//!            leader there: Forward, a batch of its own ── verdict ─┘
-//!     ▲          └── "another change is under way", "not now" ──┐
-//!     └─────────────────────────────────────────────────────────┘
+//!               leader here: checked, proposed ──────────────────▶ placed ─▶ applied ─▶ (joint: left, applied) ─▶ Done
+//!  request ─▶ waiting                                                 ▲
+//!               leader there: Forward, a batch of its own ── verdict ─┘
+//!        ▲          └── "another change is under way", "not now" ──┐
+//!        └─────────────────────────────────────────────────────────┘
 //! ```
-//! Rules: 1. A change is judged by the leader alone, against the table as of the newest configuration of its log: while
-//!           the table is older, nobody knows what it will be. [replication-protocols M3]
-//!        2. A wish waits for the change before it, and for a quorum that answers, for two election timeouts; then it is
-//!           refused.
-//!        3. Who is added learns first. One that shall vote is promoted by whoever leads when it has caught up.
-//!        4. A wish that was forwarded is, like a write, never sent twice while it may have been taken. [B13]
-//!        5. Nobody gets a vote before the log holds that it has published itself, committed: who asks for members under a
-//!           quorum's eyes before it makes its directory thereby learns whether the id has ever voted. [`newcomer`]
+//! Rules: 1. Only the leader checks a change, against the table as of the newest configuration of its log: while the
+//!           table is older, its next content is unknown. [replication-protocols M3]
+//!        2. A request waits for the change before it, and for a quorum that answers, for two election timeouts; then
+//!           it is refused.
+//!        3. A new member starts as a learner. One that is to vote is promoted by the leader once it has caught up.
+//!        4. A request that was forwarded is, like a write, never sent twice while it may have been accepted. [B13]
+//!        5. No learner gets a vote before its publication is committed: a newcomer that reads the members from a
+//!           quorum before it makes its directory thereby learns whether the id has ever voted. [`newcomer`]
 //!        6. Its client is answered when the change is complete, by the entry that completes it.
 //!
-//! Knows nothing of: how quorums overlap, links, who waits outside.
+//! Knows nothing of: joint quorums, links, clients behind tickets.
 
 use crate::command::Command;
 use crate::contract::{
@@ -33,13 +33,13 @@ use kattu_raft::{ChangeError, EntryId, Instant, Membership, NodeId, TransferErro
 /// Learners at once: each costs the leader what a voter does.
 const LEARNERS_MAX: usize = 8;
 
-/// Members at once, far beyond what a group of voters is good for.
+/// Members at once, far more than a useful group of voters has.
 const MEMBERS_MAX: usize = 64;
 
-/// A wish waits so many election timeouts for the change before it.
+/// Election timeouts that a request waits for the change before it.
 const PATIENCE: u32 = 2;
 
-/// A wish that certainly had no effect yet.
+/// A request for a change that certainly had no effect yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ChangeRequest {
     pub(crate) ticket: Ticket,
@@ -51,7 +51,7 @@ pub(crate) struct ChangeRequest {
     pub(crate) expires: Instant,
 }
 
-/// Somebody waits for a leader of their choice.
+/// A client that waits for a leadership transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Moving {
     ticket: Ticket,
@@ -59,13 +59,13 @@ struct Moving {
     expires: Instant,
 }
 
-/// What a replica knows of the members, and who wants to change them.
+/// The members as this replica knows them, and the requests to change them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Changes {
     /// The keeper's table.
     table: Members,
     waiting: VecDeque<ChangeRequest>,
-    /// Nothing is tried or forwarded before this: the last answer was "not now". Zero when it was not.
+    /// No request is tried or forwarded before this: the last one was refused for the time being. Zero if it was not.
     again_at: Instant,
     moving: Vec<Moving>,
 }
@@ -82,7 +82,7 @@ impl Changes {
         again.into_iter().chain(expiries).chain(moves).min().unwrap_or(Instant::NEVER)
     }
 
-    /// The process stops: nobody is left waiting.
+    /// The process stops: answers all waiting clients.
     pub(crate) fn stop(&mut self, effects: &mut Effects) {
         let moves = core::mem::take(&mut self.moving).into_iter().map(|moving| moving.ticket);
         let change_requests =
@@ -92,13 +92,13 @@ impl Changes {
         }
     }
 
-    /// Who waits to get a vote, and may.
+    /// Learners that wait for a vote and may get one.
     fn candidates(&self) -> impl Iterator<Item = NodeId> {
         let ready = |member: &&MemberInfo| member.votes_when_ready && may_vote(member);
         self.table.list.iter().filter(ready).map(|member| member.id)
     }
 
-    /// What of the table speaks against this change.
+    /// Checks a change against the table.
     fn judge(&self, change: &MemberChange) -> Result<(), MemberRefusal> {
         let Members { list, removed, .. } = &self.table;
         let find = |id: NodeId| list.iter().find(|member| member.id == id);
@@ -144,13 +144,13 @@ impl Changes {
     }
 }
 
-/// Whether it may get a vote, as far as the table can tell.
+/// Whether it may get a vote, as far as the table shows.
 fn may_vote(learner: &MemberInfo) -> bool {
     learner.is_published()
 }
 
 impl Node {
-    /// A client's wish: held until the batch is complete.
+    /// A client's change of members: held until the batch is complete.
     pub(crate) fn on_change(
         &mut self,
         now: Instant,
@@ -171,13 +171,13 @@ impl Node {
         });
     }
 
-    /// The keeper's table is this now.
+    /// Takes over the keeper's table.
     pub(crate) fn on_members(&mut self, members: Members) {
         self.changes.table = members;
         self.changes.again_at = Instant(0);
     }
 
-    /// The batch is complete: wishes are judged here, or go to the leader, or go on waiting; who has caught up votes.
+    /// The batch is complete: requests are checked here, or go to the leader, or keep waiting; learners are promoted.
     pub(crate) fn place_changes(
         &mut self,
         now: Instant,
@@ -210,7 +210,7 @@ impl Node {
         }
     }
 
-    /// This wish was not taken, for this reason: it waits again if waiting helps, at the head of the queue.
+    /// A request was refused for this reason: it waits again at the head of the queue if waiting helps.
     pub(crate) fn retry_or_refuse(
         &mut self,
         now: Instant,
@@ -220,7 +220,7 @@ impl Node {
     ) {
         let waits = match refusal {
             Refusal::LeaderChanged => now < change_request.expires,
-            // Who has just been elected, or has just opened its links anew, may be about to hear from a quorum.
+            // A leader that has just been elected, or whose links have just reopened, may soon hear from a quorum.
             Refusal::Member(MemberRefusal::UnderWay | MemberRefusal::WouldLoseQuorum) => {
                 now < change_request.patient_until
             }
@@ -233,13 +233,13 @@ impl Node {
         }
     }
 
-    /// This wish waits for a better moment, at the head of the queue.
+    /// Puts a request back at the head of the queue, for a later try.
     pub(crate) fn wait_again(&mut self, now: Instant, change_request: ChangeRequest) {
         self.changes.waiting.push_front(change_request);
         self.changes.again_at = now + self.config.raft.heartbeat_interval;
     }
 
-    /// Leader: begins a change, or says why not; then it has left no trace. Some reasons pass by themselves.
+    /// Leader: begins a change, or returns why not; then it leaves no trace. Some reasons are temporary.
     pub(crate) fn begin_change(
         &mut self,
         now: Instant,
@@ -258,7 +258,7 @@ impl Node {
         self.raft.propose_change(now, &target, command, out).map_err(refusal_of)
     }
 
-    /// Leader: whoever was added to vote and has caught up gets its vote. One at a time.
+    /// Leader: promotes a learner that was added to vote and has caught up. One at a time.
     fn promote_who_is_ready(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
         let ready = self.changes.candidates().find(|&learner| self.raft.is_caught_up(now, learner));
         if let Some(learner) = ready {
@@ -279,7 +279,7 @@ impl Node {
         });
     }
 
-    /// Somebody wants this voter to lead. Only the leader can be asked.
+    /// A client requests that this voter leads. Only the leader can do that.
     pub(crate) fn on_move(
         &mut self,
         now: Instant,
@@ -306,7 +306,7 @@ impl Node {
         }
     }
 
-    /// Answers whoever waits for a leader that leads by now, or will not.
+    /// Answers clients whose leadership transfer has succeeded or failed.
     pub(crate) fn settle_moves(&mut self, now: Instant, effects: &mut Effects) {
         if self.changes.moving.is_empty() {
             return;

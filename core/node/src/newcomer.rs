@@ -1,33 +1,35 @@
-//! A newcomer: somebody with an empty directory who wants to join.
+//! A newcomer: a process with an empty data directory that wants to join.
 //!
-//! In:    what a member answers to [`question`]; those who were heard of before; which member the newcomer would be.
+//! In:    the answer of a member to [`question`]; the ids seen in handshakes before; the member that the newcomer would
+//!        be.
 //! Out:   its id, or why it cannot be that member.
-//! Rule:  whoever had a directory once has promised things in it (votes, acknowledgements), and its promises outlive the
-//!        disk: an empty directory never continues the life of such a member. [fault-model ST14, F19]
+//! Rule:  a member that once had a directory may have voted and acknowledged entries in it, and these count even if the
+//!        disk is lost: an empty directory never continues the life of such a member. [fault-model ST14, F19]
 //!
-//! Why that holds. Promises count when a voter makes them.
-//! 1. A leader gives a vote only to a learner of which its applied table says that it has published itself
-//!    (`members.rs`), and publications are in the log alone. So the publication is committed before the promotion is
-//!    appended, and the promotion is appended before the first vote or acknowledgement of that member counts.
-//! 2. A newcomer is let in by the answer to a linearizable read, which a quorum has confirmed after it was asked: of a
-//!    learner that had not published itself when the newcomer, its old directory already gone, asked.
-//! 3. So every earlier directory under the id was gone before the promotion was appended. It never voted where it counts,
-//!    and what it acknowledged lies before the promotion, which a quorum without it must hold before it is committed.
+//! Why that holds. Votes and acknowledgements count only if a voter gives them.
+//! 1. A leader promotes only a learner that has published itself according to its applied table (`members.rs`), and
+//!    publications are in the log alone. So the publication is committed before the promotion is appended, and the
+//!    promotion is appended before the first vote or acknowledgement of that member counts.
+//! 2. A newcomer is admitted by the answer to a linearizable read, which a quorum has confirmed after the request: of a
+//!    learner that had not published itself at the time of the request, when its old directory was already gone.
+//! 3. So every earlier directory under the id was gone before the promotion was appended. No vote from it counts, and
+//!    the entries it acknowledged are before the promotion, which a quorum without it must hold before it is committed.
 //!
-//! Whoever was heard of is not let in either: that costs nobody anything, and spares the leader a learner of two lives.
-//! Knows nothing of: how members are asked, what is in a directory.
+//! An id seen in a handshake is not admitted either: that does no harm, and spares the leader a learner of two
+//! incarnations.
+//! Knows nothing of: links, the content of a directory.
 
 use crate::contract::{Consistency, MemberInfo, Members, Outcome, Reply, ReplyBody, Request};
 use alloc::string::String;
 use core::fmt;
 use kattu_raft::NodeId;
 
-/// Why somebody with an empty directory is no member.
+/// Why a process with an empty directory cannot join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CannotJoin {
-    /// Nobody added it.
+    /// It was not added.
     NotListed,
-    /// It votes, or it was heard of: it had a directory, and lost it.
+    /// It votes, or was seen before: it had a directory, and lost it.
     WasHere(NodeId),
 }
 
@@ -35,11 +37,11 @@ impl fmt::Display for CannotJoin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CannotJoin::NotListed => f.write_str(
-                "no member of the cluster is reached there: add it first, with `kattu member add`",
+                "no member of the cluster has this peer address: add it first, with `kattu member add`",
             ),
             CannotJoin::WasHere(id) => write!(
                 f,
-                "member {:x} is reached there, and had a data directory before: what it promised in it is lost with it. \
+                "member {:x} has this peer address, and had a data directory before: its votes and acknowledgements are lost with it. \
                  Remove it with `kattu member remove {:x}` and add it as a new one, with `kattu member add`",
                 id.0, id.0
             ),
@@ -49,28 +51,28 @@ impl fmt::Display for CannotJoin {
 
 impl core::error::Error for CannotJoin {}
 
-/// What a member asks itself before it answers a newcomer: a lagging one must not tell what was true once.
+/// The request that a member makes before it answers a newcomer: a lagging one must not give an outdated answer.
 #[must_use]
 pub fn question() -> Request {
     Request::Members(Consistency::Linearizable)
 }
 
-/// What it may answer.
+/// The answer that it may give.
 ///
 /// # Errors
-/// Why it cannot say; asking again may help.
+/// Why it has none; a retry may help.
 pub fn confirmed(outcome: Option<Outcome>) -> Result<Members, String> {
     match outcome {
         Some(Outcome::Done(Reply { body: ReplyBody::Members(members), .. })) => Ok(members),
-        _ => Err("no leader and no quorum confirm who its members are".into()),
+        _ => Err("no quorum confirms the member list".into()),
     }
 }
 
-/// Which member somebody with an empty directory is; `is_me` says who is reached where the newcomer will be. A voter has
-/// caught up once, so it had a log; one that published itself or greeted anybody had a directory.
+/// The id of a process with an empty directory; `is_me` selects the member that has its peer address. A voter has
+/// caught up once, so it had a log; a member that published itself or made a handshake had a directory.
 ///
 /// # Errors
-/// Why it is none of them.
+/// Why it cannot join.
 pub fn admit(
     members: &Members,
     heard: &[NodeId],

@@ -1,9 +1,9 @@
-//! The replica: raft, waiting clients, read rounds, and what the driver is asked to do.
+//! The replica: raft, waiting clients, read rounds, and effects for the driver.
 //!
 //! In:    every [`Event`]; time and the seed are arguments.
 //! Out:   [`Effects`], each of which may be carried out the moment it is emitted.
-//! Here:  the dispatch, and the hand-over of committed entries to the keeper. How writes find their place in the log
-//!        is `writes.rs`; how reads find their moment is `reads.rs`; how members change is `members.rs`; when snapshots are taken is `snapshots.rs`.
+//! Here:  the dispatch, and the delivery of committed entries to the keeper. Writes are in `writes.rs`, reads in
+//!        `reads.rs`, changes of members in `members.rs`, snapshots in `snapshots.rs`.
 //! Knows nothing of: bytes on wires and disks, threads, etcd's messages.
 
 use crate::command::Publish;
@@ -24,35 +24,36 @@ use kattu_raft::{
     Recovered, Term,
 };
 
-/// What one replica is told at its start.
+/// The configuration of one replica at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeConfig {
-    /// The protocol's share.
+    /// The configuration of the protocol.
     pub raft: Config,
-    /// How long a client waits at most. etcd: 5 s + 2 election timeouts. [etcd-api §3]
+    /// Longest time that a client waits. etcd: 5 s + 2 election timeouts. [etcd-api §3]
     pub request_timeout: Duration,
-    /// Client requests waiting at once; beyond it they are refused.
+    /// Most client requests waiting at once; further ones are refused.
     pub pending_max: usize,
-    /// Bytes of writes waiting for a place in the log; beyond it they are refused.
+    /// Most bytes of writes waiting for a place in the log; further ones are refused.
     pub pending_bytes_max: usize,
     /// When snapshots are taken.
     pub snapshots: SnapshotLimits,
-    /// Time between two comparisons of what members made of the log; zero for none.
+    /// Time between two comparisons of members' digests; zero for none.
     pub digest_interval: Duration,
-    /// The newest feature level that this member may say it knows: [`crate::level::KNOWN`], or less to play an older one.
+    /// The newest feature level that this member may announce: [`crate::level::KNOWN`], or less to act as an older
+    /// version.
     pub level_known: u16,
     /// This member's name, published to the others.
     pub name: String,
-    /// Where its clients reach it, published to the others.
+    /// This member's client URLs, published to the others.
     pub client_urls: Vec<String>,
 }
 
-/// Whether this replica may serve its state to readers who ask for no more. [fault-model ST17]
+/// Whether this replica may answer serializable reads from its state. [fault-model ST17]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Serving {
-    /// Not before a leader has confirmed how far the log is committed and that is applied, or this moment has come.
+    /// Not until a leader has confirmed a commit index and that is delivered, or this moment has come.
     NotYet { give_up: Instant },
-    /// From the commit mark found at start: no leader has confirmed anything since.
+    /// From the commit index found at start; no leader has confirmed one since.
     Unconfirmed,
     /// From a confirmed state.
     Confirmed,
@@ -63,59 +64,62 @@ enum Serving {
 pub struct Node {
     pub(crate) config: NodeConfig,
     pub(crate) raft: Raft,
-    /// Names this run in forwards, so that sequences of an earlier run are never mistaken for ours.
+    /// Identifies this run in forwards, so that sequence numbers of an earlier run are never mistaken for those of this
+    /// one.
     pub(crate) run: Incarnation,
     pub(crate) writes: Writes,
     pub(crate) reads: Reads,
     pub(crate) changes: Changes,
     pub(crate) space: Space,
-    /// Highest index handed to the keeper; its queue is ordered, so what follows sees it applied.
+    /// Highest index delivered to the keeper; its queue is ordered, so later tasks see that entry applied.
     pub(crate) delivered: LogIndex,
-    /// Batches handed to the keeper and not yet reported applied: (last index, bytes).
+    /// Batches delivered to the keeper and not yet reported applied: (last index, bytes).
     apply_backlog: VecDeque<(LogIndex, usize)>,
     apply_backlog_bytes: usize,
     applied: LogIndex,
-    /// Commit mark found at start.
+    /// Commit index found at start.
     recovered_commit: LogIndex,
     serving: Serving,
-    /// From which state on anybody may be served.
+    /// Lowest index whose state may be served at all.
     pub(crate) serves_from: LogIndex,
     pub(crate) snapshots: Snapshots,
     pub(crate) compare: Compare,
     pub(crate) levels: Levels,
     seen: LeaderView,
     leader_changes: u64,
-    /// Whose words were no honest member's, how often, and the last of them.
+    /// Peers that sent a falsehood, how often, and the last one.
     distrusted: BTreeMap<NodeId, (u64, Falsehood)>,
 }
 
-/// Who leads, as last looked at: a change settles what hung on it.
+/// Term and leader as last seen; a change settles what depended on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct LeaderView {
     term: Term,
     leader: Option<NodeId>,
 }
 
-/// Peers whose falsehoods are remembered: strangers may come under any name.
+/// Peers whose falsehoods are recorded: an unknown sender may use any id.
 const DISTRUSTED_MAX: usize = 64;
 
 /// Ticket of this replica's own publication; drivers count theirs from 1.
 pub(crate) const PUBLISH: Ticket = Ticket(0);
 
-/// Ticket of writes of this replica's own that nobody waits for.
+/// Ticket of this replica's own writes, for which no client waits.
 pub(crate) const OWN: Ticket = Ticket(u64::MAX);
 
 impl Node {
-    /// A replica as its log left it. `seed` feeds election timeouts and names this run; draw it anew for every start.
+    /// A replica in the state that its log holds. `seed` feeds election timeouts and identifies this run; draw a new
+    /// one for every start.
     ///
     /// # Panics
     /// If the configuration breaks a rule of [`Config::check`].
     #[must_use]
     pub fn recover(config: NodeConfig, seed: u64, now: Instant, recovered: Recovered) -> Node {
         let recovered_commit = recovered.committed;
-        // Who has nothing on disk might be taken for one who knows that there is nothing: it waits to be told.
+        // An empty disk is no evidence of an empty cluster: such a member waits for a leader's confirmation.
         let is_new = recovered.lsn == Lsn(0) || recovered.hard == MET_ALL;
-        // Whose disk has lost something may have served more than it can find: only a leader knows. [fault-model ST7]
+        // A member whose disk has lost something may have served more than it now holds: it waits, too. [fault-model
+        // ST7]
         let waits = is_new || recovered.vote_floor.is_some();
         let give_up = if waits { Instant::NEVER } else { now + config.raft.election_timeout * 3 };
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
@@ -151,7 +155,7 @@ impl Node {
         }
     }
 
-    /// When [`Event::Tick`] is owed at the latest.
+    /// The latest time for the next [`Event::Tick`].
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let serving = match self.serving {
@@ -162,7 +166,7 @@ impl Node {
         self.raft.deadline().min(waiting).min(serving).min(self.compare_deadline())
     }
 
-    /// Takes one event, changes state, appends what should now happen to `effects`.
+    /// Handles one event: changes the state and appends the effects.
     pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Effects) {
         let mut raft_effects = kattu_raft::Effects::default();
         let out = &mut raft_effects;
@@ -212,13 +216,14 @@ impl Node {
             Event::Priority(member, priority) => self.on_priority(member, priority),
             Event::Transfer(to) => {
                 if let Some(target) = to.or_else(|| self.raft.best_successor(now)) {
-                    let _ = self.raft.transfer(now, target, out); // who cannot take over does not
+                    let _ = self.raft.transfer(now, target, out); // an ineligible target is ignored
                 }
             }
             Event::Stop => self.on_stop(effects),
         }
         if self.raft.transferring().is_some() {
-            self.return_forwarded(effects); // told before the office goes: afterwards they are of a term that is over
+            // Before leadership moves: afterwards these verdicts would be of an old term.
+            self.return_forwarded(effects);
         }
         self.absorb(now, raft_effects, effects);
         self.settle(now, effects);
@@ -236,7 +241,7 @@ impl Node {
         self.writes.pending_bytes()
     }
 
-    /// The protocol's view, for judges and status.
+    /// The protocol's state, for checkers and status.
     #[must_use]
     pub fn raft(&self) -> &Raft {
         &self.raft
@@ -276,10 +281,10 @@ impl Node {
         }
     }
 
-    /// Passes on what raft asks for, and hands committed entries to the keeper together with who waits for them.
+    /// Passes on raft's effects, and delivers committed entries to the keeper with the tickets that wait for them.
     fn absorb(&mut self, now: Instant, raft_effects: kattu_raft::Effects, effects: &mut Effects) {
         match effects.persist.is_empty() {
-            true => effects.persist = raft_effects.persist, // as mostly: a batch is not copied
+            true => effects.persist = raft_effects.persist, // the common case: a batch is not copied
             false => effects.persist.extend(raft_effects.persist),
         }
         effects.send.extend(raft_effects.send.into_iter().map(PeerMessage::Raft));
@@ -305,7 +310,7 @@ impl Node {
         }
     }
 
-    /// A peer has said what no honest one says.
+    /// Records a falsehood that a peer has sent.
     pub(crate) fn distrust(&mut self, peer: NodeId, falsehood: Falsehood, effects: &mut Effects) {
         effects.distrust.push((peer, falsehood));
         if self.distrusted.len() < DISTRUSTED_MAX || self.distrusted.contains_key(&peer) {
@@ -348,12 +353,12 @@ impl Node {
         }
     }
 
-    /// Whether so much waits for apply that new writes are refused. [replication-protocols B6]
+    /// Whether so many bytes wait for apply that new writes are refused. [replication-protocols B6]
     pub(crate) fn apply_is_behind(&self) -> bool {
         self.apply_backlog_bytes >= self.config.raft.limits.apply_bytes_max
     }
 
-    /// What follows from the state that the event left behind.
+    /// Acts on the state after an event.
     fn settle(&mut self, now: Instant, effects: &mut Effects) {
         let seen = LeaderView { term: self.raft.term(), leader: self.raft.leader() };
         if seen != self.seen {

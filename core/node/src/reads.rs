@@ -1,22 +1,22 @@
-//! Reads: how a read finds a moment at which it may be served.
+//! Reads: when a read may be served.
 //!
 //! ```text
-//!  linearizable ─▶ gathering ──drained──▶ confirming(batch) ──verdict(index)──▶ due at index ──handed out──▶ keeper
+//!  linearizable ─▶ gathering ──drained──▶ confirming(batch) ──verdict(index)──▶ due at index ──delivered───▶ keeper
 //!                      ▲──────────────── verdict "ask again" ───────────────────┘
 //!  serializable ─▶ keeper, or waits until this replica may serve at all (ST17)
-//!  session(index) ─▶ the same, and waits until everything up to its index has been handed out
-//!  bounded(δ) ─▶ the same, if the last confirmed question was asked at most δ ago; else as linearizable
+//!  session(index) ─▶ the same, and waits until everything up to its index has been delivered
+//!  bounded(δ) ─▶ the same, if the last confirmed round began at most δ ago; else as linearizable
 //! ```
-//! A bounded read compares this replica's clock with itself only: an index that was confirmed after a question covers
-//! everything that was answered before the question was *asked*. Nobody else's clock, and no age of a message, is
-//! believed, so no bound on anybody's clock is needed. One question serves all bounded reads of the next δ.
+//! A bounded read uses this replica's clock only: an index that was confirmed by a read round covers everything that
+//! was answered before the round *began*. No other clock and no age of a message is trusted, so no bound on clock drift
+//! is needed. One round serves all bounded reads of the next δ.
 //!
-//! One question to the leader stands for the whole batch [replication-protocols Q5, Q6]; reads are then served here.
-//! Few questions are open at once, and a refused one is not repeated at once: what waits meanwhile shares the next. What is
-//! lost on its way raft asks again; a verdict on a later question is one on all that were asked before.
+//! One round with the leader confirms a whole batch [replication-protocols Q5, Q6]; its reads are then served here. Few
+//! rounds are open at once, and a refused one is not repeated at once: reads that wait meanwhile share the next. Raft
+//! repeats lost messages; a verdict on a later round holds for all that began before.
 //! The keeper's queue is ordered, so a read may be queued as soon as every entry up to its index has been.
-//! A read changes nothing, so one that cannot be served is always *refused*, never in doubt.
-//! Knows nothing of: writes, how leadership is confirmed.
+//! A read changes nothing, so one that cannot be served is always *refused*, and its outcome is never unknown.
+//! Knows nothing of: writes, quorums.
 
 use crate::contract::{Consistency, Effects, KeeperTask, Outcome, Refusal, Ticket};
 use crate::node::{Node, answer};
@@ -25,11 +25,11 @@ use alloc::vec::Vec;
 use kattu_kv::api::Query;
 use kattu_raft::{Instant, LogIndex, ReadBatch, ReadVerdict};
 
-/// Questions that may be open at once: enough to hide the way there and back, and no more than a leader that cannot
-/// answer should have to remember.
+/// Rounds that may be open at once: enough to hide the round trip, and no more than a leader that cannot answer should
+/// have to store.
 const QUESTIONS_MAX: usize = 16;
 
-/// What is to be read.
+/// The subject of a read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wanted {
     Query(Query),
@@ -47,39 +47,39 @@ struct Waiting {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Confirming {
     reads: Vec<Waiting>,
-    /// When the question was asked.
+    /// When the round began.
     asked_at: Instant,
 }
 
-/// All reads that wait for something.
+/// All waiting reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Reads {
-    /// Waiting to be asked about, oldest first.
+    /// Waiting for a round, oldest first.
     gathering: Vec<Waiting>,
-    /// Asked about, by batch.
+    /// In a round, by batch.
     confirming: BTreeMap<u64, Confirming>,
-    /// Confirmed; may be served once this index has been handed to the keeper. Ascending.
+    /// Confirmed; may be served once this index has been delivered to the keeper. Ascending.
     due: VecDeque<(LogIndex, Vec<Waiting>)>,
     /// Serializable reads that came before this replica may serve.
     not_serving: VecDeque<Waiting>,
-    /// Reads of sessions that have seen more than was handed out here.
+    /// Reads of sessions that have seen more than was delivered here.
     behind_session: BehindSession,
-    /// The newest question that was confirmed: when it was asked, and up to where everything answered before stands.
+    /// The newest confirmed round: when it began, and the index that covers everything answered before.
     fresh: Option<(Instant, LogIndex)>,
     batch: u64,
-    /// Nobody is asked before this: the last answer was "not now". Zero when it was not.
+    /// No round begins before this: the last one was refused for the time being. Zero if it was not.
     ask_after: Instant,
     /// Reads in all the queues above.
     count: usize,
 }
 
-/// Reads of sessions by what those have seen, and by when the oldest of each expires: a session may wait for something
-/// far ahead, so neither order follows from the other.
+/// Reads of sessions, by the index that the session has seen, and by when the oldest of each index expires: a session
+/// may wait for an index far ahead, so neither order follows from the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct BehindSession {
     /// Oldest first; never empty.
     by_seen: BTreeMap<LogIndex, VecDeque<Waiting>>,
-    /// When the oldest read of each place above expires.
+    /// When the oldest read of each index above expires.
     by_expiry: BTreeSet<(Instant, LogIndex)>,
 }
 
@@ -96,7 +96,7 @@ impl BehindSession {
         reads.push_back(read);
     }
 
-    /// Those that have seen no more than `delivered`: with what they have seen.
+    /// The reads of the lowest index, with that index, if it is not above `delivered`.
     fn take_upto(&mut self, delivered: LogIndex) -> Option<(LogIndex, VecDeque<Waiting>)> {
         let first = self.by_seen.first_entry().filter(|first| *first.key() <= delivered)?;
         let (seen, reads) = first.remove_entry();
@@ -106,7 +106,7 @@ impl BehindSession {
         Some((seen, reads))
     }
 
-    /// One that has waited too long.
+    /// A read that has waited too long.
     fn take_expired(&mut self, now: Instant) -> Option<Waiting> {
         let &(expires, seen) = self.by_expiry.first().filter(|(expires, _)| *expires <= now)?;
         self.by_expiry.remove(&(expires, seen));
@@ -140,7 +140,7 @@ impl Reads {
         fronts.into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
 
-    /// Another leader, or none: what the last one said of now does not bind it.
+    /// Another leader, or none: the refusal of the last one no longer counts.
     pub(crate) fn ask_at_once(&mut self) {
         self.ask_after = Instant(0);
     }
@@ -200,15 +200,14 @@ impl Node {
         seen <= self.delivered
     }
 
-    /// From which state on everything that was answered longer ago than a bounded read allows is visible, if that state
-    /// is here.
+    /// The index from which everything is visible that a bounded read must see, if that index is delivered here.
     fn fresh_enough(&self, now: Instant, consistency: Consistency) -> Option<LogIndex> {
         let Consistency::Bounded(age) = consistency else { return None };
         let (asked_at, index) = self.reads.fresh?;
         (now.since(asked_at) <= age && index <= self.delivered).then_some(index)
     }
 
-    /// The batch is complete: one question to the leader for all reads that wait.
+    /// The batch is complete: one round for all waiting reads.
     pub(crate) fn ask_for_reads(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
         let may_ask = now >= self.reads.ask_after && self.reads.confirming.len() < QUESTIONS_MAX;
         if self.reads.gathering.is_empty() || self.raft.leader().is_none() || !may_ask {
@@ -256,12 +255,12 @@ impl Node {
 
     /// Reads go back to the head of the queue, oldest first.
     fn gather_again(&mut self, mut reads: Vec<Waiting>) {
-        reads.sort_by_key(|read| read.expires); // some may have been asked about twice already
+        reads.sort_by_key(|read| read.expires); // some may have been in two rounds already
         reads.append(&mut self.reads.gathering);
         self.reads.gathering = reads;
     }
 
-    /// Serves what may be served now.
+    /// Serves all reads that may be served now.
     pub(crate) fn release_reads(&mut self, effects: &mut Effects) {
         if self.reads.count == 0 {
             return;
@@ -291,8 +290,8 @@ impl Node {
         }
     }
 
-    /// Any state from `needs` on will do. It is in the keeper's queue already, but for a snapshot that is being read
-    /// before it: then the state before may do, too.
+    /// Serves a read from any state at or after `needs`. That state is in the keeper's queue already, except for a
+    /// snapshot that is being read before it: then the state before it may suffice.
     fn serve(&self, read: Waiting, needs: LogIndex, effects: &mut Effects) {
         let (ticket, term) = (read.ticket, self.raft.term());
         effects.apply.push(match read.wanted {
@@ -302,7 +301,7 @@ impl Node {
         });
     }
 
-    /// Refuses whoever has waited too long.
+    /// Refuses reads that have waited too long.
     pub(crate) fn expire_reads(&mut self, now: Instant, effects: &mut Effects) {
         if self.reads.ask_after <= now {
             self.reads.ask_at_once();
@@ -343,7 +342,7 @@ impl Node {
 mod tests {
     use super::*;
 
-    /// Every read that came and is not gone.
+    /// All reads that were added and not removed.
     type Naive = Vec<(LogIndex, Waiting)>;
 
     fn expired(naive: &mut Naive, now: Instant) -> Vec<Ticket> {

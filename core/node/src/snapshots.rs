@@ -1,31 +1,32 @@
-//! Snapshots: when one is taken, how much of the log stays behind it, and what an installed one overtakes.
+//! Snapshots: when one is taken, how much of the log is kept behind it, and which writes an installed one overtakes.
 //!
 //! ```text
-//!   log     ├───────── keep ─────────┤ last snapshot ├──── since ────┤ handed to the keeper
+//!   log     ├───────── keep ─────────┤ last snapshot ├──── since ────┤ delivered to the keeper
 //!                                                      more than max(floor, size of the last one): the next
 //! ```
-//! So beyond a floor the log is never much longer than a snapshot, and what is written for snapshots never more than what
-//! is written for the log. While a member comes back that the snapshot before this one was sent to, the log stays behind that
-//! one, too: twice as long at the most. Bytes count, not time: a replica that is idle takes none. One that failed is tried again when
-//! the log has grown by a part of that once more. A peer that waits for a snapshot gets one however short the log is, and also
-//! if the newest one covers all that there is: then its file is damaged or gone, and it is taken anew, once.
+//! So beyond a floor the log is never much longer than a snapshot, and never more bytes are written for snapshots than
+//! for the log. While a member catches up to which the snapshot before this one was sent, the log behind that one is
+//! kept, too: at most twice as long. Bytes count, not time: an idle replica takes no snapshot. A failed one is tried
+//! again when the log has grown by a part of that once more. A peer that waits for a snapshot gets one however short
+//! the log is, and also if the newest one covers the whole log: then its file is damaged or gone, and it is taken anew,
+//! once.
 //!
-//! In:    entries on their way to the keeper; what became of snapshots.
+//! In:    entries delivered to the keeper; the results of snapshots.
 //! Out:   the order to take one, in the keeper's queue.
-//! Knows nothing of: what a snapshot contains, files, who reads them.
+//! Knows nothing of: the content of a snapshot, files, readers.
 
 use crate::contract::{Effects, KeeperTask};
 use crate::node::Node;
 use alloc::collections::VecDeque;
 use kattu_raft::{Entry, EntryId, Instant, LogIndex, SnapshotMeta, Stamp};
 
-/// When a snapshot is taken, and what stays.
+/// When a snapshot is taken, and how much of the log is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SnapshotLimits {
-    /// Bytes of log since the last snapshot, at the least, before the next is taken.
+    /// Least bytes of log since the last snapshot before the next is taken.
     pub log_bytes_min: u64,
-    /// Bytes of log that stay behind a snapshot, so that a peer that is a little behind needs none, and so that the
-    /// snapshot before still fits the log if this one turns out damaged.
+    /// Bytes of log kept behind a snapshot, so that a peer that lags a little needs none, and so that the snapshot
+    /// before still fits the log if this one turns out damaged.
     pub keep_bytes: u64,
 }
 
@@ -35,29 +36,29 @@ impl Default for SnapshotLimits {
     }
 }
 
-/// After a failure the log grows by this part of what makes a snapshot due.
+/// After a failure the log must grow by this part of what makes a snapshot due before the next attempt.
 const RETRY_PART: u64 = 8;
 
-/// The log behind is remembered in so many pieces of what is kept.
+/// Pieces in which the kept part of the log is recorded.
 const PIECES: u64 = 16;
 
-/// One that is under way.
+/// A snapshot in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct UnderWay {
     last: EntryId,
-    /// Bytes of log that it takes care of.
+    /// Bytes of log that it covers.
     bytes: u64,
 }
 
-/// What a replica knows of its snapshots.
+/// The state of a replica's snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Snapshots {
     limits: SnapshotLimits,
-    /// The newest entry that the keeper will have applied when it comes to the next task; nothing right after a start.
+    /// The newest entry that the keeper will have applied when it comes to the next task; none right after a start.
     newest: Option<(EntryId, Stamp)>,
-    /// Bytes handed to the keeper since the last snapshot.
+    /// Bytes delivered to the keeper since the last snapshot.
     since: u64,
-    /// No other one before so many of them: the last one failed.
+    /// No further snapshot before `since` has reached this: the last one failed.
     not_before: u64,
     /// Bytes of the last snapshot.
     size: u64,
@@ -85,7 +86,7 @@ impl Snapshots {
         }
     }
 
-    /// This entry goes to the keeper.
+    /// An entry is delivered to the keeper.
     pub(crate) fn delivered(&mut self, entry: &Entry) {
         let (id, bytes) = (entry.id(), entry.len() as u64);
         self.newest = Some((id, entry.head.stamp));
@@ -96,7 +97,7 @@ impl Snapshots {
         }
     }
 
-    /// From where on the log stays behind a snapshot that ends at `last`.
+    /// First index of the log kept behind a snapshot that ends at `last`.
     fn keep_from(&mut self, last: LogIndex) -> LogIndex {
         let (mut from, mut kept) = (last.next(), 0);
         for &(first, bytes) in self.pieces.iter().rev().skip_while(|&&(first, _)| last < first) {
@@ -118,8 +119,8 @@ impl Snapshots {
 }
 
 impl Node {
-    /// The same replica, told that the snapshot it started from has so many bytes: the next one is taken when the log has
-    /// grown by as many.
+    /// The same replica, started from a snapshot of so many bytes: the next one is taken when the log has grown by as
+    /// many.
     #[must_use]
     pub fn with_snapshot_of(mut self, bytes: u64) -> Node {
         self.snapshots.size = bytes;
@@ -133,15 +134,15 @@ impl Node {
         if snapshots.under_way.is_some() || snapshots.since < snapshots.not_before {
             return;
         }
-        // Nothing came after the newest one, and a peer waits: that one is damaged or gone. A disk that ruins it once more is not
-        // asked for it again and again: the next one is taken when the log has grown.
+        // No entry came after the newest one, and a peer waits: that one is damaged or gone. If the disk ruins it once
+        // more it is not taken again and again: the next one is taken when the log has grown.
         let is_anew = snapshots.since == 0;
         let is_due = snapshots.due_at() < snapshots.since;
         let is_wanted = self.raft.wants_snapshot() && !(is_anew && snapshots.anew == Some(last));
         if !is_due && !is_wanted {
             return;
         }
-        // None while a leader's snapshot is on its way into the store: there will be less to take care of then.
+        // None while a leader's snapshot is being installed: after that there will be less log to cover.
         let Some(meta) = self.raft.snapshot_meta(last, stamp) else { return };
         if is_anew {
             snapshots.anew = Some(last);
@@ -150,7 +151,7 @@ impl Node {
         effects.apply.push(KeeperTask::Snapshot(meta));
     }
 
-    /// A snapshot is durable and verified: what it covers may leave the log, but for what is kept.
+    /// A snapshot is durable and verified: the log that it covers may be dropped, except for the part that is kept.
     pub(crate) fn on_snapshot_taken(
         &mut self,
         now: Instant,
@@ -168,19 +169,20 @@ impl Node {
         snapshots.not_before = 0;
         snapshots.size = bytes;
         let mut keep_from = snapshots.keep_from(meta.last.index);
-        // Nobody else has what a damaged file loses; or what follows the snapshot before is on its way to a member, or will be
-        // when it has that: else it would get one snapshot after the other while clients write. The log stays with that one.
+        // The log behind the snapshot before is kept in two cases. A single member has no other copy of what a damaged
+        // file loses. And a member that is being sent that snapshot, or entries behind it, needs the log from there on:
+        // otherwise it would get one snapshot after the other while clients write.
         let is_fed = self.raft.feeds_between(now, newest, keep_from.previous());
         if is_fed || self.raft.membership().is_alone(self.config.raft.id) {
             keep_from = keep_from.min(newest.next());
         }
         if meta.last.index == newest {
-            keep_from = self.raft.base().index.next(); // it took the place of its own damaged file: the log stays as it is
+            keep_from = self.raft.base().index.next(); // it replaced its own damaged file: the log stays as it is
         }
         self.raft.snapshot_taken(now, meta, keep_from, out);
     }
 
-    /// A snapshot came to nothing, and left nothing behind.
+    /// A snapshot failed and left no file.
     pub(crate) fn on_snapshot_failed(&mut self, last: EntryId) {
         let snapshots = &mut self.snapshots;
         if snapshots.under_way.take_if(|under_way| under_way.last == last).is_some() {
@@ -188,13 +190,13 @@ impl Node {
         }
     }
 
-    /// Raft asks for pieces to be stored; what a whole snapshot of the leader's weighs is worth knowing.
+    /// Records the size of the snapshot that a leader sends.
     pub(crate) fn note_incoming(&mut self, total: u64) {
         self.snapshots.incoming = total;
     }
 
-    /// The store becomes what this snapshot holds. Whoever waits here for an entry that it covers will not see it applied:
-    /// whether it had an effect is not known here.
+    /// Replaces the store by this snapshot. A client that waits here for an entry that it covers will not see it
+    /// applied: the outcome is unknown here.
     pub(crate) fn install(&mut self, meta: SnapshotMeta, effects: &mut Effects) {
         let last = meta.last;
         assert!(self.delivered < last.index, "a snapshot of {last} after index {}", self.delivered.0);

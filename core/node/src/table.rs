@@ -1,13 +1,13 @@
 //! The table of members: replicated, and moved by the configurations of the log.
 //!
-//! In:    configuration entries, in order; what members publish of themselves.
-//! Out:   everybody with names and places, and whoever was a member and is none any more.
-//! Rules: 1. What a configuration adds is there from it on; who leaves, or gets a vote, is as before until the change is
-//!           complete: until a configuration that is not joint says so.
-//!        2. Whoever a complete configuration leaves out goes, and the id is never anybody's again.
-//!        3. A member that nobody described has neither a name nor a place. No honest leader makes one; that a member can, who
-//!           lies, shall end nobody. [fault-model §4]
-//! Knows nothing of: raft, who may change what, links.
+//! In:    configuration entries, in order; the publications of members.
+//! Out:   all members with names and URLs, and the former members.
+//! Rules: 1. A member that a configuration adds is listed from that entry on. A member that leaves or gets a vote is
+//!           listed as before until the change is complete: until a configuration that is not joint.
+//!        2. A member missing from a complete configuration is removed, and its id is never used again.
+//!        3. A member without a description has neither name nor URLs. No honest leader makes one; one that a lying
+//!           member makes must not end any process. [fault-model §4]
+//! Knows nothing of: raft, checks of changes, links.
 
 use crate::command::Publish;
 use crate::contract::{MemberChange, MemberInfo, Members};
@@ -15,23 +15,23 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use kattu_raft::{LogIndex, Membership, NodeId};
 
-/// The members and those who were.
+/// The members and the former members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) list: BTreeMap<NodeId, MemberInfo>,
     pub(crate) removed: BTreeSet<NodeId>,
-    /// The configuration that it follows; 0 for the one the cluster began with.
+    /// Index of the configuration that it follows; 0 for the initial one.
     pub(crate) at: LogIndex,
 }
 
 impl Table {
-    /// The members a cluster began with.
+    /// The initial members of a cluster.
     pub(crate) fn new(members: Vec<MemberInfo>) -> Table {
         let list = members.into_iter().map(|member| (member.id, member)).collect();
         Table { list, ..Table::default() }
     }
 
-    /// A publication of somebody who is no member (any more) changes nothing.
+    /// Takes over a publication; that of a non-member, or former member, changes nothing.
     pub(crate) fn publish(&mut self, publish: Publish) {
         if let Some(member) = self.list.get_mut(&publish.id) {
             member.name = publish.name;
@@ -39,7 +39,7 @@ impl Table {
         }
     }
 
-    /// The configuration at `at` is in force; `change` is what was asked for, unless it only completes one.
+    /// The configuration at `at` is in force; `change` is the requested change, `None` if it only completes one.
     pub(crate) fn follow(&mut self, at: LogIndex, membership: &Membership, change: Option<MemberChange>) {
         match change {
             Some(MemberChange::Add { id, peer_urls, votes }) => {
@@ -74,12 +74,12 @@ impl Table {
         self.at = at;
     }
 
-    /// A copy for those who check changes, link members and let them in.
+    /// A copy for the code that checks changes, links members and admits them.
     pub(crate) fn members(&self) -> Members {
         Members { at: self.at, list: self.list(), removed: self.removed.iter().copied().collect() }
     }
 
-    /// Everybody, ascending by id.
+    /// All members, ascending by id.
     pub(crate) fn list(&self) -> Vec<MemberInfo> {
         self.list.values().cloned().collect()
     }

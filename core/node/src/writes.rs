@@ -1,4 +1,4 @@
-//! Writes: how a client's command finds its place in the log, and its answer.
+//! Writes: from a client's command to its place in the log, and to its answer.
 //!
 //! ```text
 //!                    leader here: propose ───────────────────────────▶ placed ──applied, same term──▶ Done
@@ -9,12 +9,12 @@
 //!
 //!  Forward ─▶ leader: propose, or unplaced until there is room ─▶ ForwardReply, one verdict for each
 //! ```
-//! A request that waits for a leader has certainly had no effect. One that was forwarded may have one from the moment
-//! it could have left, and is never sent twice [replication-protocols B13]. One that stands in the log keeps waiting
-//! through leader changes: applying that very entry answers it, whoever leads by then.
-//! Changes of members travel and wait as writes do, but for how they are judged (`members.rs`), and for one that takes two
-//! steps: whoever waits for the first is answered by the second.
-//! Knows nothing of: reads, what commands mean (but for one question when space is short).
+//! A request that waits for a leader has certainly had no effect. A forwarded one may have an effect from the moment it
+//! could have been sent, and is never sent twice [replication-protocols B13]. One that is in the log keeps waiting
+//! through leader changes: applying that very entry answers it, whichever member leads by then.
+//! Changes of members are forwarded and wait as writes do, except for how they are checked (`members.rs`), and for a
+//! change in two steps: a client that waits for the first is answered by the second.
+//! Knows nothing of: reads, the effects of commands (except whether one grows the store).
 
 use crate::command::{Command, is_change};
 use crate::contract::{
@@ -31,10 +31,10 @@ use kattu_raft::{
     SharedBytes,
 };
 
-/// Runs of one follower from which a leader takes writes in one term.
+/// Runs of one follower from which a leader accepts writes in one term.
 const RUNS_MAX: usize = 16_384;
 
-/// Where this replica's own publication stands. [contract `MemberInfo`]
+/// The progress of this replica's own publication. [contract `MemberInfo`]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Publication {
     Due,
@@ -46,7 +46,7 @@ enum Publication {
 struct Unplaced {
     whose: Whose,
     command: Vec<u8>,
-    /// When it came here.
+    /// When it arrived here.
     since: Instant,
     expires: Instant,
 }
@@ -58,27 +58,27 @@ impl Unplaced {
     }
 }
 
-/// Who is told what becomes of a write that waits.
+/// The recipient of the verdict on a waiting write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Whose {
-    /// Somebody here.
+    /// A client of this replica, or the replica itself.
     Ours(Ticket),
-    /// A follower of this term, which has forwarded it from this run under this number. It was taken: whatever comes of it
-    /// is told once, and nobody puts it into the log in another term. [B13]
+    /// A follower in this term, which has forwarded it in this run under this sequence number. It was accepted: its
+    /// verdict is sent once, and it enters the log in no other term. [B13]
     Forwarded { from: NodeId, run: Incarnation, seq: u64 },
 }
 
-/// Whether so many sequence numbers from this one on are such as a member can come to.
+/// Whether an honest member can reach so many sequence numbers from this one on.
 fn can_be_counted(first: u64, count: usize) -> bool {
     first.checked_add(count as u64).is_some_and(|past_last| past_last < COUNT_MAX)
 }
 
-/// Verdicts on forwarded writes, with those that follow each other in one reply.
+/// Verdicts on forwarded writes; consecutive ones share a reply.
 #[derive(Default)]
 struct Verdicts(Vec<ForwardReply>);
 
 impl Verdicts {
-    /// Adds a verdict to the last of these replies if it is that on the next write after it, else to `fresh`.
+    /// Adds a verdict to the last reply if it is for the next sequence number there, otherwise to `fresh`.
     fn add(&mut self, seq: u64, verdict: Result<EntryId, Refusal>, fresh: ForwardReply) {
         let continues = |last: &&mut ForwardReply| {
             let next = last.first_seq + last.verdicts.len() as u64;
@@ -99,10 +99,10 @@ impl Verdicts {
 struct Forwarded {
     seq: u64,
     ticket: Ticket,
-    /// Shared with the message; for another try, should a leader that hands over not take it.
+    /// Shared with the message; for a retry if a leader that is transferring leadership refuses it.
     command: SharedBytes,
     expires: Instant,
-    /// Of a change of members: how long it waits for the one before it.
+    /// For a change of members: how long it waits for the change before it.
     patient_until: Option<Instant>,
 }
 
@@ -113,28 +113,29 @@ struct Placed {
     expires: Instant,
 }
 
-/// All writes that wait for something.
+/// All waiting writes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Writes {
-    /// Waiting for a leader, or at the leader for room in its log; certainly without effect.
+    /// Waiting for a leader, or at the leader for space in its log; certainly without effect.
     unplaced: VecDeque<Unplaced>,
     unplaced_bytes: usize,
-    /// When those of them are given up that others have forwarded: an election timeout sooner than what came here at the same
-    /// time. In their order; empty but at a leader.
+    /// Expiries of those among them that followers have forwarded: an election timeout earlier than for a client's
+    /// write of the same time. In queue order; empty except at a leader.
     others_expire: VecDeque<Instant>,
-    /// Nothing is forwarded before this: the last forward could not leave. Zero when it could.
+    /// No write is forwarded before this: the last forward could not be sent. Zero if it could.
     forward_after: Instant,
-    /// Sent to the leader of this term, by ascending sequence; where they went is not known yet.
+    /// Sent to the leader of this term, by ascending sequence number; their verdicts are not known yet.
     forwarded: VecDeque<Forwarded>,
     forwarded_bytes: usize,
-    /// Standing in the log, by strictly ascending index.
+    /// In the log, by strictly ascending index.
     placed: VecDeque<Placed>,
-    /// Waits for the end of the change of members under way, whose first step is this entry.
+    /// Waits for the end of a change of members whose first step is this entry.
     completing: Option<Placed>,
     seq: u64,
-    /// Leader: highest sequence taken in this term from each run of each follower. [B13]
+    /// Leader: highest sequence number accepted in this term from each run of each follower. [B13]
     taken: BTreeMap<(NodeId, Incarnation), u64>,
-    /// Bytes that writes of clients of this replica will write because they keep them; only those that do.
+    /// Bytes of existing values that pending writes of this replica's clients will write again; only writes that have
+    /// some.
     keeping: BTreeMap<Ticket, u64>,
     publication: Publication,
     publish: Vec<u8>,
@@ -159,7 +160,7 @@ impl Writes {
         }
     }
 
-    /// Whether this run is remembered, or may be: each is for the rest of the term.
+    /// Whether this run is recorded, or there is room for it: each stays recorded for the rest of the term.
     fn may_take_from(&self, run: (NodeId, Incarnation)) -> bool {
         let of_member = (run.0, Incarnation(0))..=(run.0, Incarnation(u64::MAX));
         self.taken.contains_key(&run) || self.taken.range(of_member).count() < RUNS_MAX
@@ -188,8 +189,8 @@ impl Writes {
         fronts.into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
 
-    /// Who waits for the entry that is about to be applied. Whoever waited for another entry at its position, or before
-    /// it, will never see theirs applied here in order: the outcome is open.
+    /// The write that waits for the entry about to be applied. A write that waits for another entry at its index, or
+    /// before it, will never be applied here in order: its outcome is unknown.
     fn take_waiting(&mut self, id: EntryId, effects: &mut Effects) -> Option<Placed> {
         while let Some(&front) = self.placed.front() {
             if front.id.index > id.index {
@@ -209,7 +210,7 @@ impl Writes {
         None
     }
 
-    /// Who is answered when this entry is applied.
+    /// The ticket to answer when this entry is applied.
     pub(crate) fn answered_by(&mut self, entry: &Entry, effects: &mut Effects) -> Option<Ticket> {
         let waiting = self.take_waiting(entry.id(), effects);
         match entry.head.kind {
@@ -227,7 +228,7 @@ impl Writes {
         }
     }
 
-    /// A snapshot takes the place of all entries up to `last`: nobody will see them applied here.
+    /// A snapshot replaces all entries up to `last`: they will never be applied here one by one.
     pub(crate) fn overtaken(&mut self, last: LogIndex, effects: &mut Effects) {
         if let Some(change) = self.completing.take() {
             self.doubt(change.ticket, Doubt::LeaderChanged, effects);
@@ -237,7 +238,7 @@ impl Writes {
         }
     }
 
-    /// Remembers where a write stands. One that waited for an older entry at this position or later was overwritten.
+    /// Records the place of a write. A write placed earlier at this index or a later one was overwritten.
     fn place(&mut self, placed: Placed, effects: &mut Effects) {
         while let Some(&back) = self.placed.back()
             && back.id.index >= placed.id.index
@@ -248,7 +249,7 @@ impl Writes {
         self.placed.push_back(placed);
     }
 
-    /// A change of members stands in the log.
+    /// A change of members is in the log.
     pub(crate) fn await_change(&mut self, id: EntryId, change_request: ChangeRequest, effects: &mut Effects) {
         self.place(Placed { id, ticket: change_request.ticket, expires: change_request.expires }, effects);
     }
@@ -271,7 +272,7 @@ impl Writes {
         }
     }
 
-    /// Takes what others have forwarded, and gives up by `until`, out of what waits.
+    /// Removes from the queue the writes that followers have forwarded and that expire by `until`.
     fn take_others(&mut self, until: Instant) -> VecDeque<Unplaced> {
         if self.others_expire.front().is_none_or(|&expires| until < expires) {
             return VecDeque::new();
@@ -285,7 +286,7 @@ impl Writes {
         taken
     }
 
-    /// A write waits, behind all that do.
+    /// Adds a write at the end of the queue.
     fn queue(&mut self, write: Unplaced) {
         self.unplaced_bytes += write.command.len();
         if write.is_of_others() {
@@ -294,7 +295,7 @@ impl Writes {
         self.unplaced.push_back(write);
     }
 
-    /// A write that was taken off the queue waits again, before all that do.
+    /// Puts a write that was taken off the queue back at its head.
     fn queue_first(&mut self, write: Unplaced) {
         self.unplaced_bytes += write.command.len();
         if write.is_of_others() {
@@ -312,14 +313,14 @@ impl Writes {
         Some(write)
     }
 
-    /// Takes a forwarded write off the queue, from this place.
+    /// Removes the forwarded write at this position.
     fn take_forwarded(&mut self, at: usize) -> Option<Forwarded> {
         let write = self.forwarded.remove(at)?;
         self.forwarded_bytes -= write.command.len();
         Some(write)
     }
 
-    /// The process stops: nobody is left waiting.
+    /// The process stops: answers all waiting clients.
     pub(crate) fn stop(&mut self, effects: &mut Effects) {
         while let Some(write) = self.pop_unplaced() {
             if let Whose::Ours(ticket) = write.whose {
@@ -339,11 +340,11 @@ impl Writes {
 impl Node {
     /// A client's write: straight into the log on the leader, otherwise held until the batch is complete.
     ///
-    /// Whose command it is is looked at, one byte; the rest a face of this process has encoded a moment ago, and what
-    /// comes from a peer is read in full. [fault-model F71]
+    /// Only the first byte, which says whose command it is, is checked: the API layer of this process has just encoded
+    /// the rest. A command from a peer is decoded in full. [fault-model F71]
     ///
     /// # Panics
-    /// If it is none that a client may put into the log: every keeper would stop at it, now and after each start.
+    /// If a client may not put this command into the log: every keeper would stop at it, now and after each start.
     pub(crate) fn on_write(
         &mut self,
         now: Instant,
@@ -372,8 +373,8 @@ impl Node {
         }
     }
 
-    /// A client's write that was weighed. What it keeps is written anew when it is applied: that counts as what waits for a
-    /// place does, until it is applied or its client has been told something else.
+    /// A client's write whose cost was checked. The values that it keeps are written again when it is applied. Their
+    /// bytes count as those of waiting writes do, until it is applied or its client has got another answer.
     pub(crate) fn on_admitted(
         &mut self,
         now: Instant,
@@ -393,14 +394,15 @@ impl Node {
         self.on_write(now, ticket, command, out, effects);
     }
 
-    /// A write of this replica's own: nobody waits for it, and whoever wants it done sends it again.
+    /// A write of this replica's own: no client waits for it, and its sender repeats it.
     pub(crate) fn write_own(&mut self, now: Instant, command: Vec<u8>) {
         let expires = now + self.config.request_timeout;
         self.writes.queue(Unplaced { whose: Whose::Ours(OWN), command, since: now, expires });
     }
 
-    /// Leader: puts the write that waits longest into the log, or refuses it. `false` when it goes on waiting: its room
-    /// in the log is being made ready, this leader hands over and somebody will soon take it, or clients are slowed.
+    /// Leader: puts the oldest waiting write into the log, or refuses it. `false` if it keeps waiting: log space is
+    /// being prepared, this leader is transferring leadership to a member that will soon accept it, or clients are
+    /// slowed.
     fn propose_next(
         &mut self,
         now: Instant,
@@ -423,7 +425,7 @@ impl Node {
         true
     }
 
-    /// A write that waited stands in the log now, or never will.
+    /// Ends the wait of a write: it is in the log now, or never will be.
     fn settle_unplaced(
         &mut self,
         write: Unplaced,
@@ -442,7 +444,7 @@ impl Node {
         }
     }
 
-    /// Tells a follower what became of one of its writes; if that stands in the log, of its commit, too.
+    /// Gives a follower the verdict on one of its writes; if that is in the log, the commit is reported, too.
     fn judge_forwarded(
         &mut self,
         to: NodeId,
@@ -459,7 +461,7 @@ impl Node {
         verdicts.add(seq, verdict, fresh);
     }
 
-    /// Puts a command into the log of this leader, or says why not; a refused one has left no trace.
+    /// Puts a command into the log of this leader, or returns why not; a refused one leaves no trace.
     fn propose_command(
         &mut self,
         now: Instant,
@@ -477,7 +479,7 @@ impl Node {
         })
     }
 
-    /// The batch is complete: what waits goes into the own log, or to the leader, or goes on waiting.
+    /// The batch is complete: waiting writes go into this replica's log, or to the leader, or keep waiting.
     pub(crate) fn place_writes(
         &mut self,
         now: Instant,
@@ -499,7 +501,8 @@ impl Node {
         }
     }
 
-    /// Forwarded writes that wait here will not come into this log: whoever forwarded them keeps them for the next leader.
+    /// Refuses forwarded writes that wait here: they will not enter this log, and their followers keep them for the
+    /// next leader.
     pub(crate) fn return_forwarded(&mut self, effects: &mut Effects) {
         let mut verdicts = Verdicts::default();
         for write in self.writes.take_others(Instant::NEVER) {
@@ -520,7 +523,7 @@ impl Node {
                 }
                 let write = self.writes.pop_unplaced().expect("its front was just seen");
                 let Unplaced { whose: Whose::Ours(ticket), command, expires, .. } = write else {
-                    continue; // who does not lead keeps nobody else's
+                    continue; // only a leader keeps writes of others
                 };
                 bytes += command.len();
                 self.writes.seq += 1;
@@ -552,8 +555,8 @@ impl Node {
         self.forward_to(leader, seq, commands)
     }
 
-    /// What could not leave has certainly had no effect: it waits again, at the head of the queue, for a link or for
-    /// another leader.
+    /// Writes that could not be sent have certainly had no effect: they wait again, at the head of the queue, for a
+    /// link or for another leader.
     pub(crate) fn on_unsent(&mut self, now: Instant, forward: Forward) {
         let seqs = forward.first_seq..;
         let unsent: Vec<_> = seqs.zip(forward.commands).collect();
@@ -577,10 +580,10 @@ impl Node {
         self.writes.forward_after = now + self.config.raft.heartbeat_interval;
     }
 
-    /// Leader: takes each forwarded write at most once, and only in the term it was meant for. [B13]
+    /// Leader: accepts each forwarded write at most once, and only in the term it was meant for. [B13]
     ///
     /// A repeated or late copy is neither proposed nor answered: an earlier copy may be in the log, so "refused" would
-    /// be a lie.
+    /// be false.
     pub(crate) fn on_forward(
         &mut self,
         now: Instant,
@@ -595,7 +598,7 @@ impl Node {
         if !meant_for_us || !leads_that_term || !known {
             return;
         }
-        // A member that sends what is no command is broken; nothing of it may reach the log. [fault-model F71]
+        // A member that sends an invalid command is broken; no part of the batch may reach the log. [fault-model F71]
         if forward.first_seq == 0 || !can_be_counted(forward.first_seq, forward.commands.len()) {
             return self.distrust(forward.from, Falsehood::Count, effects);
         }
@@ -631,9 +634,9 @@ impl Node {
         verdicts.send(effects);
     }
 
-    /// Leader: what becomes of a forwarded write; `None` if it waits, like one of this replica's own, behind those that do,
-    /// until its room in the log has been made ready, or until clients are slowed no more. It is given up an election timeout
-    /// before its follower does that, so that the client is told that it had no effect.
+    /// Leader: the verdict on a forwarded write; `None` if it waits, like a write of this replica's clients, in the
+    /// queue until its log space is prepared or clients are no longer slowed. It expires an election timeout before its
+    /// follower gives it up, so that the client learns that it had no effect.
     fn propose_forwarded(
         &mut self,
         now: Instant,
@@ -658,7 +661,7 @@ impl Node {
         None
     }
 
-    /// Follower: where its writes went. It answers its clients when it applies those entries itself.
+    /// Follower: the verdicts on its writes. It answers its clients when it applies those entries itself.
     pub(crate) fn on_forward_reply(&mut self, now: Instant, reply: ForwardReply, effects: &mut Effects) {
         let meant_for_us = reply.to == self.raft.id() && reply.incarnation == self.run;
         if !meant_for_us || reply.term != self.raft.term() {
@@ -680,7 +683,7 @@ impl Node {
                 Err(Refusal::LeaderChanged) => again.push(write),
                 Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
                 Ok(id) if id.index <= self.delivered => {
-                    // The entry overtook this reply and was applied without anybody waiting for it.
+                    // The entry overtook this reply and was applied when no client was known to wait for it.
                     self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
                 }
                 Ok(id) => {
@@ -689,13 +692,14 @@ impl Node {
                 }
             }
         }
-        // The leader hands over, and took none of these: they wait for it to go on, or for another one.
+        // The leader is transferring leadership and accepted none of these: they wait for it to go on, or for another
+        // one.
         for write in again.into_iter().rev() {
             self.take_back(now, write);
         }
     }
 
-    /// The leader did not take this change of members.
+    /// The leader refused this change of members.
     fn refuse_or_take_back(
         &mut self,
         now: Instant,
@@ -709,35 +713,36 @@ impl Node {
         self.retry_or_refuse(now, change_request, refusal, effects);
     }
 
-    /// Another term or another leader: what was forwarded may or may not have been taken.
+    /// Another term or another leader: forwarded writes may or may not have been accepted.
     pub(crate) fn on_leadership_change(&mut self, term_moved: bool, effects: &mut Effects) {
         while let Some(write) = self.writes.take_forwarded(0) {
             self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
         }
         self.writes.forward_after = Instant(0);
         if !self.raft.is_leader() || term_moved {
-            self.writes.take_others(Instant::NEVER); // taken in a term that is over; whoever forwarded it knows no more than that
+            // Accepted in an old term: to its follower the outcome is unknown, too.
+            self.writes.take_others(Instant::NEVER);
         }
         if term_moved {
             self.writes.taken.clear();
         }
     }
 
-    /// The leader's link is gone: what was in flight on it may or may not have arrived.
+    /// The leader's link has closed: writes in flight on it may or may not have arrived.
     pub(crate) fn on_link_closed(&mut self, peer: NodeId, effects: &mut Effects) {
         if self.raft.leader() == Some(peer) {
             self.on_leadership_change(false, effects);
         }
     }
 
-    /// Answers whoever has waited too long.
+    /// Answers clients that have waited too long.
     pub(crate) fn expire_writes(&mut self, now: Instant, effects: &mut Effects) {
         if self.writes.forward_after <= now {
             self.writes.forward_after = Instant(0);
         }
         let never_placed = match self.raft.is_leader() {
             true if self.is_short() => Refusal::NoSpace,
-            true => Refusal::TooManyRequests, // there is room, and more wanted than can be made ready in time
+            true => Refusal::TooManyRequests, // there is space, but it cannot be prepared in time
             false => Refusal::NoLeader,
         };
         let mut verdicts = Verdicts::default();
@@ -762,7 +767,7 @@ impl Node {
         }
     }
 
-    /// Tells the cluster this member's name and client addresses, once per start, as soon as somebody leads.
+    /// Publishes this member's name and client URLs, once per start, as soon as there is a leader.
     pub(crate) fn publish_when_led(&mut self, now: Instant) {
         let due = self.writes.publication == Publication::Due;
         if due && self.is_confirmed() && self.raft.leader().is_some() {

@@ -1,5 +1,5 @@
-//! Goal: a keeper thawed from what was frozen answers and applies as the one it was taken of, and bytes that were
-//! damaged on the way are refused or are another keeper's. Method: random commands from a seed, a freeze in the middle.
+//! Goal: a thawed keeper answers and applies like the one that was frozen, and damaged bytes are refused or are another
+//! keeper's. Method: random commands from a seed, a freeze in the middle.
 
 use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Query, Range, Txn};
 use kattu_kv::dump;
@@ -102,7 +102,7 @@ fn a_thawed_keeper_goes_on_as_the_one_that_was_frozen() {
         assert_eq!(frozen.applied(), keeper.applied());
         let expected = bytes(&keeper);
 
-        // What happens after the freeze is not in it.
+        // The freeze does not contain later commands.
         let more: Vec<_> = (0..30).map(|_| random_payload(&mut random, keeper.store().revision())).collect();
         let replies: Vec<_> = more.iter().map(|payload| apply(&mut keeper, payload)).collect();
         assert_ne!(keeper.pin(), frozen, "seed {seed}");
@@ -195,7 +195,7 @@ fn the_small_tables_are_laid_out_as_their_page_says() {
     small.extend(7u64.to_le_bytes());
     small.push(2);
     for number in [3u64, 0, 1, 0] {
-        small.extend(number.to_le_bytes()); // newest mark, newest agreed, reports, odd
+        small.extend(number.to_le_bytes()); // newest mark, newest agreed, reports, divergent
     }
     small.push(1); // marks
     small.extend(3u64.to_le_bytes());

@@ -1,7 +1,7 @@
-//! Goal: a snapshot that was written yesterday is read tomorrow, and members of two versions write the same until the cluster has a
-//! level. Method: a sample of tables of each version is kept as a hex dump; what is written today must equal the sample of
-//! its version, and every sample must be read. `KATTU_UPDATE=1 cargo test -p kattu-node --test golden` rewrites them, which is
-//! right only together with a new format version.
+//! Goal: later versions read the snapshots of earlier ones, and members of two versions write the same bytes until the
+//! cluster has a level. Method: a sample of tables of each version is kept as a hex dump; the bytes written now must
+//! equal the sample of their version, and every sample must be readable. `KATTU_UPDATE=1 cargo test -p kattu-node
+//! --test golden` rewrites them, which is right only together with a new format version.
 
 use kattu_kv::api::{Command, Put};
 use kattu_node::command::{Publish, encode_kv};
@@ -19,7 +19,7 @@ fn apply(keeper: &mut Keeper, payload: Vec<u8>) {
     keeper.handle(task, &mut KeeperEffects::default());
 }
 
-/// A keeper with some of everything that small tables hold, in a cluster of this level.
+/// A keeper with entries in all small tables, in a cluster of this level.
 fn keeper(level: u16) -> Keeper {
     let member = |id: u64| MemberInfo {
         id: NodeId(id),
@@ -52,7 +52,7 @@ fn unhex(text: &str) -> Vec<u8> {
     text.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).expect("hex")).collect()
 }
 
-/// Version 2 is what a cluster without a level writes, as members of the version before do.
+/// A cluster without a level writes version 2, as members of the version before do.
 #[test]
 fn tables_are_written_as_ever_and_those_of_yesterday_are_read() {
     for (version, level) in [(2, 0), (VERSION, 1)] {

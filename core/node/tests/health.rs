@@ -1,4 +1,4 @@
-//! Members compare what they made of the log; who is odd is named everywhere and serves nobody; alarms are replicated.
+//! Members compare digests; a divergent one is named on every member and serves no client; alarms are replicated.
 
 mod world;
 
@@ -16,7 +16,7 @@ fn write(world: &mut World, id: u64, key: &str) {
     assert!(is_done(world.outcome(id, ticket)), "{:?}", world.outcome(id, ticket));
 }
 
-/// What comes of a request that needs no time.
+/// The outcome of a request that needs no time.
 fn ask(world: &mut World, id: u64, request: Request) -> Outcome {
     let ticket = world.ask(id, request);
     world.pass(ET / 4);
@@ -31,7 +31,7 @@ fn corrupt(id: u64) -> Alarm {
     Alarm::corrupt(NodeId(id))
 }
 
-/// Three members, of which `divergent` says which one has made something else of the log, and a comparison.
+/// Three members, of which `divergent` selects the one whose tables are tampered with, after a comparison.
 fn with_a_divergent_one(divergent: impl FnOnce(&World, u64) -> u64) -> (World, u64, u64) {
     let mut world = World::comparing(3, INTERVAL);
     let leader = world.elect();
@@ -100,7 +100,7 @@ fn who_made_something_else_of_the_log_is_named_everywhere_and_serves_nobody() {
         assert!(is_done(Some(&ask(&mut world, id, get("c", Consistency::Linearizable)))));
     }
 
-    // It is odd at every further comparison, also after it was cleared; whoever clears the alarm is heard at it, too.
+    // It is divergent at every further comparison, also after it was cleared; it accepts the clearing itself, too.
     let clear = Request::Write(AlarmChange::Clear(corrupt(divergent)).encode());
     let cleared = ask(&mut world, divergent, clear);
     assert!(
@@ -138,11 +138,11 @@ fn nobody_offers_the_office_to_one_that_is_odd_however_eager_it_is() {
     assert_eq!(alarms(&mut world, next), [corrupt(leader)]);
     world.pass(ET * 30);
     assert_eq!(world.leader(), Some(next), "and it keeps the office");
-    // Also if it says so again.
+    // Also if it announces its priority again.
     world.prefer(leader, 255);
     world.pass(ET * 30);
     assert_eq!(world.leader(), Some(next));
-    // Without the alarm it is as good as any, until it is found odd again.
+    // Without the alarm it is as good as any, until it is found divergent again.
     let clear = Request::Write(AlarmChange::Clear(corrupt(leader)).encode());
     world.ask(next, clear);
     let mut has_led = false;
@@ -155,7 +155,7 @@ fn nobody_offers_the_office_to_one_that_is_odd_however_eager_it_is() {
 
 #[test]
 fn who_is_odd_and_has_said_nothing_is_not_the_one_to_take_over() {
-    // Of two that are as eager and hold as much, the one of the lower number would be.
+    // Of two members with equal priority and log, the one of the lower id would take over.
     let (mut world, leader, divergent) =
         with_a_divergent_one(|_, leader| (1..=3).find(|&id| id != leader).expect("two others"));
     assert_eq!(alarms(&mut world, leader), [corrupt(divergent)]);

@@ -1,4 +1,4 @@
-//! Replicas whose leader leaves or dies, and readers who ask for less than everything.
+//! Replicas whose leader leaves or dies, and reads of weaker consistency.
 
 mod world;
 
@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use world::*;
 
-/// A member that hears nobody, and is heard by nobody, until the cell says otherwise.
+/// Cuts a member off in both directions until the cell is set to `false`.
 fn deaf(world: &mut World, member: u64) -> Rc<Cell<bool>> {
     let cut = Rc::new(Cell::new(true));
     let is_cut = cut.clone();
@@ -24,7 +24,7 @@ fn writes_wait_while_the_leader_hands_over_and_none_is_in_doubt() {
     let follower = world.follower();
     let target = 6 - leader - follower;
     world.pass(ET);
-    // The target hears nothing for a moment, so that the hand-over takes a moment too.
+    // The target is cut off for a moment, so that the transfer takes a moment, too.
     let cut = deaf(&mut world, target);
     let before = world.ask(leader, put("a", "before"));
     world.deliver();
@@ -151,11 +151,11 @@ fn a_bounded_read_is_as_fresh_as_it_was_asked_to_be_and_asks_nobody_twice() {
     let new = world.ask(leader, put("a", "new"));
     world.deliver();
     assert!(is_done(world.outcome(leader, new)));
-    // Within the bound of the last question the old value may be served, without asking.
+    // Within the bound since the last round the old value may be served, without a round.
     let within = world.ask(follower, bounded());
     assert_eq!(value_of(world.outcome(follower, within)).as_deref(), Some("old"));
     assert!(world.network.is_empty());
-    // Beyond it, not: whoever cannot ask does not answer.
+    // Beyond it, not: a member that cannot reach the leader does not answer.
     world.pass(ET);
     let beyond = world.ask(follower, bounded());
     world.pass(ET / 2);
@@ -163,7 +163,7 @@ fn a_bounded_read_is_as_fresh_as_it_was_asked_to_be_and_asks_nobody_twice() {
     cut.set(false);
     world.pass(ET * 3);
     assert_eq!(value_of(world.outcome(follower, beyond)).as_deref(), Some("new"));
-    // A tighter bound asks again.
+    // A tighter bound needs another round.
     let tight = world.ask(follower, get("a", Consistency::Bounded(Duration::ZERO)));
     assert_eq!(world.outcome(follower, tight), None);
     world.pass(ET / 10);

@@ -1,4 +1,4 @@
-//! Situations in which the way to the leader is bad: closed, refused, silent, or taken by a broken member.
+//! Situations in which the link to the leader fails: closed, refused, silent, or used by a broken member.
 
 mod world;
 
@@ -20,7 +20,7 @@ fn forwards(world: &mut World) -> Vec<Forward> {
     taken.into_iter().map(forward).collect()
 }
 
-/// Takes the questions about reads out of the network.
+/// Takes the read requests to the leader out of the network.
 fn questions(world: &mut World) -> Vec<Envelope> {
     let is_question = |message: &PeerMessage| {
         matches!(message, PeerMessage::Raft(Envelope { message: Message::ReadIndex(_), .. }))

@@ -1,10 +1,10 @@
-//! Storms with changes of members: whole replicas come, go, are promoted, killed and restarted, while messages are lost
-//! and reordered and clients write. [fault-model F60]
+//! Storms with changes of members: whole replicas are added, removed, promoted, killed and restarted, while messages
+//! are lost and reordered and clients write. [fault-model F60]
 //!
-//! When the weather is fine again:
-//!   1. one leads, and everybody it counts as a member has applied the same and made the same of it;
-//!   2. what was answered `Done` is there: every value, and every change that completed;
-//!   3. whoever was removed is in nobody's table, and its id is in everybody's list of those;
+//! When the storm is over:
+//!   1. there is a leader, and all its members have applied the same entries and have equal digests;
+//!   2. whatever was answered `Done` is in effect: every value, and every change that completed;
+//!   3. a removed member is in no table, and its id is in every list of former members;
 //!   4. every table follows the configuration that the protocol has committed there.
 
 mod world;
@@ -40,7 +40,7 @@ struct Storm {
     seed: u64,
     world: World,
     dice: Dice,
-    /// Ids that were asked for, whether or not they became members.
+    /// Ids that were requested, whether or not they became members.
     ids: Vec<u64>,
     writes: BTreeMap<Ticket, (u64, String)>,
     changes: BTreeMap<Ticket, (u64, MemberChange)>,
@@ -87,7 +87,7 @@ impl Storm {
         }
     }
 
-    /// Whoever is in somebody's table and not there yet begins.
+    /// Starts every member that is in some table and not running yet.
     fn join(&mut self) {
         let listed = |id: u64| {
             let mut tables = self.world.members.values().map(|member| member.keeper.members());
@@ -148,7 +148,7 @@ impl Storm {
         }
     }
 
-    /// Everybody runs again, and time passes; gives back who leads.
+    /// All members run again, and time passes; returns the leader.
     fn calm(&mut self) -> u64 {
         self.world.loses = Box::new(|_| false);
         self.world.keeps = Box::new(|_| false);
@@ -218,7 +218,7 @@ impl Storm {
     }
 }
 
-/// How many changes of each kind were made, so that a storm that changes nothing is noticed.
+/// The number of changes of each kind, so that a storm that changes nothing is noticed.
 #[derive(Debug, Default)]
 struct Made {
     added: u64,

@@ -1,4 +1,4 @@
-//! Members come and go: what a client who asks for it is told, what everybody's table says, and what stays whole.
+//! Changes of members: the answers to clients, the tables of all members, and what stays consistent.
 
 mod world;
 
@@ -8,7 +8,7 @@ use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NodeId};
 use world::*;
 
-/// Snapshots are as frequent as can be, and nothing stays behind them.
+/// Snapshots are as frequent as possible, and no log is kept behind them.
 const OFTEN: SnapshotLimits = SnapshotLimits { log_bytes_min: 0, keep_bytes: 0 };
 
 fn add(id: u64, votes: bool) -> Request {
@@ -27,7 +27,7 @@ fn update(id: u64, url: &str) -> Request {
     Request::Change(MemberChange::Update { id: NodeId(id), peer_urls: vec![url.into()] })
 }
 
-/// Asks, and lets time pass until there is an answer.
+/// Sends a request, and lets time pass until there is an answer.
 fn told(world: &mut World, id: u64, request: Request) -> Outcome {
     let ticket = world.ask(id, request);
     for _ in 0..400 {
@@ -73,7 +73,7 @@ fn voters(world: &World, id: u64) -> Vec<u64> {
     world.member(id).node.raft().membership().voters.iter().map(|voter| voter.0).collect()
 }
 
-/// Everybody alive has applied the same and made the same of it.
+/// All running members have applied the same entries and have equal digests.
 fn assert_equal(world: &mut World) {
     world.pass(ET);
     let digests: Vec<(u64, u64)> = world
@@ -171,7 +171,7 @@ fn a_learner_is_promoted_only_when_it_has_caught_up() {
     assert_equal(&mut world);
 }
 
-/// Whoever is asked refuses one more with these words, and nobody's table or state has changed.
+/// Every member refuses one more with this text, and no table or state changes.
 fn is_full(world: &mut World, id: u64, votes: bool, refusal: MemberRefusal, words: &str) {
     let leader = world.leader().expect("a leader");
     let before = (table(world, leader), world.member(leader).keeper.applied());
@@ -188,7 +188,7 @@ fn the_eighth_learner_is_taken_and_the_ninth_refused_until_one_goes() {
     let mut world = World::new(3);
     let leader = world.elect();
     for id in 4..=11 {
-        // Those that will vote by themselves are learners until then, and count.
+        // Members that will get a vote by themselves are learners until then, and count.
         let list = changed(told(&mut world, leader, add(id, id == 4)));
         assert!(list.ends_with(&if id == 4 { "(4→)".into() } else { format!("({id})") }), "{list}");
     }
@@ -217,7 +217,7 @@ fn the_sixty_fourth_member_is_taken_and_the_next_refused_until_one_goes() {
     is_full(&mut world, 66, true, MemberRefusal::TooManyMembers, "there are too many members");
 }
 
-/// Keeps what this member tells of itself from arriving.
+/// Loses what this member forwards, its publication among it.
 fn silences(id: u64) -> Box<dyn Fn(&PeerMessage) -> bool> {
     Box::new(move |message| matches!(message, PeerMessage::Forward(forward) if forward.from.0 == id))
 }
@@ -291,7 +291,7 @@ fn of_a_learner_the_newest_life_counts_and_nothing_that_the_one_before_acknowled
     let late = late.expect("it answers a heartbeat");
 
     world.kill(4);
-    world.join(4); // its disk was lost; nobody had heard its name
+    world.join(4); // its disk was lost before its name was published
     world.loses = Box::new(|message| {
         let PeerMessage::Raft(envelope) = message else { return message.from().0 == 4 };
         envelope.to.0 == 4

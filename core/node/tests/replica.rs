@@ -1,4 +1,4 @@
-//! Situations of whole replicas: where writes and reads go, and what clients are told.
+//! Situations of whole replicas: the paths of writes and reads, and the answers to clients.
 
 mod world;
 
@@ -196,7 +196,7 @@ fn a_lost_question_is_asked_again() {
 
 #[test]
 fn questions_that_a_leader_cannot_answer_do_not_pile_up() {
-    // Heartbeats come through and entries do not: somebody leads and commits nothing, not its own first entry.
+    // Heartbeats arrive and entries do not: there is a leader that commits nothing, not even its own first entry.
     let mut world = World::new(3);
     let (asked, through) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
     let (counted, goes_through) = (asked.clone(), through.clone());
@@ -361,7 +361,7 @@ fn a_leader_takes_no_entry_that_its_log_has_no_allocated_room_for() {
     );
 }
 
-/// So much of the log is ready to be written, and there is room for more.
+/// So much log space is allocated, and there is space for more.
 fn ready(log_bytes: u64) -> Event {
     Event::Space(Space { log_bytes, short: false })
 }
@@ -384,7 +384,7 @@ fn a_forwarded_write_waits_for_room_as_one_at_the_leader_does() {
         assert_eq!(world.outcome(follower, waits), None, "room is being made");
     }
     for copy in copies {
-        world.deliver_one(copy); // it is taken already, though it is in no log yet [B13]
+        world.deliver_one(copy); // it is accepted already, though it is in no log yet [B13]
     }
     assert_eq!(world.member(leader).node.raft().last_id(), last);
 

@@ -1,5 +1,5 @@
-//! Work in slices: what is under way is seen whole or not at all, nobody goes ahead of it but who looks at no key, and what an
-//! entry may cost is judged by the entry.
+//! Work in slices: a task in progress is visible in whole or not at all, only tasks that read no key overtake it, and
+//! the budget of an entry is the one in the entry.
 
 use kattu_kv::api::{Answer, Command, DeleteRange, KeyRange, Operation, Put, Query, Range, Txn};
 use kattu_node::alarms::{Alarm, AlarmChange};
@@ -64,7 +64,7 @@ fn a_delete_in_slices_is_seen_whole_or_not_at_all() {
         let mut middles = 0;
         while keeper.step(&mut slice.clone(), &mut effects) {
             if !keeper.is_in_the_middle() || effects.reply.len() != 1 {
-                continue; // a read before it or after it is under way
+                continue; // a read before it or after it is in progress
             }
             middles += 1;
             assert_eq!(keeper.applied(), LogIndex(KEYS), "state and applied index move together");
@@ -105,7 +105,7 @@ fn what_a_slice_takes_is_told_and_is_about_what_it_may() {
     assert!((3 * KEYS..4 * KEYS).contains(&total), "{total} units for {KEYS} keys");
 }
 
-/// Weighs a command and gives back what may be proposed.
+/// Checks the cost of a command and returns the bytes to propose.
 fn weigh(keeper: &mut Keeper, command: Command) -> Result<Vec<u8>, Outcome> {
     let bytes = encode_kv(&command);
     let Request::Weigh(command, bytes) = request(command, bytes) else { panic!("it may take long") };
@@ -157,7 +157,7 @@ fn an_entry_is_judged_by_its_own_budget_on_every_member() {
     let command = weigh(&mut leader, delete_all()).expect("just what it costs");
     assert_ne!(command, encode_kv(&delete_all()), "it says by how much it was let in");
 
-    // One more key has come before it is applied; what members allow themselves is nobody's business.
+    // One more key was added before it is applied; the members' own limits do not count.
     for work_max in [1, 3 * KEYS + 1, u64::MAX] {
         for late in [false, true] {
             let mut keeper = keeper().with_limits(RequestLimits { work_max, ..enough });
@@ -194,7 +194,7 @@ fn tables_have_the_bytes_of_the_version_before_until_the_cluster_has_a_level() {
     let thawed = Keeper::thaw(keeper.pin().chunks()).expect("what was written");
     assert_eq!(thawed.health().level, level::KNOWN);
     assert_eq!(thawed.digest(), keeper.digest());
-    // A level of tomorrow is told by its number.
+    // A level of a later version is reported by its number.
     let mut bytes: Vec<u8> = keeper.pin().chunks().flatten().collect();
     let length = u32::from_le_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]) as usize;
     bytes[9 + length - 2] = 9;
@@ -204,7 +204,7 @@ fn tables_have_the_bytes_of_the_version_before_until_the_cluster_has_a_level() {
 
 #[test]
 #[should_panic(
-    expected = "entry 1.1 holds no command this version knows: if others run a newer version, run that one"
+    expected = "entry 1.1 holds no command that this version knows: if other members run a newer version, run that one"
 )]
 fn a_level_that_this_version_does_not_know_stops_a_member_at_its_entry() {
     let raise = apply(1, level::encode(level::KNOWN + 1), None);
@@ -263,7 +263,7 @@ fn a_read_that_looks_at_more_than_it_was_said_to_cost_ends_there() {
         assert_eq!(effects.reply, [(Ticket(1), Outcome::Refused(Refusal::TooMuchWork))]);
     }
 
-    // In a command that writes it has its effect on every member, and only its client's answer is missing.
+    // A command that writes has its effect on every member, and only its client's answer is missing.
     let write = Command::Txn(Txn {
         success: vec![Operation::Range(old.clone()), Operation::Range(old), put_op("new")],
         ..Txn::default()

@@ -1,4 +1,4 @@
-//! Snapshots in whole replicas: when they are taken, what is fed with them, and what is served meanwhile.
+//! Snapshots in whole replicas: when they are taken, which members get them, and which reads are served meanwhile.
 
 mod world;
 
@@ -9,7 +9,7 @@ use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, EntryId, LogIndex, Lsn, NodeId};
 use world::*;
 
-/// Nothing stays behind a snapshot.
+/// No log is kept behind a snapshot.
 const SMALL: SnapshotLimits = SnapshotLimits { log_bytes_min: 2_000, keep_bytes: 0 };
 
 fn write(world: &mut World, id: u64, keys: std::ops::Range<u32>, value: &str) {
@@ -34,7 +34,7 @@ fn status(world: &mut World, id: u64) -> Status {
     }
 }
 
-/// A follower hears nothing while the others write so much that their logs begin after its end.
+/// A follower is cut off while the others write so much that their logs begin after its end.
 fn left_behind(limits: SnapshotLimits) -> (World, u64, u64) {
     let mut world = World::with_snapshots(3, limits);
     let leader = world.elect();
@@ -195,8 +195,8 @@ fn keeper(world: &mut World, id: u64) -> &mut Keeper {
     &mut world.members.get_mut(&NodeId(id)).expect("a member").keeper
 }
 
-/// ST10: the follower has freed a part of what a compaction left when the snapshot comes; the leader had freed a part of
-/// what a later one left when it was taken.
+/// ST10: when the snapshot arrives, the follower has freed a part of the versions of one compaction; when it was taken,
+/// the leader had freed a part of those of a later one.
 #[test]
 fn a_snapshot_taken_in_the_middle_of_a_compaction_is_installed_in_the_middle_of_another() {
     let mut world = World::with_snapshots(3, SnapshotLimits { log_bytes_min: 300_000, keep_bytes: 0 });
@@ -270,7 +270,7 @@ fn a_write_whose_entry_is_overtaken_by_a_snapshot_is_in_doubt() {
     let mut world = World::with_snapshots(3, SMALL);
     let leader = world.elect();
     let follower = world.follower();
-    // Its place in the log is told, the entry itself is lost.
+    // The verdict with its place in the log arrives, the entry itself is lost.
     world.loses = Box::new(move |m| match m {
         PeerMessage::Raft(_) => m.to() == NodeId(follower),
         _ => false,
@@ -280,7 +280,7 @@ fn a_write_whose_entry_is_overtaken_by_a_snapshot_is_in_doubt() {
     write(&mut world, leader, 0..200, "new");
     assert_eq!(world.outcome(follower, ticket), None);
     world.loses = Box::new(|_| false);
-    // It may hear of a new term first; what it holds of the write stands until the snapshot overtakes it.
+    // It may learn of a new term first; the write keeps waiting until the snapshot overtakes it.
     world.pass(Duration::from_secs(3));
     assert_eq!(world.outcome(follower, ticket), Some(&Outcome::Unknown(Doubt::LeaderChanged)));
     assert_eq!(read(&mut world, follower, "a", Consistency::Linearizable), Some(Some("1".into())));
@@ -345,8 +345,8 @@ fn a_member_whose_snapshots_are_all_lost_serves_nothing_until_its_leader_has_sen
     assert_eq!(world.member(follower).keeper.digest(), world.member(world.leader().unwrap()).keeper.digest());
 }
 
-/// A member that has nothing yet waits for a snapshot, and the leader's newest one, which covers all that there is, turns out
-/// damaged. Returns the leader, where its log ends, and how many snapshots were tried before.
+/// A member with an empty disk waits for a snapshot, and the leader's newest one, which covers the whole log, turns out
+/// damaged. Returns the leader, the end of its log, and the number of snapshots tried before.
 fn waiting_for_a_damaged_snapshot(ruins: bool) -> (World, u64, EntryId, usize) {
     let mut world = World::with_snapshots(3, SMALL);
     world.kill(3);

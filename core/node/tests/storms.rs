@@ -1,10 +1,10 @@
-//! Storms: whole replicas under loss, repetition, reordering, broken links, kills and restarts, judged by what clients
-//! were told. [fault-model P1, P2, §1]
+//! Storms: whole replicas under loss, repetition, reordering, broken links, kills and restarts, checked by the answers
+//! to clients. [fault-model P1, P2, §1]
 //!
-//! All writes go to one key and are told apart by their values, so that the log gives every operation its place:
-//!   1. whoever lives to the end has answered everybody, once;
+//! All writes go to one key and differ in their values, so that the log gives every operation its place:
+//!   1. a member that lives to the end has answered every client, once;
 //!   2. `Done` is in the log exactly once, `Refused` never, `Unknown` at most once;
-//!   3. an operation that ended before another began stands before it.
+//!   3. an operation that ended before another began is before it.
 
 mod world;
 
@@ -77,7 +77,7 @@ impl Storm {
         self.look();
     }
 
-    /// Notes what has been answered.
+    /// Records the answers so far.
     fn look(&mut self) {
         self.moment += 1;
         for (&ticket, call) in
@@ -134,7 +134,7 @@ impl Storm {
         self.look();
     }
 
-    /// Everything works again; whoever still waits is answered.
+    /// Everything works again; every waiting client is answered.
     fn calm(&mut self) {
         self.world.loses = Box::new(|_| false);
         self.world.keeps = Box::new(|_| false);
@@ -151,7 +151,7 @@ impl Storm {
         self.look();
     }
 
-    /// Where each value stands in the committed log; panics if one stands there twice.
+    /// The place of each value in the committed log; panics if a value is there twice.
     fn places(&mut self) -> BTreeMap<u64, LogIndex> {
         let leader = self.world.elect();
         let member = self.world.member(leader);
@@ -170,7 +170,7 @@ impl Storm {
         places
     }
 
-    /// Judges every call; how many were done.
+    /// Checks every call; returns how many were done.
     fn judge(&mut self) -> usize {
         let places = self.places();
         let mut done: Vec<(u64, u64, LogIndex, bool)> = Vec::new();

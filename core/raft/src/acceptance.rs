@@ -1,18 +1,18 @@
-//! Acceptance: how a follower brings its log in line with its leader's, and what it says of it.
+//! Acceptance: how a follower brings its log in line with its leader's, and how it acknowledges that.
 //!
-//! In:    appends of this term's leader; how far the disk has come.
+//! In:    appends of this term's leader; the persisted index.
 //! Out:   records for the log, truncations, acknowledgements, hints.
 //! Rules: [replication-protocols L1–L6, B8; Ongaro14 §3.5]
-//!   1. Entries are appended only after one that both logs hold; what is then held up to the end of the message is
-//!      `verified`, and only that can be acknowledged or committed.
-//!   2. Identical entries are skipped and never truncate: a late duplicate must not cut off what was acknowledged.
-//!   3. An acknowledgement says what is durable *and* verified. It is a function of this state, not of one message,
+//!   1. Entries are appended only after one that both logs hold. The log up to the end of the message is then
+//!      `verified`, and only a verified prefix can be acknowledged or committed.
+//!   2. Identical entries are skipped and never truncate: a late duplicate must not cut off acknowledged entries.
+//!   3. An acknowledgement covers what is durable *and* verified. It is a function of this state, not of one message,
 //!      so one answers any number of appends, and a heartbeat is answered whatever the disk does.
 //!   4. A gap carries a hint in terms, so that the leader skips a whole term per round trip.
-//!   5. Of more entries than there is room for, those that fit are taken; the rest is a gap like any other. Every answer
-//!      says how much room is left where that could hold up a leader, and room that comes back is told of at once.
+//!   5. If there is room for only some of the entries, that prefix is taken; the rest is a gap like any other. Every
+//!      acknowledgement announces the room left if that could hold up a leader; regained room is announced at once.
 //!
-//! Knows nothing of: other peers, what entries mean, clients.
+//! Knows nothing of: other peers, commands, clients.
 
 use crate::contract::Effects;
 use crate::distrust::Falsehood;
@@ -29,7 +29,7 @@ impl Raft {
     /// An append of this term's leader, as a follower takes it. [L1–L6]
     pub(crate) fn on_append(&mut self, now: Instant, from: NodeId, append: Append, effects: &mut Effects) {
         if !self.is_well_formed(&append) {
-            return Raft::distrust(from, Falsehood::Entries(append.prev), effects); // nor does it count as heard
+            return Raft::distrust(from, Falsehood::Entries(append.prev), effects); // does not count as contact either
         }
         if !self.follow(now, from, effects) {
             return;
@@ -43,7 +43,7 @@ impl Raft {
         }
         let waits_for_no_disk = append.entries.is_empty();
         match self.config.policies.trust {
-            Trust::Checksums => {} // judged where the bytes came in
+            Trust::Checksums => {} // verified where the bytes came in
         }
         let Taken { upto, gap } = match self.take_in(append, effects) {
             Ok(taken) => taken,
@@ -62,7 +62,7 @@ impl Raft {
         self.ask_for_snapshot(effects);
     }
 
-    /// Follows `leader`, restarts the timer; `false` if this term has another one.
+    /// Follows `leader` and restarts the timer; `false` if this term has another leader.
     pub(crate) fn follow(&mut self, now: Instant, leader: NodeId, effects: &mut Effects) -> bool {
         let Role::Follower(follower) = &self.role else { unreachable!("step() made a follower of us") };
         match &follower.following {
@@ -95,7 +95,7 @@ impl Raft {
     /// Brings the log in line with the append.
     ///
     /// # Errors
-    /// No leader sends this; nothing has changed.
+    /// No correct leader sends this; nothing has changed.
     fn take_in(&mut self, append: Append, effects: &mut Effects) -> Result<Taken, Falsehood> {
         let Append { mut prev, mut entries, .. } = append;
         let mut end = LogIndex(prev.index.0 + entries.len() as u64);
@@ -129,7 +129,7 @@ impl Raft {
                 }
                 self.truncate(first_new, effects);
             }
-            effects.persist.reserve(entries.len() - known + 1); // the mark of the commit may follow them
+            effects.persist.reserve(entries.len() - known + 1); // the commit mark may follow them
             for entry in entries.drain(known..) {
                 self.append(entry, effects);
             }
@@ -142,8 +142,8 @@ impl Raft {
         Ok(Taken { upto: Some(end), gap: refused.map(|last| self.gap(last)) })
     }
 
-    /// How many of these entries the log has room for. Those are taken: a batch larger than the room that there will
-    /// ever be at once would otherwise come again and again and be refused each time.
+    /// How many of these entries the log has room for: that prefix is taken. Otherwise a batch larger than the room
+    /// that there ever is at once would be sent and refused again and again.
     fn fitting(&self, entries: &[Entry]) -> usize {
         let mut room = self.log_space;
         let fits = |entry: &&Entry| {
@@ -154,15 +154,15 @@ impl Raft {
         entries.iter().take_while(fits).count()
     }
 
-    /// What is missing where `named` is not in the log, with the hint that skips terms. [L4]
+    /// The gap at `named`, which is not in the log, with the hint that skips terms. [L4]
     fn gap(&self, named: EntryId) -> Gap {
         Gap { prev: named.index, hint: self.log.largest_at_most(named), last: self.log.last().index }
     }
 
-    /// For how many bytes of entries there is room, as far as that could hold up a leader that sends as many at once as this
-    /// peer would. A sixteenth of the log's is left out, in whole pages: blocks are padded, and the end of a segment may stay
-    /// empty, so that the log has less room for many entries than their bytes say. What is told and is not there costs a
-    /// fallback, with all that is on its way.
+    /// The bytes of entries that there is room for, or `PLENTY` if they cannot hold up a leader that sends as many at
+    /// once as this peer would. A sixteenth of the log's space is left out, in whole pages: blocks are padded, and the
+    /// end of a segment may stay empty, so many entries take more space than their bytes. Room that is announced and
+    /// does not exist costs a fallback, with everything in flight.
     fn room(&self) -> Room {
         let plenty = (self.config.limits.inflight_bytes_max as u64).saturating_mul(4);
         const PAGE: u64 = 4096;
@@ -187,7 +187,7 @@ impl Raft {
     }
 
     /// Notes that an append ending at `upto` agreed and wants an answer. A heartbeat gets one at once, however far the
-    /// disk is: it covers what is durable, and a slow disk does not look like a dead member.
+    /// disk is: the answer covers what is durable, and a slow disk does not look like a dead member.
     pub(crate) fn owe(&mut self, upto: LogIndex, heartbeat: bool) {
         let durable = self.acknowledgeable();
         let Role::Follower(follower) = &mut self.role else { return };
@@ -196,28 +196,28 @@ impl Raft {
         following.pending_ack.upto = following.pending_ack.upto.max(upto);
     }
 
-    /// What an acknowledgement may cover: what agrees with the leader *and* is on this disk. [O1]
+    /// The end of what may be acknowledged: it agrees with the leader *and* is on this disk. [O1]
     fn acknowledgeable(&self) -> LogIndex {
         if self.needs_snapshot() {
-            return LogIndex(0); // it holds the end of a log without its beginning
+            return LogIndex(0); // its log lacks the snapshot that it begins after
         }
         self.verified().min(self.marks.persisted)
     }
 
-    /// Sends the answer owed, if there is anything to say: the disk has come far enough, an append asked for an answer at
+    /// Sends the pending acknowledgement if it has news: the disk has come far enough, an append asked for an answer at
     /// once, or there is room again. [L6]
     pub(crate) fn acknowledge(&mut self, now: Instant, effects: &mut Effects) {
         let upto = self.acknowledgeable();
         let (verified, room) = (self.verified(), self.room());
         if !self.durability.hard_state_is_durable() {
-            return; // asked again when the term is on disk
+            return; // tried again when the term is on disk
         }
         let batch = self.config.limits.batch_bytes_max as u64;
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
         let Following { leader, last_contact, ref mut pending_ack, .. } = *following;
-        let moment = now.max(last_contact); // not before what is answered, whatever moment this call is given
-        // Twice as much each time, so that what comes back in crumbs is not told of crumb by crumb.
+        let moment = now.max(last_contact); // not before the contact that is acknowledged, even if `now` is
+        // Twice as much each time, so that room that comes back in small pieces is not announced piece by piece.
         let is_short = pending_ack.room.0 < batch;
         let has_room_again = is_short && pending_ack.room.0.saturating_mul(2) < room.0;
         let is_news = pending_ack.acked < pending_ack.upto && pending_ack.acked < upto;
@@ -227,7 +227,7 @@ impl Raft {
         pending_ack.now = false;
         pending_ack.acked = upto.max(pending_ack.acked);
         pending_ack.room = room;
-        let gap = pending_ack.gap.take().filter(|gap| verified < gap.prev); // what came since may have filled it
+        let gap = pending_ack.gap.take().filter(|gap| verified < gap.prev); // later appends may have filled it
         let (round, bulk) = (pending_ack.round, pending_ack.bulk);
         let (vote_hold, disk) = (self.own_vote_hold(), self.disk_time.took);
         let clock = self.own_clock(moment);
@@ -236,7 +236,7 @@ impl Raft {
     }
 
     /// Whether the entries follow `prev` without gaps, in terms that never fall and are not of the future, in a form
-    /// this group uses, and hold what can be read.
+    /// this group uses, and with payloads that can be read.
     fn is_well_formed(&self, append: &Append) -> bool {
         let mut prev = append.prev;
         append.entries.iter().all(|entry| {
@@ -258,16 +258,16 @@ impl Raft {
     }
 }
 
-/// What became of an append.
+/// The outcome of an append.
 struct Taken {
     /// The logs agree up to here, if anywhere.
     upto: Option<LogIndex>,
-    /// What of it could not be taken.
+    /// The part of it that could not be taken.
     gap: Option<Gap>,
 }
 
 impl Following {
-    /// A leader just heard of, with the log known to agree up to `verified`.
+    /// A new leader, with whose log this log is known to agree up to `verified`.
     fn new(leader: NodeId, now: Instant, verified: LogIndex) -> Following {
         Following {
             leader,

@@ -1,11 +1,11 @@
-//! Apply: committed entries leave for the store, in order, each once.
+//! Apply: delivers committed entries to the store, in order, each once.
 //!
 //! In:    marks that moved, credit that came back, entries read back from the log.
-//! Out:   entries for the store; requests to read back what is no longer in memory (after a restart: everything up
-//!        to the commit mark).
-//! Rule:  nothing beyond min(committed, persisted) [replication-protocols B9]; at most `apply_bytes_max` handed out
-//!        and not yet applied, though one entry of any size always passes. [B5]
-//! Knows nothing of: what the store does with entries.
+//! Out:   entries for the store; requests to read back entries that are no longer in memory (after a restart:
+//!        everything up to the commit mark).
+//! Rule:  nothing beyond min(committed, persisted) [replication-protocols B9]; at most `apply_bytes_max` delivered and
+//!        not yet applied, though one entry of any size always passes. [B5]
+//! Knows nothing of: commands, the store's contents.
 
 use crate::canonical::Canonical;
 use crate::contract::{Effects, Fetch, FetchFor};
@@ -16,23 +16,23 @@ use crate::types::{Instant, LogIndex};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Credit comes back in pieces of at least this many bytes (or one hand-out), not entry by entry.
+/// Credit comes back in pieces of at least this many bytes (the newest may be smaller), not entry by entry.
 const CREDIT_PIECE: usize = 64 << 10;
 
-/// What was handed out and not yet applied.
+/// Entries delivered and not yet applied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Delivery {
     /// Pieces by their last index, oldest first, with their bytes.
     pieces: VecDeque<(LogIndex, usize)>,
     /// Their bytes together.
     bytes: usize,
-    /// When to hand out even if nothing happens: at once after a restart, or when a snapshot waits for the next batch of
-    /// effects; a while after reading back failed.
+    /// When to deliver even if nothing else happens: at once after a restart, or when a snapshot waits for the next
+    /// batch of effects; a while after a failed read.
     retry_at: Instant,
 }
 
 impl Delivery {
-    /// Nothing is out; what may be applied already is due at `start`.
+    /// Nothing is delivered; entries that may be applied already are due at `start`.
     pub(crate) fn new(start: Instant) -> Delivery {
         Delivery { pieces: VecDeque::new(), bytes: 0, retry_at: start }
     }
@@ -41,7 +41,7 @@ impl Delivery {
         self.retry_at
     }
 
-    /// There is something to hand out at this moment, whatever happens.
+    /// Makes a delivery due at this moment, even if nothing else happens.
     pub(crate) fn deliver_at(&mut self, now: Instant) {
         self.retry_at = now;
     }
@@ -51,7 +51,7 @@ impl Delivery {
         self.retry_at = canonical.deadline(self.retry_at, canonical.heartbeat_interval);
     }
 
-    /// Bytes out and not yet back.
+    /// Bytes delivered and not yet applied.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -76,7 +76,7 @@ impl Delivery {
 }
 
 impl Raft {
-    /// Hands out what may be applied, as far as the credit goes.
+    /// Delivers the entries that may be applied, as far as the credit goes.
     pub(crate) fn hand_out(&mut self, now: Instant, effects: &mut Effects) {
         if self.delivery.retry_at <= now {
             self.delivery.retry_at = Instant::NEVER;
@@ -125,8 +125,8 @@ impl Raft {
         effects.fetch.push(fetch);
     }
 
-    /// Entries have been read back. `entries` are consecutive from the first one asked for; none if reading failed
-    /// for a passing reason, then it is asked again after a while. Answers to requests that were never made, or
+    /// Entries have been read back. `entries` are consecutive from the first one requested. They are empty if the read
+    /// failed for a passing reason; it is then repeated after a while. Answers to requests that were never made, or
     /// that were answered already, are ignored.
     pub fn fetched(&mut self, now: Instant, fetch: Fetch, entries: Vec<Entry>, effects: &mut Effects) {
         let Some(position) = self.fetches.iter().position(|under_way| *under_way == fetch) else { return };
@@ -138,7 +138,7 @@ impl Raft {
                 for entry in entries {
                     let next = entry.id().index == self.marks.delivered.next();
                     let safe = entry.id().index <= self.marks.appliable() && self.log.holds(entry.id());
-                    let first = self.marks.delivered == before; // was read, so it passes, whatever its size
+                    let first = self.marks.delivered == before; // it was read back, so it passes, whatever its size
                     if next && safe && (first || self.has_credit_for(entry.len())) {
                         self.give_to_apply(entry, effects);
                     }
@@ -151,7 +151,7 @@ impl Raft {
         }
     }
 
-    /// The store has applied everything up to `index`: the credit of those entries comes back.
+    /// The store has applied everything up to `index`: returns the credit of those entries.
     pub fn applied(&mut self, now: Instant, index: LogIndex, effects: &mut Effects) {
         let delivered = self.marks.delivered;
         assert!(index <= delivered, "applied {index:?}, but only {delivered:?} was handed out");
@@ -161,12 +161,12 @@ impl Raft {
         self.shrink_recent();
     }
 
-    /// Whether apply is out of credit while memory is full: then nothing more is taken in. [B6]
+    /// Whether apply is out of credit while memory is full: then no entries are accepted. [B6]
     pub(crate) fn apply_is_backlogged(&self) -> bool {
         self.marks.delivered < self.marks.committed && self.log.recent_bytes() > self.backlog_bytes_max()
     }
 
-    /// Bytes of entries that may still be taken in before apply, which is out of credit, is in the way; `None` while it is not.
+    /// Bytes of entries that may still be accepted while apply is out of credit; `None` if it is not.
     pub(crate) fn room_before_backlog(&self) -> Option<usize> {
         let waits = self.marks.delivered < self.marks.committed;
         waits.then(|| self.backlog_bytes_max().saturating_sub(self.log.recent_bytes()))

@@ -2,7 +2,7 @@
 //!
 //! An entry that arrived in a peer's frame stays a range of that frame on its way to the log and to apply; an
 //! entry made here is a range of the buffer it was encoded into. Cloning never copies bytes. [architecture §4]
-//! Knows nothing of: what the bytes mean.
+//! Knows nothing of: entries, frames, encodings.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

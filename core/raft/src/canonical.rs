@@ -1,29 +1,29 @@
-//! The canonical form of a state: what it can still do, without the numbers that only say how it came about.
+//! The canonical form of a state: what it can still do, without numbers that depend only on its history.
 //!
-//! Whoever explores all interleavings meets the same situation again and again, at other moments, after other draws,
-//! with other record numbers. For him time is a choice ("this deadline fires now"), and two states that differ in
+//! An explorer of all interleavings meets the same situation again and again, at other moments, after other draws, with
+//! other record numbers. In an exploration time is a choice ("this deadline fires now"), and two states that differ in
 //! nothing else are one.
 //!
-//! In:    a state, and the moment it was last told.
+//! In:    a state, and the last moment it was given.
 //! Out:   the same state at [`CANONICAL_NOW`]; the moments at which time alone changes what it does.
 //! Rules:
 //!   1. A deadline that has come is due now; one that lies ahead gets its whole length again. The lengths are in the
 //!      order in which deadlines of one role fall due, so firing a later one fires the earlier ones too.
-//!   2. An age is kept as far as something compares with it: an election timeout without a word of the leader, a
-//!      heartbeat without an answer to an append. Leadership has no age: the log's clock stands still.
-//!      Promises and leases keep whether they hold; what rounds under way would earn is not told apart by age.
-//!   3. Chance starts anew, and every election timeout is the longest one.
+//!   2. An age is kept as far as it is compared with a timeout: an election timeout without a message of the leader, a
+//!      heartbeat without an answer to an append. Leadership has no age: the log's clock stands still. Vote holds and
+//!      leases keep whether they hold; rounds under way have no age, so neither has the lease they would earn.
+//!   3. The random numbers start anew, and every election timeout is the longest one.
 //!   4. Record numbers count on from 1, the newest durable record; 0 stays "nothing was ever written".
-//!   5. Where the clocks of several members are compared, as leases do, lengths of time are kept instead
-//!      ([`Raft::canonicalize_in_time`]): every deadline stays as far ahead as it is, every age is kept as far as
-//!      something compares with it, and every election timeout is the shortest one: whoever drives the peer tells it
-//!      the time when he likes, so every longer one is among what can happen.
-//!   6. Times of disks are forgotten: whoever explores leaves [`LeadershipConfig::leave_slow_disk`](crate::Leadership) off, and
+//!   5. Where the clocks of several members are compared, as by leader leases, lengths of time are kept instead
+//!      ([`Raft::canonicalize_in_time`]): every deadline stays as far ahead as it is, every age is kept as far as it is
+//!      compared with a timeout, and every election timeout is the shortest one. The driver may advance the time late,
+//!      so every longer one can happen, too.
+//!   6. Disk times are dropped: explorers leave [`LeadershipConfig::leave_slow_disk`](crate::LeadershipConfig) off, and
 //!      then there are none.
-//!   7. Clocks are not watched: what they showed lies ever further back, and no two such states are one.
+//!   7. Clocks are not watched: their readings lie ever further back, so no two such states would be one.
 //!
-//! Nobody calls this while a cluster serves.
-//! Knows nothing of: who explores, clusters, messages under way.
+//! Never called while a cluster serves.
+//! Knows nothing of: explorers, clusters, messages in flight.
 
 use crate::entry::Entry;
 use crate::raft::Raft;
@@ -34,39 +34,39 @@ use crate::types::{Duration, Instant, LogIndex, Lsn, NodeId};
 use crate::yielding::Yielding;
 use alloc::vec::Vec;
 
-/// The moment at which every canonical state stands.
+/// The time of every canonical state.
 pub const CANONICAL_NOW: Instant = Instant(1 << 60);
 
 /// Why time alone changes what a peer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Moment {
-    /// A leader tells its peers of a commit that nothing else told them.
+    /// A leader sends its peers a commit index that no other message carried.
     CommitNotice,
     /// A leader's heartbeats are due.
     Heartbeat,
-    /// A follower asks its leader again about reads.
+    /// A follower repeats its read request to its leader.
     AskAgain,
-    /// A commit mark that no other record took along is written alone.
+    /// A commit mark that left with no other record is written alone.
     CommitMark,
-    /// A follower has not heard its leader for an election timeout: it would help another one.
+    /// A follower has not heard its leader for an election timeout: it would vote for another one.
     LeaderSilent,
-    /// A leader looks whether a quorum has answered for an election timeout.
+    /// A leader checks whether a quorum has answered for an election timeout.
     QuorumCheck,
-    /// What is committed and was not handed out yet (after a restart, or when reading back failed).
+    /// Committed entries that were not delivered are due (after a restart, or a failed read).
     Deliver,
-    /// A follower or candidate has waited for long enough.
+    /// The timer of a follower or candidate ends.
     Election,
-    /// A voter whose leader's link was closed asks others.
+    /// A voter whose leader's link was closed starts a pre-vote.
     Suspicion,
-    /// A leader has tried for an election timeout to hand over.
+    /// A leader gives up a transfer after an election timeout.
     TransferEnds,
-    /// A leader may not answer reads by its clock any more.
+    /// A leader may not serve reads by its lease any more.
     LeaseEnds,
-    /// A voter has kept its promise to a leader for an election timeout.
+    /// A voter's hold for its leader ends after an election timeout.
     VoteHoldEnds,
-    /// A leader goes on with a snapshot for a peer, or sends a piece of it again.
+    /// A leader continues a snapshot for a peer, or asks about a piece of it.
     Stream,
-    /// A leader asks a peer what became of the entries that it was sent.
+    /// A leader asks a peer for the outcome of the entries that it sent.
     Question,
 }
 
@@ -93,7 +93,7 @@ impl Moment {
 /// Moves moments from one clock to the canonical one.
 pub(crate) struct Canonical {
     now: Instant,
-    /// Lengths of time are kept.
+    /// Whether lengths of time are kept.
     in_time: bool,
     pub(crate) election_timeout: Duration,
     pub(crate) heartbeat_interval: Duration,
@@ -118,7 +118,7 @@ impl Canonical {
         }
     }
 
-    /// A deadline so far ahead that it comes in no exploration, where lengths of time are kept.
+    /// A deadline that no exploration reaches, where lengths of time are kept.
     pub(crate) fn distant(&self, at: Instant, length: Duration) -> Instant {
         match at {
             Instant::NEVER => Instant::NEVER,
@@ -136,7 +136,7 @@ impl Canonical {
         }
     }
 
-    /// When a round under way began. Where lengths of time are kept, so is its age, up to the longest promise twice.
+    /// When a round under way began. Where lengths of time are kept, so is its age, up to twice the longest vote hold.
     pub(crate) fn stamp(&self, at: Instant) -> Instant {
         match self.in_time {
             true => self.past(at, self.election_timeout * 2),
@@ -156,22 +156,22 @@ impl Canonical {
         }
     }
 
-    /// When a commit is told that nothing else told.
+    /// When a commit index is sent that no other message carried.
     pub(crate) fn notice(&self) -> Duration {
         self.heartbeat_interval / 10
     }
 
-    /// When a voter asks what others think of its leader: before anything else.
+    /// When a voter starts a pre-vote on a suspicion: before anything else.
     pub(crate) fn suspicion(&self) -> Duration {
         self.heartbeat_interval / 10
     }
 
-    /// When a lease ends: after the heartbeats that renew it, before a promise.
+    /// When a lease ends: after the heartbeats that renew it, before a vote hold.
     pub(crate) fn lease(&self) -> Duration {
         self.election_timeout * 2 / 3
     }
 
-    /// When a leader gives up handing over: before it looks whether a quorum has answered.
+    /// When a leader gives up a transfer: before it checks whether a quorum has answered.
     pub(crate) fn transfer(&self) -> Duration {
         self.election_timeout * 5 / 6
     }
@@ -183,8 +183,8 @@ impl Canonical {
 }
 
 impl Raft {
-    /// Brings this state, last told `now`, into canonical form. Record numbers become smaller by the number returned:
-    /// whoever holds records of this peer renumbers them alike.
+    /// Brings this state, last given the time `now`, into canonical form. Record numbers become smaller by the number
+    /// returned: the caller renumbers the records it holds of this peer alike.
     ///
     /// The configured durations must be at least ten nanoseconds and small against a millisecond, so that the log's
     /// clock stands still.
@@ -192,8 +192,9 @@ impl Raft {
         self.bring_into_form(now, false)
     }
 
-    /// As [`Raft::canonicalize`], but lengths of time are kept: for clocks that are compared. The moment goes, every
-    /// deadline stays as far ahead as it is. Leaves alone what takes milliseconds: the commit mark, the log's clock.
+    /// As [`Raft::canonicalize`], but lengths of time are kept: for clocks that are compared. The moment is dropped,
+    /// every deadline stays as far ahead as it is. Does not keep lengths of milliseconds: the commit mark, the log's
+    /// clock.
     pub fn canonicalize_in_time(&mut self, now: Instant) -> u64 {
         self.bring_into_form(now, true)
     }
@@ -223,7 +224,7 @@ impl Raft {
             }
             Role::Leader(leader) => {
                 leader.since = CANONICAL_NOW;
-                // A pause is told by how late a heartbeat is.
+                // A pause is detected by the lateness of a heartbeat.
                 let (interval, late) = (canonical.heartbeat_interval, canonical.election_timeout / 2);
                 leader.heartbeat_at = canonical.overdue(leader.heartbeat_at, interval, late);
                 leader.check_at = canonical.deadline(leader.check_at, canonical.election_timeout);
@@ -234,21 +235,21 @@ impl Raft {
                 leader.lease.canonicalize(&canonical);
                 leader.offer_at = match self.config.leadership.transfer_to_priority {
                     true => canonical.deadline(leader.offer_at, canonical.election_timeout),
-                    false => Instant(0), // nobody looks at it
+                    false => Instant(0), // not used
                 };
-                leader.own_disk = Verdict::new(CANONICAL_NOW, Duration::ZERO); // nobody looks at it
-                leader.yielding = Yielding::new(CANONICAL_NOW); // nobody asks whether a proposal is admitted
+                leader.own_disk = Verdict::new(CANONICAL_NOW, Duration::ZERO); // not used while states are explored
+                leader.yielding = Yielding::new(CANONICAL_NOW); // explorers never wait for admission
                 for progress in leader.peers.values_mut() {
                     progress.canonicalize(&canonical);
                 }
             }
         }
         self.vote_hold = match canonical.deadline(self.vote_hold, canonical.election_timeout) {
-            CANONICAL_NOW => Instant(0), // nothing is promised
+            CANONICAL_NOW => Instant(0), // no vote hold
             later => later,
         };
-        self.grace_until = Instant(0); // as if the start were long ago: what it refuses until then is as good as lost
-        self.returning = None; // whoever explores leaves [`LeadershipConfig::asks_first`](crate::Leadership) off
+        self.grace_until = Instant(0); // as if the start were long ago: a refusal until then is like a lost message
+        self.returning = None; // explorers leave `LeadershipConfig::asks_first` off
         self.disk_time = DiskTime::default();
         self.delivery.canonicalize(&canonical);
         self.rng = Rng::new(0, 0);
@@ -267,7 +268,7 @@ impl Raft {
         moments
     }
 
-    /// What this peer would do if it were told that it is `now`: the reasons that are due, in the order of their numbers.
+    /// The reasons for which this peer would act at `now`, in the order of their numbers.
     #[must_use]
     pub fn due(&self, now: Instant) -> Vec<Moment> {
         let acts = |moment: Moment| match moment {
@@ -282,7 +283,7 @@ impl Raft {
             | Moment::TransferEnds
             | Moment::Stream
             | Moment::Question => true,
-            // What these are about is asked when it matters, by whoever asks with the time.
+            // These take effect only in the handling of other events.
             Moment::LeaderSilent | Moment::LeaseEnds | Moment::VoteHoldEnds => false,
         };
         let moments = self.all_moments().into_iter();
@@ -328,7 +329,7 @@ impl Raft {
         moments
     }
 
-    /// The highest index that `peer` acknowledged to this leader; `None` in other roles and of strangers.
+    /// The highest index that `peer` acknowledged to this leader; `None` in other roles and for unknown members.
     #[must_use]
     pub fn matched(&self, peer: NodeId) -> Option<LogIndex> {
         match &self.role {
@@ -357,7 +358,7 @@ pub(crate) mod tests {
 
     const HEARTBEAT: Duration = Duration::from_nanos(10);
 
-    /// One of two.
+    /// A member of a group of two.
     pub(crate) fn config() -> Config {
         Config {
             group: GroupId(0),
@@ -407,7 +408,7 @@ pub(crate) mod tests {
         raft.step(now - silence, heartbeat(1), &mut effects);
         raft.persisted(now, effects.persist[0].lsn, &mut effects);
         raft.drained(now, &mut effects);
-        raft.read_nonce = 0; // differs from run to run, and is part of what a peer says
+        raft.read_nonce = 0; // differs from run to run, and is part of messages
         raft
     }
 

@@ -1,21 +1,24 @@
-//! Changes of members: how a group becomes another one without ever being two.
+//! Membership changes: how a group becomes another one without ever being two.
 //!
-//! In:    a wish of the operator's; commits; answers of those who come and go.
-//! Out:   configuration entries: into the joint configuration, and out of it; peers that replication begins or ends with.
+//! In:    an operator's request; commits; answers of members that join and leave.
+//! Out:   configuration entries, into the joint configuration and out of it; peers for replication to begin or end
+//!        with.
 //! Rules: [replication-protocols M1–M8; Ongaro14 §4.2–4.4]
 //!   1. A leader changes nothing before it has committed an entry of its own term: an older leader's change that it has
-//!      not seen committed might still be in somebody's log. [M4]
+//!      not seen committed might still be in some member's log. [M4]
 //!   2. One change at a time: the next one begins when the one before is committed and left. [M3]
-//!   3. Voters change through a joint configuration, whatever the change; the one that ends it is appended by whoever
-//!      leads when the joint one is committed. A change that leaves the voters alone takes one step. [M2, M5]
-//!   4. Who is new learns first, and gets a vote when it keeps up. [M6]
-//!   5. A change is refused if those heard within an election timeout, and since their links were last closed, would be no
-//!      quorum after it. [fault-model F61]
-//!   6. A leader that is not among the new voters leads until that is committed, without counting itself, tells
-//!      everybody, and hands over. [M7]
-//!   7. Who is removed is told by the heartbeats that carry the commit; for a while they are repeated, and then it is
-//!      forgotten. A member outside a committed configuration does not campaign. Until then it might be the only one
-//!      who can: of two voters one of whom leaves, the leaving one may be the only one to know it. [M8]
+//!   3. Voters change through a joint configuration, whatever the change. The leader at the time when the joint
+//!      configuration is committed appends the one that ends it. A change that leaves the voters alone takes one step.
+//!      [M2, M5]
+//!   4. A new member is a learner first, and gets a vote when it keeps up. [M6]
+//!   5. A change is refused if the members heard within an election timeout, and since their links were last closed,
+//!      would be no quorum after it. [fault-model F61]
+//!   6. A leader that is not among the new voters leads until that is committed, without counting itself. Then it sends
+//!      all peers that commit index, and transfers leadership. [M7]
+//!   7. A removed member learns of its removal from the heartbeats that carry the commit. They are repeated for a
+//!      while, and then the leader forgets the member. A member outside a committed configuration does not campaign.
+//!      Before the commit it may have to: when one of two voters leaves, the leaving one may be the only one that has
+//!      the new configuration. [M8]
 //!
 //! Knows nothing of: names and addresses of members, processes that start or stop.
 
@@ -33,7 +36,7 @@ use crate::types::{EntryId, Instant, LogIndex, NodeId};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// A removed member that does not answer is told so many times, a heartbeat apart, that its removal is committed.
+/// Heartbeats, with the commit of its removal, that a removed member gets if it does not answer.
 const FAREWELLS: u8 = 20;
 
 /// Why a change of members was not begun. Nothing has changed.
@@ -41,34 +44,34 @@ const FAREWELLS: u8 = 20;
 pub enum ChangeError {
     /// This peer does not lead.
     NotLeader,
-    /// This leader hands over.
+    /// A leadership transfer is under way.
     Transferring,
     /// A change is under way: its newest configuration stands at this index.
     UnderWay(LogIndex),
-    /// This leader has not committed an entry of its own term yet: soon it will, or it will not be leader.
+    /// This leader has not committed an entry of its own term yet: it will soon, or lose its leadership.
     TermNotCommitted,
-    /// The group is as it should become, and there is nothing else to say with it.
+    /// The membership is the target already, and there is no context to record.
     Nothing,
-    /// Nobody would vote.
+    /// No voter would be left.
     LastVoter,
-    /// The wish contradicts itself.
+    /// The request contradicts itself.
     Broken(&'static str),
-    /// Who shall vote must have been a learner.
+    /// A new voter must have been a learner.
     Unknown(NodeId),
     /// This learner does not keep up yet.
     NotCaughtUp {
-        /// Who.
+        /// The learner.
         learner: NodeId,
-        /// What it is known to hold.
+        /// Highest index that it is known to hold.
         matched: LogIndex,
         /// The end of the log.
         last: LogIndex,
     },
-    /// Too few of those who would vote were heard within an election timeout.
+    /// Too few of the new voters were heard within an election timeout.
     WouldLoseQuorum {
-        /// How many of the new voters were.
+        /// How many of the new voters were heard.
         heard: usize,
-        /// How many make a quorum of them.
+        /// How many of them make a quorum.
         needed: usize,
     },
     /// The log has no room for it.
@@ -110,9 +113,9 @@ impl fmt::Display for ChangeError {
 impl core::error::Error for ChangeError {}
 
 impl Raft {
-    /// Begins the change to `target`, a membership without a change under way; `context` is the caller's and travels
-    /// in the entry behind the membership; it may be all that changes. The change is in force at once, and sure when the
-    /// entry is committed; a change of voters is over when the entry that leaves it, which follows by itself, is
+    /// Begins the change to `target`, a membership without a change under way. `context` is the caller's: it travels in
+    /// the entry behind the membership, and may be all that changes. The change is in force at once, and certain when
+    /// the entry is committed. A change of voters is over when the entry that leaves it, which follows by itself, is
     /// committed too.
     ///
     /// # Errors
@@ -138,7 +141,7 @@ impl Raft {
             return Err(ChangeError::Transferring);
         }
         if target.is_joint() {
-            return Err(ChangeError::Broken("a change leads to a membership that is not changing"));
+            return Err(ChangeError::Broken("the target of a change must not be a joint configuration"));
         }
         if target.is_empty() {
             return Err(ChangeError::LastVoter);
@@ -157,9 +160,9 @@ impl Raft {
         }
         let last = self.log.last().index;
         let election_timeout = self.config.election_timeout;
-        // Who has not answered this leader yet may be long gone: that it is new says nothing about others. Who has not
-        // answered since its link closed may have died a moment ago; who is probed because it has no room acknowledges
-        // nothing either.
+        // A peer that has not answered this leader yet may be long gone: `last_contact` is then only the leader's
+        // start. A peer in `Probe` counts neither: it may have died since its link closed, or it has no room and so
+        // acknowledges nothing.
         let heard = |member: NodeId| match leader.peers.get(&member) {
             Some(progress) => {
                 let answers =
@@ -183,7 +186,7 @@ impl Raft {
         Ok(())
     }
 
-    /// Appends a configuration, which is in force from now on; `None` without room for it.
+    /// Appends a configuration, which is in force from now on; `None` if the log has no room for it.
     fn append_configuration(
         &mut self,
         now: Instant,
@@ -207,7 +210,7 @@ impl Raft {
         Some(id)
     }
 
-    /// Brings what the leader knows of its peers in line with the newest configuration.
+    /// Adds and marks peers so that they match the newest configuration.
     pub(crate) fn meet_peers(&mut self, now: Instant) {
         let (me, election_timeout) = (self.config.id, self.config.election_timeout);
         let (membership, at) = (self.configurations.newest(), self.configurations.newest_at());
@@ -223,7 +226,7 @@ impl Raft {
             if !stays && progress.leaving.is_none() {
                 progress.leaving = Some(Leaving { at, told: None, heartbeats_left: FAREWELLS });
             }
-            stays || !matches!(progress.flow.mode, Mode::Snapshot(_)) // a snapshot is no farewell
+            stays || !matches!(progress.flow.mode, Mode::Snapshot(_)) // a leaving peer gets no snapshot
         });
         if leader.heartbeat_at == Instant::NEVER && !leader.peers.is_empty() {
             leader.heartbeat_at = now;
@@ -233,7 +236,7 @@ impl Raft {
         }
     }
 
-    /// A heartbeat was sent: who knows that it is removed, or does not answer, is forgotten.
+    /// A heartbeat was sent: forgets peers that know of their removal, or do not answer.
     pub(crate) fn part_with_peers(&mut self) {
         let committed = self.marks.committed;
         let Role::Leader(leader) = &mut self.role else { return };
@@ -249,7 +252,8 @@ impl Raft {
         });
     }
 
-    /// The commit index has moved under a leader: a joint configuration is left, an office too.
+    /// The commit index of a leader has moved: leaves a committed joint configuration, and resigns if this leader is no
+    /// voter any more.
     pub(crate) fn follow_up_change(&mut self, now: Instant, effects: &mut Effects) {
         let Role::Leader(leader) = &self.role else { return };
         let membership = self.configurations.newest();
@@ -260,15 +264,15 @@ impl Raft {
         }
         if membership.is_joint() {
             let next = membership.leave();
-            // Without room it is tried again with the next commit or tick.
+            // Without room this is tried again with the next commit or tick.
             let _ = self.append_configuration(now, &next, &[], effects);
         } else if !membership.is_voter(self.config.id) {
             self.resign(now, effects);
         }
     }
 
-    /// Not among the voters any more: everybody is told of the commit that says so, the best of the new voters is asked
-    /// to take over, and that is all.
+    /// This leader is no voter any more: sends all peers the commit index of that, asks the best of the new voters to
+    /// campaign, and becomes a follower.
     fn resign(&mut self, now: Instant, effects: &mut Effects) {
         let successor = self.best_successor(now);
         let Some((leader, view, _)) = self.leading() else { return };
@@ -281,44 +285,44 @@ impl Raft {
         self.become_follower(now, effects);
     }
 
-    /// A configuration is in force from here on.
+    /// Puts a configuration in force.
     pub(crate) fn configure(&mut self, at: LogIndex, membership: Membership, effects: &mut Effects) {
         self.configurations.append(at, membership);
         effects.trace.push(Trace::Configured(at));
     }
 
-    /// Remembers whether this member ever belonged to the group, as far as that is committed.
+    /// Notes whether a committed configuration contains this member.
     pub(crate) fn note_own_membership(&mut self) {
         self.belonged |= self.committed_membership().contains(self.config.id);
     }
 
-    /// The members of the group, as the newest configuration of the log has them, committed or not.
+    /// The members of the group in the newest configuration of the log, committed or not.
     #[must_use]
     pub fn membership(&self) -> &Membership {
         self.configurations.newest()
     }
 
-    /// Where that configuration stands in the log; 0 for the group's first one.
+    /// The index of that configuration's entry; 0 for the group's first one.
     #[must_use]
     pub fn membership_at(&self) -> LogIndex {
         self.configurations.newest_at()
     }
 
-    /// The members of the group, as far as that is committed.
+    /// The members of the group in the newest committed configuration.
     #[must_use]
     pub fn committed_membership(&self) -> &Membership {
         &self.configurations.at(self.marks.committed).1
     }
 
-    /// Whether this member has been removed from the group, and knows that it is committed. It never becomes part of it
-    /// again under its id. After a restart from a snapshot without it, it is for others to know.
+    /// Whether this member has been removed from the group, and knows the commit of that. It never becomes part of the
+    /// group again under its id. After a restart from a snapshot without it only other members know.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         let membership = self.committed_membership();
         self.belonged && !membership.is_empty() && !membership.contains(self.config.id)
     }
 
-    /// Whether this learner keeps up so well that it may become a voter. Nobody knows but a leader.
+    /// Whether this learner keeps up so well that it may become a voter. `false` unless this peer leads.
     #[must_use]
     pub fn is_caught_up(&self, now: Instant, learner: NodeId) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
@@ -326,7 +330,7 @@ impl Raft {
         progress.is_some_and(|progress| progress.is_caught_up(now, self.config.election_timeout))
     }
 
-    /// Whether this peer has a vote: in the newest configuration, or in one that may still come back in its place.
+    /// Whether this peer has a vote: in the newest configuration, or in one that a truncation could restore.
     pub(crate) fn is_voter(&self) -> bool {
         let me = self.config.id;
         let committed = self.configurations.at(self.marks.committed).0;

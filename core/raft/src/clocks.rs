@@ -1,4 +1,4 @@
-//! Clocks: whether a voter's clock runs apart from its leader's by more than leases trust.
+//! Clocks: detects that a voter's clock and its leader's run apart by more than leader leases allow.
 //!
 //! ```text
 //!  leader   asked₁ ──┐          ┌── heard₁ ─── … ─── asked₂ ──┐          ┌── heard₂ ──▶
@@ -8,24 +8,24 @@
 //!  and the leader's for something between                     asked₂ − heard₁  and  heard₂ − asked₁
 //! ```
 //!
-//! In:    heartbeats that leave; answers to them, each with what the voter's own clock showed.
-//! Out:   a proof that two clocks run apart, and by how much at least. The leader's lease is over for its term then.
+//! In:    heartbeats that leave; answers to them, each with a reading of the voter's own clock.
+//! Out:   a proof that two clocks run apart, and by how much at least. It ends the leader's lease for its term.
 //! Rules: [fault-model F42; replication-protocols L-1, L-8; docs/decisions/0008]
-//!   1. What took place between two answers took some true time T. A clock that is wrong by at most ρ shows between
-//!      T·(1−ρ) and T·(1+ρ) for it. So while both are, one shows at most (1+ρ)/(1−ρ) of the other; more is a proof that one
-//!      of them is worse than leases trust, whatever the network and the processes did meanwhile.
-//!   2. Nobody is accused without a proof: a message that takes long, a process that is stopped, an answer that comes twice
-//!      only widen what the leader's clock may have shown. Nanoseconds are rounded, and ε is given, in the voter's favour.
-//!   3. A reading says of which run of its process it is: a machine that was started anew counts from nothing.
-//!   4. Every answer to another heartbeat is compared with two earlier ones: the tightest of this window and that of the
-//!      window before. So there is always a long base line to be sensitive, and none so long that a clock which has only
-//!      now begun to run apart hides behind a past in which it was right.
-//!   5. A proof does not say which of the two clocks is wrong. So the leader believes its own no more either: its lease
+//!   1. Between two answers some true time T passes. A clock that is wrong by at most ρ shows between T·(1−ρ) and
+//!      T·(1+ρ) for it. So while both clocks are, one shows at most (1+ρ)/(1−ρ) of the other; more is a proof that one
+//!      of them is worse than leases assume, whatever the network and the processes did meanwhile.
+//!   2. No clock is reported without a proof: a slow message, a stopped process or a repeated answer only widens the
+//!      range that the leader's clock may have shown. Rounded nanoseconds, and ε, count in the voter's favour.
+//!   3. A reading names the run of its process: a machine that was restarted counts from nothing.
+//!   4. Every answer to another heartbeat is compared with two earlier ones: the tightest of this window and that of
+//!      the window before. So there is always a long base line for sensitivity, and none so long that a clock which has
+//!      only now begun to run apart hides behind a past in which it was right.
+//!   5. A proof does not say which of the two clocks is wrong. So the leader does not trust its own either: its lease
 //!      ends, for the rest of the term, and reads are confirmed by a round. (L-6, L-8)
 //!
-//! What this cannot do: two clocks that run apart must be seen doing so. Between an election and the first proof, which
-//! takes the length of a round trip divided by the excess, leases are as wrong as the clocks.
-//! Knows nothing of: how clocks are read, what is done about one that is wrong.
+//! Limit: clocks that run apart must be observed doing so. Between an election and the first proof, which takes the
+//! length of a round trip divided by the excess, leases are as wrong as the clocks.
+//! Knows nothing of: clock sources, operators.
 
 use crate::leader_lease::LeaderLease;
 use crate::message::AppendReply;
@@ -35,25 +35,25 @@ use crate::role::Role;
 use crate::types::{Duration, Instant, NodeId, Round};
 use alloc::vec::Vec;
 
-/// A window is so many election timeouts: at ten milliseconds for a round trip and an election timeout of a second, what
-/// remains unseen for ever is a difference of 0.03 %.
+/// The length of a window in election timeouts. With round trips of ten milliseconds and an election timeout of a
+/// second, a difference of 0.03 % remains undetected for ever.
 const WINDOW: u32 = 60;
 
-/// Heartbeats whose beginning is remembered. Who takes longer to answer proves nothing.
+/// Heartbeats whose start is remembered. An answer that takes longer proves nothing.
 const HEARTBEATS_MAX: usize = 8;
 
-/// Each end of a difference of two readings may be rounded by as much.
+/// The rounding error of each end of a difference of two readings.
 const GRAIN: u64 = 2;
 
 /// Parts of a rate.
 const ONE: u128 = 1_000_000;
 
-/// What a peer's clock showed.
+/// A reading of a peer's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClockReading {
-    /// The run of its process. Readings of two runs have nothing to do with each other.
+    /// The run of its process. Readings of two runs are unrelated.
     pub run: u64,
-    /// What the clock showed between the arrival of the round that is answered and the departure of the answer.
+    /// The clock's reading between the arrival of the round that is answered and the departure of the answer.
     pub at: Instant,
 }
 
@@ -70,15 +70,15 @@ impl Heartbeats {
         self.at[0] = (round, now);
     }
 
-    /// When the newest of these heartbeats began that had begun when this round did: whoever answers the round does so
-    /// after that.
+    /// The newest of these heartbeats that began no later than this round, and when: the round's answers leave after
+    /// that.
     fn began(&self, round: Round) -> Option<(Round, Instant)> {
         let known = self.at.iter().filter(|(beat, _)| Round(0) < *beat && *beat <= round);
         known.max_by_key(|(beat, _)| *beat).copied()
     }
 }
 
-/// One reading of a peer's clock, and what ours showed before and after it.
+/// One reading of a peer's clock, and the leader's readings before and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Point {
     asked: Instant,
@@ -91,8 +91,8 @@ impl Point {
         self.heard.since(self.asked)
     }
 
-    /// By how many millionths at least the peer's clock gains on ours (loses, if negative) between the two, if that is more
-    /// than two clocks within the bound can. (1, 2)
+    /// By how many millionths at least the peer's clock gains on the leader's (loses, if negative) between the two
+    /// points, if that is more than two clocks within the bound can. (1, 2)
     fn run_apart(&self, other: &Point, lease: &LeaderLease) -> Option<i32> {
         let in_order = (self.shown, self.asked) <= (other.shown, other.asked);
         let (first, second) = if in_order { (self, other) } else { (other, self) };
@@ -114,23 +114,24 @@ impl Point {
     }
 }
 
-/// What a leader knows of one voter's clock.
+/// A leader's measurements of one voter's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Gauge {
-    /// The run of its process that the points are of.
+    /// The run of the process that the points are from.
     run: u64,
-    /// The newest heartbeat whose answer was looked at.
+    /// The newest heartbeat whose answer was evaluated.
     beat: Round,
-    /// When this window began.
+    /// When the current window began.
     since: Instant,
-    /// What later points are compared with: the tightest of the window before, and of this one.
+    /// The points that later ones are compared with: the tightest of the window before, and of this one.
     anchors: [Option<Point>; 2],
-    /// By how many millionths at least it gains (loses) on the leader's: proven, and so for the rest of the term.
+    /// By how many millionths at least the clock gains (loses) on the leader's: proven, and so for the rest of the
+    /// term.
     pub(crate) apart: Option<i32>,
 }
 
 impl Gauge {
-    /// One more point. By how much the clocks run apart, if that is proven by it.
+    /// Adds a point. Returns by how much the clocks run apart, if it proves that.
     fn take(&mut self, run: u64, point: Point, lease: &LeaderLease, window: Duration) -> Option<i32> {
         if self.run != run || self.anchors[1].is_none() {
             (self.run, self.since, self.anchors) = (run, point.heard, [None, Some(point)]);
@@ -140,12 +141,13 @@ impl Gauge {
         if self.since + window <= point.heard {
             (self.since, self.anchors) = (point.heard, [self.anchors[1], Some(point)]);
         } else if self.anchors[1].is_some_and(|anchor| point.width() * 2 < anchor.width()) {
-            self.anchors[1] = Some(point); // not for less: the base line begins anew with it
+            self.anchors[1] = Some(point); // only then, as the base line begins anew with it
         }
         apart
     }
 
-    /// An answer came in. By how much this voter's clock runs apart from ours, if that is proven and news.
+    /// Evaluates an answer. Returns by how much the voter's clock and the leader's run apart, if that is proven and
+    /// new.
     pub(crate) fn judge(
         &mut self,
         now: Instant,
@@ -171,14 +173,15 @@ impl Gauge {
 }
 
 impl Raft {
-    /// What this peer's clock shows, for a leader who watches it.
+    /// This peer's clock reading, for a leader that watches clocks.
     pub(crate) fn own_clock(&self, now: Instant) -> Option<ClockReading> {
         let watches = self.config.leadership.leader_lease.is_some_and(|lease| lease.watch_clocks);
         watches.then_some(ClockReading { run: self.read_nonce, at: now })
     }
 
-    /// The voters whose clocks are proven to run apart from this leader's by more than leases trust, ascending, and by how
-    /// many millionths at least each gains (loses, if negative) on it. While there is one, this leader has no lease.
+    /// The voters whose clocks are proven to run apart from this leader's by more than leases allow, ascending, and by
+    /// how many millionths at least each gains (loses, if negative) on it. While there is one, this leader has no
+    /// lease.
     #[must_use]
     pub fn clocks_apart(&self) -> Vec<(NodeId, i32)> {
         let Role::Leader(leader) = &self.role else { return Vec::new() };

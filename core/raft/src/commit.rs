@@ -1,11 +1,12 @@
-//! Commit: which entries are safe forever.
+//! Commit: decides which entries are committed, and so never lost.
 //!
-//! In:    each voter's match index, our own persisted index (if we are one); on a follower, what its leader has told.
+//! In:    each voter's match index, this peer's persisted index (if it votes); on a follower, the commit index of its
+//!        leader.
 //! Out:   the commit index; it never moves back.
-//! Rule:  an entry of the *current* term held by a quorum commits itself and everything before it; older terms
-//!        commit only this way [Ongaro14 §3.6.2; script `conflicts/commit_old_term`]. A follower believes its leader
-//!        as far as its own log is known to agree with the leader's. [replication-protocols O2, O3, L5]
-//! Knows nothing of: clients, disks, how entries travelled.
+//! Rule:  an entry of the *current* term held by a quorum commits itself and everything before it; older terms commit
+//!        only this way [Ongaro14 §3.6.2; script `conflicts/commit_old_term`]. A follower adopts its leader's commit
+//!        index as far as its own log is known to agree with the leader's. [replication-protocols O2, O3, L5]
+//! Knows nothing of: clients, disks, transports.
 
 use crate::contract::Effects;
 use crate::raft::Raft;
@@ -14,7 +15,7 @@ use crate::trace::Trace;
 use crate::types::{Instant, LogIndex, NodeId};
 
 impl Raft {
-    /// Commits what a quorum of voters holds durably, ourselves among them only as far as our own disk has come.
+    /// Commits the entries that a quorum of voters holds durably; this leader counts as far as its own disk has come.
     pub(crate) fn advance_commit_as_leader(&mut self, now: Instant, effects: &mut Effects) {
         let Role::Leader(leader) = &self.role else { return };
         let (me, own) = (self.config.id, self.marks.persisted);
@@ -25,7 +26,7 @@ impl Raft {
         }
     }
 
-    /// Commits what the leader has told, as far as this log is known to agree with its. [L5]
+    /// Adopts the leader's commit index, as far as this log is known to agree with the leader's. [L5]
     pub(crate) fn advance_commit_as_follower(&mut self, now: Instant, effects: &mut Effects) {
         let Role::Follower(follower) = &self.role else { return };
         let Some(following) = &follower.following else { return };
@@ -37,7 +38,7 @@ impl Raft {
         }
     }
 
-    /// Moves the commit index; everything that waits for it goes on.
+    /// Moves the commit index, and continues everything that waits for it.
     fn commit_to(&mut self, now: Instant, index: LogIndex, effects: &mut Effects) {
         let before = self.marks.committed;
         assert!(before < index, "commit went from {before:?} to {index:?}");
@@ -62,9 +63,9 @@ impl Raft {
         self.follow_up_change(now, effects);
     }
 
-    /// The first commit index learnt from a leader that has committed an entry of its own term covers everything
-    /// that was ever answered. What was told counts, not how much of it has arrived here. A member with a past does
-    /// not take it from an append, which may be older than its restart: it asks. [fault-model ST17]
+    /// Notes the first commit index learnt from a leader that has committed an entry of its own term: it covers every
+    /// answer given before. The index that the leader sent counts, not how far it is committed here. A member with an
+    /// earlier run does not take it from an append, which may be older than its restart: it asks. [fault-model ST17]
     pub(crate) fn note_confirmed(&mut self) {
         if self.confirmed.is_some() || self.log.term_at(self.marks.committed) != Some(self.term) {
             return;

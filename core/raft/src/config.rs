@@ -1,4 +1,4 @@
-//! What one peer is told about itself and its limits, once, at the start.
+//! Configuration: the identity, settings and limits of one peer, set once at the start.
 //!
 //! Knows nothing of: flags, files, defaults of other crates.
 
@@ -16,10 +16,10 @@ pub struct Config {
     pub group: GroupId,
     /// This peer.
     pub id: NodeId,
-    /// This life of its data directory.
+    /// The incarnation of its data directory.
     pub incarnation: Incarnation,
     /// The voters of the group's first configuration, which counts until the log or a snapshot has another one.
-    /// Ascending, no repeats. Empty for a member that joins an existing group: it waits to be spoken to.
+    /// Ascending, no repeats. Empty for a member that joins an existing group: it waits for messages of a leader.
     pub voters: Vec<NodeId>,
     /// Peers that receive entries but neither vote nor count, in that configuration. Ascending, no repeats.
     pub learners: Vec<NodeId>,
@@ -27,15 +27,15 @@ pub struct Config {
     pub election_timeout: Duration,
     /// Time between heartbeats; at most a third of the election timeout.
     pub heartbeat_interval: Duration,
-    /// Ask before campaigning. On together with `check_quorum` or not at all. [replication-protocols E2, E4]
+    /// Pre-vote before a campaign. On together with `check_quorum` or not at all. [replication-protocols E2, E4]
     pub pre_vote: bool,
     /// A leader that has not heard a quorum within `ET` steps down.
     pub check_quorum: bool,
-    /// Send before the own disk has answered. [Ongaro14 §10.2.1]
+    /// Send entries before they are on the leader's own disk. [Ongaro14 §10.2.1]
     pub parallel_append: bool,
     /// More than one append in flight per peer. [Ongaro14 §10.2.2]
     pub pipelining: bool,
-    /// Who shall lead, how soon a dead leader is replaced, how far clocks are trusted.
+    /// Priorities, how soon a dead leader is replaced, how far clocks are trusted.
     pub leadership: LeadershipConfig,
     /// Limits in messages and bytes.
     pub limits: Limits,
@@ -45,28 +45,28 @@ pub struct Config {
     pub encoder: RecordEncoder,
 }
 
-/// The priority of a member that nobody gave one.
+/// The default priority.
 pub(crate) const PRIORITY: u8 = 100;
 
-/// What one peer does to become, to stay, and to stop being leader. Equal on all members, `priority` aside.
+/// How one peer becomes, stays, and stops being leader. Equal on all members, `priority` aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeadershipConfig {
     /// How eager this member is to lead. Below 100 its election timeouts begin later, down to `2·ET..3·ET` for 0; above
-    /// they end earlier, down to `ET..1.25·ET` for 255. Without effect without pre-vote, where one that cannot win would
-    /// keep all others from trying. Never a matter of safety, and no promise of who leads.
+    /// 100 they end earlier, down to `ET..1.25·ET` for 255. Ignored without pre-vote, where an eager member that cannot
+    /// win would keep all others from trying. Does not affect safety, and does not guarantee which member leads.
     pub priority: u8,
-    /// A leader offers its office to a voter of higher priority that is well and has caught up.
+    /// A leader transfers leadership to a voter of higher priority that is well and has caught up.
     pub transfer_to_priority: bool,
-    /// A leader whose disk is far slower than that of a voter that could take over lets that one lead; everybody times
-    /// its disk for that and says so. [fault-model F17]
+    /// A leader whose disk is far slower than that of an eligible voter transfers leadership to it; every member times
+    /// its disk for that and reports the time. [fault-model F17]
     pub leave_slow_disk: bool,
-    /// A voter whose link to its leader was closed by the other end asks others after a random part of this, and as
-    /// much again for each voter before it; at most a tenth of `ET` counts. `None`: it waits for `ET`. Without effect
-    /// while leases are on. [replication-protocols E3a]
+    /// A voter whose link to its leader was closed by the other end starts a pre-vote after a random part of this, and
+    /// as much again for each voter before it; at most a tenth of `ET` counts. `None`: it waits for `ET`. Ignored while
+    /// leader leases are on. [replication-protocols E3a]
     pub suspicion: Option<Duration>,
-    /// Reads by the leader's clock, and what everybody promises for them. [replication-protocols §9.4]
+    /// Reads by the leader's clock, and the vote holds they need. [replication-protocols §9.4]
     pub leader_lease: Option<LeaderLease>,
-    /// Whoever starts asks the other voters what it has promised before it takes part. (`reminder.rs`)
+    /// A starting member asks the other voters for its earlier state before it takes part. (`reminder.rs`)
     pub asks_first: bool,
 }
 
@@ -96,15 +96,15 @@ pub struct Limits {
     pub inflight_bytes_max: usize,
     /// Bytes proposed and not yet committed; beyond it proposals are refused. The first always passes.
     pub uncommitted_bytes_max: usize,
-    /// Bytes handed to apply and not yet applied.
+    /// Bytes delivered to apply and not yet applied.
     pub apply_bytes_max: usize,
     /// Bytes of recent entries kept in memory; older ones are fetched.
     pub recent_bytes_max: usize,
-    /// The same while a peer that keeps up has not acknowledged them yet, if that is more: at 100 MB/s it may be so many
-    /// bytes late before it is fed from the disk.
+    /// The same while an in-sync peer has not acknowledged them yet, if that is more: at 100 MB/s a peer may be this
+    /// many bytes late before it is fed from the disk.
     pub recent_in_sync_bytes_max: usize,
-    /// While a voter that comes back does not gain, clients are admitted so many hundredths of what they proposed before;
-    /// 100 and more: they are never slowed, and who does not gain is told all the same. [fault-model F51]
+    /// While a voter that came back does not catch up, clients are admitted at this percentage of their rate before;
+    /// 100 and more: they are never slowed, and the operator is still warned. [fault-model F51]
     pub client_share_min: u8,
     /// Bytes of a snapshot in one message.
     pub snapshot_chunk_bytes_max: usize,
@@ -131,7 +131,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bytes of recent entries kept in memory for whoever needs them longest.
+    /// Bytes of recent entries kept in memory for in-sync peers.
     pub(crate) fn recent_in_sync_bytes(&self) -> usize {
         self.recent_in_sync_bytes_max.max(self.recent_bytes_max)
     }
@@ -143,7 +143,7 @@ impl Config {
         Membership::new(self.voters.clone(), self.learners.clone())
     }
 
-    /// What is wrong with this configuration, in words an operator understands.
+    /// Checks this configuration; errors are written for operators.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -160,16 +160,16 @@ impl Config {
         }
         if self.pre_vote != self.check_quorum {
             return Err(
-                "pre-vote and check-quorum are switched on together: one alone livelocks or strands members",
+                "pre-vote and check-quorum must be on or off together: one alone livelocks or strands members",
             );
         }
         if let Some(lease) = &self.leadership.leader_lease {
             if !self.check_quorum {
-                return Err("leases need pre-vote and check-quorum: the promises they rest on are theirs");
+                return Err("leader leases need pre-vote and check-quorum, on which their vote holds rest");
             }
             if lease.length(self.election_timeout) <= self.heartbeat_interval {
                 return Err(
-                    "a lease must be longer than a heartbeat interval, or it is over before it is renewed",
+                    "a leader lease must be longer than a heartbeat interval, or it ends before it is renewed",
                 );
             }
         }

@@ -1,10 +1,10 @@
-//! Configurations: which membership is in force, and which was.
+//! Configurations: the membership in force, now and at earlier log indexes.
 //!
 //! In:    configuration entries that are appended, truncated, covered by a snapshot.
 //! Out:   the membership in force now, and the one in force at an index.
 //! Rule:  the newest one in the log counts from the moment it is appended, committed or not; when it is truncated, the
 //!        one before it counts again. [replication-protocols M1; Ongaro14 §4.1]
-//! Knows nothing of: why a membership changes, what is committed.
+//! Knows nothing of: the causes of a change, the commit index.
 
 use crate::membership::Membership;
 use crate::snapshot::SnapshotMeta;
@@ -14,17 +14,17 @@ use alloc::vec::Vec;
 /// A membership and where it stands in the log.
 type At = (LogIndex, Membership);
 
-/// Every configuration that may still be asked about, oldest first.
+/// Every configuration that may still be needed, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Configurations {
-    /// The one before all others: the group's first, or a snapshot's.
+    /// The oldest: the group's first one, or a snapshot's.
     base: At,
-    /// Those of the log behind it, ascending.
+    /// The later ones, from the log, ascending.
     later: Vec<At>,
 }
 
-/// The newest configuration that a start has found, given those of the log, ascending, and the snapshot. `None` where there
-/// has been none but the group's first one, as far as they tell.
+/// The newest configuration found at a start, given those of the log, ascending, and the snapshot. `None` if both
+/// contain no other than the group's first one.
 #[must_use]
 pub fn newest_found<'a>(
     in_log: &'a [(LogIndex, Membership)],
@@ -38,7 +38,7 @@ pub fn newest_found<'a>(
 }
 
 impl Configurations {
-    /// What a peer knows at its start. `first` counts unless there is a snapshot.
+    /// The configurations at a peer's start. `first` counts unless there is a snapshot.
     pub(crate) fn recover(
         first: Membership,
         snapshot: Option<&SnapshotMeta>,
@@ -62,13 +62,13 @@ impl Configurations {
         &self.newest_one().1
     }
 
-    /// Where it stands; 0 for a group's first one.
+    /// The index of its entry; 0 for the group's first one.
     pub(crate) fn newest_at(&self) -> LogIndex {
         self.newest_one().0
     }
 
-    /// The membership in force after the entry at `index`, and where it stands. The oldest one that is known for
-    /// anything before that.
+    /// The membership in force after the entry at `index`, and its own index. For an index before all known ones, the
+    /// oldest one.
     pub(crate) fn at(&self, index: LogIndex) -> &At {
         let known = self.later.partition_point(|(at, _)| *at <= index);
         known.checked_sub(1).map_or(&self.base, |newest| &self.later[newest])
@@ -79,20 +79,20 @@ impl Configurations {
         core::iter::once(&self.base).chain(&self.later)
     }
 
-    /// The entry at `at` was appended and says so.
+    /// The entry at `at` was appended and contains this membership.
     pub(crate) fn append(&mut self, at: LogIndex, membership: Membership) {
         assert!(self.newest_at() < at, "a configuration at {at:?} after {:?}", self.newest_at());
         self.later.push((at, membership));
     }
 
-    /// Entries from `first` on are gone: those before count again.
+    /// Entries from `first` on are removed: the configurations before them count again.
     pub(crate) fn truncate(&mut self, first: LogIndex) {
         while self.later.last().is_some_and(|(at, _)| first <= *at) {
             self.later.pop();
         }
     }
 
-    /// Nobody will ask about what was in force before `index`.
+    /// Drops the configurations that no index from `index` on needs.
     pub(crate) fn forget_before(&mut self, index: LogIndex) {
         let known = self.later.partition_point(|(at, _)| *at <= index);
         if let Some(base) = self.later.drain(..known).next_back() {
@@ -100,8 +100,8 @@ impl Configurations {
         }
     }
 
-    /// A snapshot was installed: its configuration is the oldest one that counts. Whatever else the log said up to its
-    /// end was not what the group agreed on, and does not count any more.
+    /// A snapshot was installed: its configuration is the oldest one that counts. Other configurations up to its end
+    /// were never agreed on by the group, and are dropped.
     pub(crate) fn rebase(&mut self, meta: &SnapshotMeta) {
         self.base = (meta.membership_at, meta.membership.clone());
         self.later.retain(|(at, _)| meta.last.index < *at);
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_a_snapshot_contradicts_does_not_count_any_more() {
-        // The entry at 5 was another leader's, which a quorum never held; the group agreed on 3 and then on nothing new.
+        // The entry at 5 was another leader's, which a quorum never held; the group agreed on 3 and nothing newer.
         let mut all = Configurations::recover(of(&[1, 2, 3]), None, vec![(LogIndex(3), of(&[1, 2]))]);
         all.append(LogIndex(5), of(&[1]));
         let meta = SnapshotMeta {

@@ -1,23 +1,24 @@
-//! Distrust: what a peer says is believed only as far as an honest peer could say it.
+//! Distrust: a peer's message counts only if an honest peer could have sent it.
 //!
-//! A message that contradicts what this peer knows for certain, or that no honest peer could send, changes nothing here: it
-//! is told to the driver, which ends the links of its sender and says so, and forgotten. A peer's words never end a
-//! process. What contradicts this peer's *own* state is another matter: that is a bug here, and still ends it.
+//! A message that contradicts what this peer knows for certain, or that no honest peer could send, changes nothing
+//! here. It is reported to the driver, which ends the links of its sender, and then dropped. A peer's message never
+//! ends a process. A contradiction in this peer's *own* state is a bug here, and still ends it.
 //!
 //! In:    messages whose sender belongs to the group, as far as is known.
 //! Out:   [`Effects::distrust`].
 //! Rules: [fault-model P11, §4; replication-protocols O6]
-//!   1. A term may be ahead of this peer's by at most [`TERMS_AHEAD_MAX`]. Each term takes somebody a campaign, and so an
-//!      election timeout: an honest member is not so far ahead before ten years, with timeouts of a tenth of a second.
-//!      Without this one frame could end all elections, for nothing follows the last term.
-//!   2. Numbers of entries, rounds and terms lie below [`COUNT_MAX`], so that whatever is added to them ends in a number.
-//!   3. One term has one leader; whoever else says that it leads it lies, or somebody does in its name.
-//!   4. Nobody acknowledges what the leader does not have, nor answers a round that has not begun, nor votes before it is asked.
-//!   5. What agreed with this term's leader once is not contradicted by it.
+//!   1. A term may be ahead of this peer's by at most [`TERMS_AHEAD_MAX`]. Each term takes a campaign, and so an
+//!      election timeout: with timeouts of a tenth of a second no honest member gets so far ahead within ten years.
+//!      Without this bound one frame could end all elections, for no term follows the last one.
+//!   2. Numbers of entries, rounds and terms lie below [`COUNT_MAX`], so that sums with them do not overflow.
+//!   3. One term has one leader; a second member that claims to lead it lies, or its messages are forged.
+//!   4. No honest peer acknowledges an entry that the leader does not have, answers a round that has not begun, or
+//!      votes before it is asked.
+//!   5. An entry that has agreed with this term's leader is not contradicted by that leader later.
 //!   6. Entries follow each other, in terms that do not fall and are not of the future, and can be read.
 //!
-//! Lies that an honest peer could say are believed: this is not agreement among liars. [fault-model §4]
-//! Knows nothing of: links, keys, who may speak at all.
+//! A lie that an honest peer could have sent is believed: this is not Byzantine fault tolerance. [fault-model §4]
+//! Knows nothing of: links, keys, the authentication of peers.
 
 use crate::contract::Effects;
 use crate::message::{
@@ -34,14 +35,14 @@ pub const TERMS_AHEAD_MAX: u64 = 1 << 32;
 /// No entry, term or round has this number, or a higher one. [Rule 2]
 pub const COUNT_MAX: u64 = 1 << 62;
 
-/// What no honest peer says.
+/// Why a message cannot come from an honest peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Falsehood {
     /// Its term is too far ahead.
     TermAhead(Term),
-    /// A number that nothing can have.
+    /// It contains a number that no entry, term or round can have.
     Count,
-    /// It leads the term that somebody else leads, or that this peer does.
+    /// It claims to lead a term that another member leads, or this peer.
     SecondLeader(Term),
     /// It acknowledges an entry that this leader does not have.
     BeyondLog(LogIndex),
@@ -49,16 +50,16 @@ pub enum Falsehood {
     RoundAhead(Round),
     /// It votes for a candidate that has not asked it yet.
     Unasked(Term),
-    /// Its entry contradicts what agreed with it before.
+    /// Its entry contradicts one that agreed with it before.
     Contradiction(EntryId),
-    /// Its entries do not follow each other, are of a term to come, or cannot be read.
+    /// Its entries do not follow each other, are of a later term, or cannot be read.
     Entries(EntryId),
-    /// Its snapshot is of a term to come, of a group of nobody, or cannot be read.
+    /// Its snapshot is of a later term, has a group without members, or cannot be read.
     Snapshot(EntryId),
 }
 
 impl Falsehood {
-    /// A word of its own for each kind, for metrics.
+    /// The name of the kind, for metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -79,7 +80,7 @@ impl fmt::Display for Falsehood {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Falsehood::TermAhead(term) => {
-                write!(f, "it is of term {}, which nobody can have come to", term.0)
+                write!(f, "its term {} is more than 2^32 ahead of this member's", term.0)
             }
             Falsehood::Count => f.write_str("it names a number that no entry, term or round can have"),
             Falsehood::SecondLeader(term) => write!(f, "it leads term {}, which has another leader", term.0),
@@ -88,22 +89,22 @@ impl fmt::Display for Falsehood {
             }
             Falsehood::RoundAhead(round) => write!(f, "it answers round {}, which has not begun", round.0),
             Falsehood::Unasked(term) => {
-                write!(f, "it votes in term {}, in which nobody has asked it", term.0)
+                write!(f, "it votes in term {} without a vote request", term.0)
             }
             Falsehood::Contradiction(id) => write!(f, "its entry {id} contradicts what agreed before"),
-            Falsehood::Entries(id) => write!(f, "its entries after {id} are none that a leader could send"),
-            Falsehood::Snapshot(id) => write!(f, "its snapshot up to {id} is none that a leader could send"),
+            Falsehood::Entries(id) => write!(f, "no leader could send its entries after {id}"),
+            Falsehood::Snapshot(id) => write!(f, "no leader could send its snapshot up to {id}"),
         }
     }
 }
 
 impl Raft {
-    /// Nothing of what `peer` said counts.
+    /// Reports that a message of `peer` is ignored, and why.
     pub(crate) fn distrust(peer: NodeId, falsehood: Falsehood, effects: &mut Effects) {
         effects.distrust.push((peer, falsehood));
     }
 
-    /// Whether a message says what nobody could, whatever this peer's role is. [Rules 1, 2]
+    /// Why a message is impossible whatever this peer's role is, if it is. [Rules 1, 2]
     pub(crate) fn falsehood_of(&self, envelope: &Envelope) -> Option<Falsehood> {
         if envelope.term.0 > self.term.0.saturating_add(TERMS_AHEAD_MAX) {
             return Some(Falsehood::TermAhead(envelope.term));
@@ -113,7 +114,7 @@ impl Raft {
     }
 }
 
-/// The highest number that a message counts something with, of those that something is added to.
+/// The highest number in a message that is used in sums.
 fn highest_count(message: &Message) -> u64 {
     let of = |id: &EntryId| id.term.0.max(id.index.0);
     match message {

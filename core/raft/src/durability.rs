@@ -1,11 +1,11 @@
-//! Durability: what is on this disk, and what waits for it.
+//! Durability: which records are on this disk, and which messages wait for one.
 //!
 //! In:    records that leave for the log, and `Persisted(lsn)`.
 //! Out:   the persisted index; messages that were held back, once the term and vote they speak for are on disk.
 //! Rule:  a completion names records, never indexes. Numbers are not reused, and the numbers of entries that were
 //!        truncated are forgotten, so a late completion of an overwritten entry persists nothing.
 //!        [replication-protocols §1.2, L6; fault-model ST1, ST2]
-//! Knows nothing of: what the messages say, who is leader.
+//! Knows nothing of: the contents of messages, roles.
 
 use crate::canonical::Canonical;
 use crate::contract::{Effects, HardState, LogBody, LogRecord};
@@ -14,11 +14,11 @@ use crate::raft::Raft;
 use crate::types::{Duration, EntryId, Instant, LogIndex, Lsn};
 use alloc::collections::VecDeque;
 
-/// A commit mark that no other record took along is written alone after this much silence, so that a restart of an
+/// A commit mark that leaves with no other record is written alone after this much silence, so that a restart of an
 /// idle group starts from the newest state. [fault-model ST17]
 const COMMIT_MARK_IDLE: Duration = Duration::from_millis(500);
 
-/// Messages held back at once; more would only pile up behind a disk that hangs, and every message may be lost.
+/// Messages held back at once. More would only pile up behind a disk that hangs, and any message may be lost anyway.
 const HELD_MAX: usize = 1024;
 
 /// Entries with consecutive record numbers at consecutive indexes.
@@ -29,14 +29,14 @@ struct Run {
     count: u64,
 }
 
-/// The persist stream as this peer has emitted it.
+/// The state of the persist stream that this peer emits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Durability {
     /// Number of the last record emitted.
     last_lsn: Lsn,
     /// Every record up to this one is durable.
     persisted_lsn: Lsn,
-    /// Record of the newest term and vote, or of a floor after it.
+    /// Record of the newest term and vote, or of a vote floor after it.
     hard_lsn: Lsn,
     /// Entries emitted and not yet durable, truncated ones excluded; ascending in number and index.
     writes: VecDeque<Run>,
@@ -77,7 +77,7 @@ impl Durability {
         self.writes.front().map(|run| run.index)
     }
 
-    /// Notes that the entry at `index` left as record `lsn`.
+    /// Notes that the entry at `index` was emitted as record `lsn`.
     fn wrote(&mut self, lsn: Lsn, index: LogIndex) {
         match self.writes.back_mut() {
             Some(run) if run.lsn.0 + run.count == lsn.0 && run.index.0 + run.count == index.0 => {
@@ -87,7 +87,7 @@ impl Durability {
         }
     }
 
-    /// Forgets the writes from `first` on: their completions must not count for what will stand there.
+    /// Forgets the writes from `first` on: their completions must not count for later entries at these indexes.
     fn forget(&mut self, first: LogIndex) {
         while let Some(run) = self.writes.back_mut() {
             if run.index.0 + run.count <= first.0 {
@@ -101,7 +101,7 @@ impl Durability {
         }
     }
 
-    /// Forgets all writes under way: the entries they are of are gone.
+    /// Forgets all writes under way: their entries are gone.
     pub(crate) fn forget_all(&mut self) {
         self.writes.clear();
     }
@@ -111,11 +111,11 @@ impl Durability {
         lsn <= self.persisted_lsn
     }
 
-    /// See [`crate::canonical`]; by how much record numbers became smaller.
+    /// See [`crate::canonical`]. Returns by how much record numbers became smaller.
     pub(crate) fn canonicalize(&mut self, canonical: &Canonical) -> u64 {
         let shift = self.persisted_lsn.0.saturating_sub(1);
         let shifted = |lsn: Lsn| Lsn(lsn.0 - shift);
-        // An older record of term and vote is as durable as the newest one.
+        // Any durable record of term and vote is as good as the newest durable record.
         self.hard_lsn = shifted(self.hard_lsn.max(self.persisted_lsn));
         self.last_lsn = shifted(self.last_lsn);
         self.persisted_lsn = shifted(self.persisted_lsn);
@@ -129,7 +129,7 @@ impl Durability {
         shift
     }
 
-    /// Takes a completion; the highest index that became durable by it, if any.
+    /// Takes a completion. Returns the highest index that became durable by it, if any.
     fn completed(&mut self, lsn: Lsn) -> Option<LogIndex> {
         assert!(lsn <= self.last_lsn, "{lsn:?} is durable, but only {:?} was emitted", self.last_lsn);
         self.persisted_lsn = self.persisted_lsn.max(lsn);
@@ -157,7 +157,7 @@ impl Raft {
         let lsn = self.durability.last_lsn.next();
         self.durability.last_lsn = lsn;
         match &body {
-            // Whatever is said after either of them speaks of it.
+            // Messages sent after either record depend on it.
             LogBody::HardState(_) | LogBody::VoteFloor(_) => self.durability.hard_lsn = lsn,
             LogBody::Truncate(first) => self.durability.forget(*first),
             LogBody::Entry(entry) => self.durability.wrote(lsn, entry.id().index),
@@ -178,7 +178,8 @@ impl Raft {
         }
     }
 
-    /// Emits the log's new base; its number. When the log ends there, nothing of it is on disk before this record is.
+    /// Emits the log's new base, and returns the record's number. If the log ends there, it is not persisted up to
+    /// there before this record is.
     pub(crate) fn record_base(&mut self, base: EntryId, is_end: bool, effects: &mut Effects) -> Lsn {
         let lsn = self.durability.last_lsn.next();
         if is_end {
@@ -194,12 +195,12 @@ impl Raft {
         self.record(LogBody::HardState(hard), effects);
     }
 
-    /// Forgets the messages that wait: the term they speak for is over. [replication-protocols O7]
+    /// Drops the messages held back: their term is over. [replication-protocols O7]
     pub(crate) fn drop_held(&mut self) {
         self.durability.held.clear();
     }
 
-    /// The commit index moved: it will be marked with the next record, or alone after a while.
+    /// The commit index moved: marks it with the next record, or alone after a while.
     pub(crate) fn commit_mark_wanted(&mut self, now: Instant) {
         self.durability.mark_at = now + COMMIT_MARK_IDLE;
     }

@@ -1,18 +1,18 @@
-//! Elections: how a term gets its leader, and how a leader loses it.
+//! Elections: how a term gets its leader, and how a leader loses its leadership.
 //!
 //! In:    silence, vote requests and their answers, own votes that became durable, quorums that fell silent.
 //! Out:   requests, votes, a role.
 //! Rules: [replication-protocols E1–E8; Ongaro14 §3.4, §3.6.1, §4.2.3, §9.6]
-//!   1. Nobody campaigns before a quorum has said that it would vote (pre-vote), so a member that was cut off
-//!      disturbs nobody when it returns.
-//!   2. Who hears a leader ignores requests for votes (stickiness), so a member that hears nobody cannot depose a
-//!      leader whom others hear.
-//!   3. A leader that a quorum has not answered for an election timeout steps down (check-quorum), so rule 2 ends
-//!      where it would do harm. Rules 2 and 3 are one switch; pre-vote goes with them.
-//!   4. A vote, also one's own, counts when it is on disk, and goes to a log at least as complete as the voter's.
+//!   1. A campaign needs a quorum of pre-votes first, so a member that was cut off disturbs no leader when it returns.
+//!   2. A member that hears a leader ignores requests for votes (stickiness), so a member that hears no leader cannot
+//!      depose one that others hear.
+//!   3. A leader that a quorum has not answered for an election timeout steps down (check-quorum), so rule 2 ends where
+//!      it would do harm. Rules 2 and 3 are one switch; pre-vote goes with them.
+//!   4. A vote, also a candidate's own, counts when it is on disk, and goes to a log at least as complete as the
+//!      voter's.
 //!
 //! The newest configuration of the log counts, committed or not, from the moment it is appended (E8, M1).
-//! Knows nothing of: entries' contents, reads, clients.
+//! Knows nothing of: commands, reads, clients.
 
 use crate::clocks::Heartbeats;
 use crate::config::PRIORITY;
@@ -34,11 +34,11 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 impl Raft {
-    /// A wait of random length, drawn anew for every role this peer takes on. [E1]
+    /// A timer of random length, drawn anew for every change of role. [E1]
     pub(crate) fn election_timer(&mut self, now: Instant) -> Timer {
         let et = self.config.election_timeout;
         let (later, earlier) = match self.config.leadership.priority {
-            _ if !self.config.pre_vote => (Duration::ZERO, Duration::ZERO), // a campaign in vain restarts all timers
+            _ if !self.config.pre_vote => (Duration::ZERO, Duration::ZERO), // a failed campaign restarts all timers
             low @ ..PRIORITY => (et * u32::from(PRIORITY - low) / u32::from(PRIORITY), Duration::ZERO),
             high => {
                 let above = u32::from(high - PRIORITY);
@@ -48,8 +48,8 @@ impl Raft {
         Timer { started: now, timeout: self.rng.duration(et + later, et * 2 + later - earlier) }
     }
 
-    /// Whether a request for votes is ignored, its term too, because this peer hears a leader. A leader hears
-    /// itself: check-quorum sees to it that this is true. [E3]
+    /// Whether a request for votes is ignored, its term too, because this peer hears a leader or is bound by a vote
+    /// hold. A leader hears itself: check-quorum ensures that this is true. [E3]
     pub(crate) fn is_sticky_against(&self, now: Instant, envelope: &Envelope) -> bool {
         let asks_for_vote = match &envelope.message {
             Message::PreVote(_) => true,
@@ -74,8 +74,8 @@ impl Raft {
         asks_for_vote && envelope.term >= self.term && bound
     }
 
-    /// Whether this voter started so short a time ago that its leader may not have reached it yet. Without that, one lost
-    /// link of another voter and a restart of this one would depose a leader that is well. [E3b]
+    /// Whether this voter started so recently that its leader may not have reached it yet. Otherwise one lost link of
+    /// another voter and a restart of this one would depose a healthy leader. [E3b]
     fn gives_grace(&self, now: Instant) -> bool {
         now < self.grace_until
     }
@@ -90,7 +90,7 @@ impl Raft {
         }
     }
 
-    /// A newer term exists: whatever this peer was, it follows, and forgets what belonged to the old term. [L7, O7]
+    /// A newer term exists: whatever this peer was, it becomes a follower and drops the state of the old term. [L7, O7]
     pub(crate) fn adopt_term(&mut self, now: Instant, term: Term, effects: &mut Effects) {
         self.enter_term(term, None, effects);
         self.become_follower(now, effects);
@@ -106,8 +106,8 @@ impl Raft {
         effects.trace.push(Trace::Term(term));
     }
 
-    /// Follows nobody yet. Whoever was a follower goes on waiting as it did: a candidate that cannot win, because its log is
-    /// behind, would otherwise raise the term before the others come to campaign, again and again.
+    /// Follows no leader yet. A peer that was a follower keeps its timer: a candidate that cannot win, because its log
+    /// is behind, would otherwise raise the term again and again before the others campaign.
     pub(crate) fn become_follower(&mut self, now: Instant, effects: &mut Effects) {
         let drawn = self.election_timer(now);
         let timer = match &self.role {
@@ -118,7 +118,7 @@ impl Raft {
         effects.trace.push(Trace::BecameFollower { term: self.term, leader: None });
     }
 
-    /// Changes the role; reads that the old one had promised to confirm fail. [Q8]
+    /// Changes the role; pending reads of the old one fail. [Q8]
     pub(crate) fn take_role(&mut self, role: Role, effects: &mut Effects) {
         let former = core::mem::replace(&mut self.role, role);
         Raft::fail_reads(former, effects);
@@ -132,7 +132,7 @@ impl Raft {
         let may_not =
             !self.is_voter() || self.needs_snapshot() || self.is_damaged() || self.lacks_what_is_committed();
         if may_not {
-            // It asks itself again after a while: by then it may vote, hold a state, or have a whole log.
+            // It checks again after a while: by then it may have a vote, a state, or a whole log.
             let timer = self.election_timer(now);
             self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         } else if self.config.pre_vote && !self.electorate().is_alone(self.config.id) {
@@ -143,7 +143,7 @@ impl Raft {
         }
     }
 
-    /// Asks whether a campaign would succeed. Nothing durable changes by the question itself. [E2]
+    /// Starts a round of pre-votes. The requests themselves change nothing durable. [E2]
     fn ask_for_pre_votes(
         &mut self,
         now: Instant,
@@ -162,7 +162,8 @@ impl Raft {
         self.ask_voters(&Message::PreVote(request), effects);
     }
 
-    /// Enters the next term as its candidate. The requests leave, and the own vote counts, when that is on disk.
+    /// Enters the next term as its candidate. The requests leave, and its own vote counts, when term and vote are on
+    /// disk.
     pub(crate) fn campaign(
         &mut self,
         now: Instant,
@@ -186,7 +187,7 @@ impl Raft {
         }
     }
 
-    /// Would I vote for you? [E2]
+    /// Answers whether this peer would grant a vote. [E2]
     pub(crate) fn on_pre_vote(
         &mut self,
         now: Instant,
@@ -204,7 +205,7 @@ impl Raft {
         }
     }
 
-    /// A quorum that would vote is worth a campaign.
+    /// Counts a pre-vote; a quorum of them starts a campaign.
     pub(crate) fn on_pre_vote_reply(
         &mut self,
         now: Instant,
@@ -212,7 +213,7 @@ impl Raft {
         reply: &PreVoteReply,
         effects: &mut Effects,
     ) {
-        // Who said yes to an earlier round may have heard a leader since. Version 0.1 counts no rounds.
+        // A voter that granted an earlier round may have heard a leader since. Version 0.1 does not count rounds.
         let of_this_round = reply.round == self.pre_vote_round || reply.round == Round(0);
         let answers_this = reply.campaign_term == self.term.next() && of_this_round;
         if reply.granted && answers_this && self.count_vote(from) {
@@ -221,7 +222,7 @@ impl Raft {
         }
     }
 
-    /// Grants at most one vote per term, only to a log at least as complete as ours, or as ours was. [E6, E7]
+    /// Grants at most one vote per term, only to a log at least as complete as this one is, or was. [E6, E7]
     pub(crate) fn on_vote(&mut self, now: Instant, from: NodeId, request: &Vote, effects: &mut Effects) {
         let free_to_vote = self.vote == Some(from) || self.vote.is_none() && self.leader().is_none();
         let log_complete = self.acknowledged_last() <= request.last;
@@ -233,21 +234,21 @@ impl Raft {
         if granted {
             self.wait_for_elected(now, effects);
         }
-        // Held until the vote is on disk: a vote forgotten in a crash could be cast twice in one term.
+        // Held until the vote is on disk: a vote that a crash erases could be cast twice in one term.
         self.send_when_durable(self.envelope(from, Message::VoteReply(VoteReply { granted })), effects);
     }
 
-    /// Who has given its vote waits a whole timeout for what comes of it, and asks for nobody else's: answers to a question
-    /// of its own would let it depose whom it has just elected. [E7]
+    /// A voter that has granted its vote waits a whole timeout for the outcome and drops its own pre-vote: late answers
+    /// to that could let it depose the leader that it has just elected. [E7]
     fn wait_for_elected(&mut self, now: Instant, effects: &mut Effects) {
         match &mut self.role {
             Role::Follower(follower) => follower.timer.started = now,
             Role::PreCandidate(_) => self.become_follower(now, effects),
-            Role::Candidate(_) | Role::Leader(_) => {} // its vote of this term is its own
+            Role::Candidate(_) | Role::Leader(_) => {} // has already voted for itself in this term
         }
     }
 
-    /// A quorum of votes makes the leader of the term.
+    /// Counts a vote; a quorum of them makes the leader of the term.
     pub(crate) fn on_vote_reply(
         &mut self,
         now: Instant,
@@ -259,14 +260,14 @@ impl Raft {
         if !reply.granted {
             self.note_refusal(now, from);
         } else if matches!(self.role, Role::Candidate(_)) && !has_asked {
-            // The question leaves when this candidate's own vote is on disk.
+            // Requests leave only when this candidate's own vote is on disk.
             Raft::distrust(from, Falsehood::Unasked(self.term), effects);
         } else if self.count_vote(from) {
             self.become_leader(now, effects);
         }
     }
 
-    /// The own vote counts like any other: when it is on disk.
+    /// A candidate's own vote counts like any other: when it is on disk.
     pub(crate) fn count_own_vote(&mut self, now: Instant, effects: &mut Effects) {
         let candidate = matches!(self.role, Role::Candidate(_));
         if candidate && self.durability.hard_state_is_durable() && self.count_vote(self.config.id) {
@@ -274,7 +275,7 @@ impl Raft {
         }
     }
 
-    /// Notes one voter's yes; true if this makes a quorum.
+    /// Counts the vote of one voter; true if that makes a quorum.
     fn count_vote(&mut self, from: NodeId) -> bool {
         let electorate = self.electorate().clone();
         let (Role::PreCandidate(campaign) | Role::Candidate(campaign)) = &mut self.role else { return false };
@@ -284,7 +285,7 @@ impl Raft {
         electorate.has_quorum(|voter| campaign.votes.contains(&voter))
     }
 
-    /// Leads the term, beginning with an entry of its own: only that can commit what came before. [Ongaro14 §6.4]
+    /// Leads the term, beginning with an entry of its own: only such an entry can commit earlier ones. [Ongaro14 §6.4]
     fn become_leader(&mut self, now: Instant, effects: &mut Effects) {
         assert!(self.durability.hard_state_is_durable(), "leader of {:?} before that is on disk", self.term);
         let Self { config, log, .. } = self;

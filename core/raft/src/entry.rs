@@ -1,14 +1,14 @@
-//! Entries: what the log is made of.
+//! Entries: the elements of the log.
 //!
 //! An entry is its identity, a few facts about it, and its record: the bytes that are the same on every wire and on
 //! every disk. The core never reads those bytes; it asks the [`RecordEncoder`] for them once, on the leader, when the
 //! entry gets its index. [architecture §4]
-//! Knows nothing of: how a record is laid out.
+//! Knows nothing of: the layout of a record.
 
 use crate::bytes::SharedBytes;
 use crate::types::{EntryId, GroupId, Stamp};
 
-/// What an entry is for.
+/// The purpose of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// The first entry of a leader's term; empty. [Ongaro14 §6.4]
@@ -19,28 +19,29 @@ pub enum EntryKind {
     Config,
 }
 
-/// In which form this member holds an entry's payload. The identity never depends on it. [replication-protocols §1.3]
+/// The form in which this member holds an entry's payload. The identity never depends on it. [replication-protocols
+/// §1.3]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// All of it.
     Whole,
     /// One erasure-coded fragment: number `shard` of a split into `data` fragments.
     Shard {
-        /// Which fragment.
+        /// The fragment's number.
         shard: u8,
         /// How many fragments rebuild the payload.
         data: u8,
     },
-    /// The identity is in hand, the payload is not (damaged, or never received).
+    /// Only the identity is here: the payload is damaged, or was never received.
     Missing,
 }
 
 /// Everything about an entry but its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryHead {
-    /// Who wrote it, where.
+    /// The term of its leader, and its index.
     pub id: EntryId,
-    /// What it is for.
+    /// Its purpose.
     pub kind: EntryKind,
     /// How its payload is held here.
     pub form: Form,
@@ -68,7 +69,7 @@ impl Entry {
         Entry { head, record, payload_start }
     }
 
-    /// Who wrote it, where.
+    /// The term of its leader, and its index.
     #[must_use]
     pub fn id(&self) -> EntryId {
         self.head.id
@@ -99,8 +100,8 @@ impl Entry {
     }
 }
 
-/// Lays out a new entry's record and checksums it: handed in by the shell, called once per entry in the whole
-/// cluster, on the leader that gives the entry its index.
+/// Lays out a new entry's record and checksums it. Passed in by the shell; called once per entry in the whole cluster,
+/// on the leader that gives the entry its index.
 #[derive(Clone, Copy)]
 pub struct RecordEncoder(pub fn(group: GroupId, head: EntryHead, payload: &[u8]) -> Entry);
 
@@ -122,14 +123,14 @@ impl core::hash::Hash for RecordEncoder {
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
 
-/// Tells whether the payload of an entry that a leader sends is one that this member can apply: handed in by the shell, as
-/// the core does not know what commands mean. An entry that it cannot read is not taken into the log, where it would end this
-/// member and each start of it.
+/// Decides whether this member can apply the payload of an entry that a leader sends. Passed in by the shell, as the
+/// core does not know what commands mean. An unreadable entry must not get into the log: it would end this member, and
+/// again at every start.
 #[derive(Clone, Copy)]
 pub struct PayloadReader(pub fn(kind: EntryKind, payload: &[u8]) -> bool);
 
 impl PayloadReader {
-    /// Believes every leader.
+    /// Accepts every payload.
     pub const CREDULOUS: PayloadReader = PayloadReader(|_, _| true);
 }
 
@@ -141,7 +142,7 @@ impl core::fmt::Debug for PayloadReader {
 
 impl PartialEq for PayloadReader {
     fn eq(&self, _: &PayloadReader) -> bool {
-        true // as with encoders
+        true // as with encoders: one process has one reader
     }
 }
 

@@ -1,4 +1,4 @@
-//! Flow: how entries go to one peer, how much may be under way to it, and when it is asked what became of that.
+//! Flow: how entries are sent to one peer, how much may be in flight, and when the peer is asked for the outcome.
 //!
 //! ```text
 //!            the peer agrees at `next - 1`
@@ -10,25 +10,25 @@
 //!   either ── the next entry has left the log ──▶ Snapshot ── a match at or above the base ──▶ Replicate
 //! ```
 //!
-//! In:    what was sent, what the peer says of it, broken links.
+//! In:    appends that were sent, the peer's answers, broken links.
 //! Out:   how much may be sent next; when to ask.
 //! Rules: [replication-protocols B4–B6, B12, W8]
-//!   1. Entries and questions about them travel in one order, on one way. So the answer to a question says what became of
-//!      everything that was sent before it, however slow the way is.
-//!   2. Entries are sent again only when the peer says that it lacks them: never because time has passed, nor because a link
-//!      has ended, which may have been the one on which the answers come. When what is under way has made no progress for
-//!      a measured round trip, the peer is asked. A question costs a hundred bytes, so one that was asked too early costs
-//!      next to nothing.
-//!   3. A round trip is measured from an append to its acknowledgement, the peer's disk included, and not of entries that
-//!      were sent twice: nobody could say to which copy the answer belongs. [Karn]
-//!   4. After a fallback, what stands on the way behind the gap goes on to fill the way, and counts as under way until
-//!      the peer has read something newer. So copies never pile up: what is on the way to a peer is at most
-//!      `inflight_bytes_max` and one entry.
-//!      The next round begins with the fallback, so that the first answer to what follows it says that the way is free.
-//!   5. Until then the gaps that those entries leave say nothing new, and are not believed.
-//!   6. Nothing is sent for which the peer has said that it has no room.
+//!   1. Entries and questions about them travel in one order, in one lane. So the answer to a question shows what
+//!      became of everything that was sent before it, however slow the lane is.
+//!   2. Entries are sent again only when the peer reports that it lacks them. Neither elapsed time nor the end of a
+//!      link is a reason: that link may have been the one on which the answers come. When entries in flight have made
+//!      no progress for a measured round trip, the peer is asked. A question costs a hundred bytes, so one that is sent
+//!      too early costs next to nothing.
+//!   3. A round trip is measured from an append to its acknowledgement, the peer's disk included. Entries that were
+//!      sent twice are not measured: it is unknown which copy the answer belongs to. [Karn]
+//!   4. After a fallback, entries in flight behind the gap still fill the lane, and count as in flight until the peer
+//!      has read something newer. So copies never pile up: at most `inflight_bytes_max` and one entry are in flight to
+//!      a peer. The next round begins with the fallback, so that the first answer to what follows it shows that the
+//!      lane is free.
+//!   5. Until then the gaps that those entries leave are not new, and are ignored.
+//!   6. Nothing is sent for which the peer has announced no room.
 //!
-//! Knows nothing of: messages, other peers, commit, what the peer is known to hold.
+//! Knows nothing of: messages, other peers, commit, the peer's log.
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
 use crate::config::Config;
@@ -40,43 +40,43 @@ use alloc::collections::VecDeque;
 /// One append with entries that was sent and not yet answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sent {
-    /// The position before its entries.
+    /// The index before its entries.
     prev: LogIndex,
     last: LogIndex,
     bytes: usize,
     at: Instant,
-    /// Some of it was sent before: its answer measures nothing.
+    /// Some of its entries were sent before: its answer is not measured.
     again: bool,
 }
 
 /// How entries are sent to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
-    /// Where the logs agree is not known.
+    /// It is not known where the logs agree.
     Probe {
-        /// Entries from `next` on are under way, or a question: nothing else is sent until something is answered.
+        /// Entries from `next` on are in flight, or a question: nothing else is sent until it is answered.
         awaiting: Option<Sent>,
     },
     /// The logs agree up to what was sent.
     Replicate,
-    /// What comes next for it has left the log: it gets a snapshot, and no entries meanwhile.
+    /// The next entry for the peer has left the log: the peer gets a snapshot, and no entries meanwhile.
     Snapshot(Stream),
 }
 
-/// What was written off in a fallback and still fills the way. [Rule 4]
+/// Entries that were written off in a fallback and still fill the lane. [Rule 4]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Charge {
     bytes: usize,
-    /// The newest round when it was written off: whatever the peer reads of a later one was sent after it.
+    /// The newest round when they were written off: anything of a later round was sent after them.
     round: Round,
 }
 
-/// A measured round trip, as TCP does it: srtt and rttvar, by eighths and quarters. [RFC 6298]
+/// A measured round trip, as in TCP: srtt and rttvar, by eighths and quarters. [RFC 6298]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RoundTrip {
-    /// Smoothed, in nanoseconds; 0 before the first.
+    /// The smoothed time, in nanoseconds; 0 before the first measurement.
     smooth: u64,
-    /// How far measurements stray from it, in nanoseconds.
+    /// The mean deviation from it, in nanoseconds.
     stray: u64,
 }
 
@@ -96,16 +96,16 @@ impl RoundTrip {
         Duration::from_nanos(self.smooth)
     }
 
-    /// How long to wait before one asks: `srtt + 4·rttvar`, at least a quarter of a heartbeat interval, so that an answer
-    /// that is a little late wakes nobody, at most half an election timeout, so that a loss is found before anybody gives
-    /// up.
+    /// How long to wait before a question: `srtt + 4·rttvar`. At least a quarter of a heartbeat interval, so that an
+    /// answer that is a little late causes no question; at most half an election timeout, so that a loss is found
+    /// before an election.
     fn patience(self, config: &Config) -> Duration {
         let measured = Duration::from_nanos(self.smooth + self.stray * 4);
         measured.clamp(config.heartbeat_interval / 4, config.election_timeout / 2)
     }
 }
 
-/// What went to one peer in this term, in bytes of entries.
+/// Bytes of entries sent to one peer in this term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlowCounts {
     /// Sent, every copy counted.
@@ -116,46 +116,45 @@ pub struct FlowCounts {
     pub taken: u64,
 }
 
-/// What a leader knows of the way to one peer, for metrics.
+/// The flow to one peer, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PeerFlow {
-    /// What went there in this term.
+    /// Bytes sent in this term.
     pub counts: FlowCounts,
     /// A round trip, the peer's disk included; zero before one was measured.
     pub srtt: Duration,
-    /// Entries that it has not acknowledged.
+    /// Entries that the peer has not acknowledged.
     pub behind: u64,
 }
 
-/// The entries' way to one peer.
+/// The flow of entries to one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     /// How entries are sent.
     pub(crate) mode: Mode,
     /// The next entry to send. Above what is known to agree.
     pub(crate) next: LogIndex,
-    /// Unanswered appends with entries, oldest first. In `Probe` only those that were under way when a link ended.
+    /// Unanswered appends with entries, oldest first. In `Probe` only those that were in flight when a link ended.
     inflight: VecDeque<Sent>,
     /// Their bytes.
     inflight_bytes: usize,
     charge: Charge,
-    /// Highest index ever sent: what begins at or below it goes again.
+    /// Highest index ever sent: an append that begins at or below it is a repeat.
     sent_upto: LogIndex,
-    /// Since when what is under way has made no progress; without meaning while nothing is.
+    /// Since when the entries in flight have made no progress; meaningless while there are none.
     since: Instant,
-    /// Questions asked since the peer was last heard: they become rarer while nobody answers.
+    /// Questions sent since the peer was last heard: without an answer they become rarer.
     asked: u8,
-    /// A link has ended since.
+    /// A link has ended since the last question.
     must_ask: bool,
-    /// A link has ended since a probe was last answered: what was known to agree before answers none.
+    /// A link has ended since a probe was last answered: a match that was known before does not answer one.
     link_ended: bool,
-    /// What the peer has room for after what it has acknowledged, at least, as it said last.
+    /// Room that the peer has after what it has acknowledged, at least, as last announced.
     room: Room,
     trip: RoundTrip,
-    /// The next entry was read back and has so many bytes: it is not read again before there is room for it. 0 if that is
-    /// not known.
+    /// Size of the next entry, which was read back: it is not read again before there is room for it. 0 if unknown.
     next_bytes: usize,
-    /// Entries for it could not be read: none are sent before this.
+    /// Entries for the peer could not be read: none are sent before this.
     paused_until: Instant,
     counts: FlowCounts,
 }
@@ -164,7 +163,7 @@ pub(crate) struct Flow {
 const ASKED_MAX: u8 = 6;
 
 impl Flow {
-    /// To a peer of which nothing is known but that it is probably not behind.
+    /// A flow to a peer of unknown state, which is probably not behind.
     pub(crate) fn new(next: LogIndex) -> Flow {
         Flow {
             mode: Mode::Probe { awaiting: None },
@@ -185,7 +184,7 @@ impl Flow {
         }
     }
 
-    /// Bytes of entries that may be under way in addition to those that are; `None`: no entries may be sent.
+    /// Bytes of entries that may be sent in addition to those in flight; `None`: no entries may be sent.
     pub(crate) fn credit(&self, now: Instant, config: &Config) -> Option<usize> {
         let room_left = self.room_left();
         if now < self.paused_until || room_left == 0 || room_left < self.next_bytes {
@@ -205,7 +204,7 @@ impl Flow {
         may.then_some(bytes)
     }
 
-    /// What the peer has room for, less what is on its way there.
+    /// The peer's room, less the bytes in flight.
     fn room_left(&self) -> usize {
         usize::try_from(self.room.0).unwrap_or(usize::MAX).saturating_sub(self.inflight_bytes)
     }
@@ -215,18 +214,18 @@ impl Flow {
         bytes <= self.room_left()
     }
 
-    /// Whether an entry of this size may go, where the credit is `credit`: one of any size passes, but alone, and never
-    /// without room for it.
+    /// Whether an entry of this size may be sent with this credit. One of any size passes alone, but never without room
+    /// for it.
     pub(crate) fn fits(&self, credit: usize, bytes: usize) -> bool {
         bytes <= credit || self.is_idle() && self.has_room_for(bytes)
     }
 
-    /// Whether nothing fills the way.
+    /// Whether the lane is free.
     fn is_idle(&self) -> bool {
         self.inflight.is_empty() && self.charge.bytes == 0
     }
 
-    /// Whether an answer is waited for. [Rule 2]
+    /// Whether an answer is outstanding. [Rule 2]
     fn waits(&self) -> bool {
         match &self.mode {
             Mode::Probe { awaiting } => awaiting.is_some() || !self.is_idle(),
@@ -264,7 +263,7 @@ impl Flow {
         self.asked = 0;
     }
 
-    /// When the peer is to be asked what became of what was sent. [Rule 2]
+    /// When the peer is to be asked for the outcome. [Rule 2]
     pub(crate) fn question_at(&self, config: &Config) -> Instant {
         if !self.waits() {
             return Instant::NEVER;
@@ -281,7 +280,7 @@ impl Flow {
         is_idle_probe || self.must_ask && self.waits()
     }
 
-    /// The peer is asked now: about which position. [Rule 1]
+    /// The peer is asked now. Returns the position that the question is about. [Rule 1]
     pub(crate) fn ask(&mut self, now: Instant) -> LogIndex {
         self.since = now;
         self.asked += u8::from(!self.must_ask && self.asked < ASKED_MAX);
@@ -293,12 +292,14 @@ impl Flow {
         }
     }
 
-    /// The peer's durable log agrees up to `upto`, and what is known to agree is `matched` now; whether that is news.
+    /// The peer's durable log agrees up to `upto`; `matched` is the known agreement now, and `is_news` whether it has
+    /// grown.
     ///
-    /// A probe is answered by a match of what it asked or more; a smaller one says nothing about it. Its entries are then
-    /// under way like any others. Where a link has ended, a match that was known before says nothing either: a heartbeat may
-    /// have asked for it on the new link, and the probe may have ended with the old one. Nor does it while entries that were
-    /// written off stand on the way: the probe is behind them, and so would be what followed it.
+    /// A probe is answered by a match of the position it asked for or more; a smaller match proves nothing about it.
+    /// Its entries are then in flight like any others. After the end of a link, a match that was known before proves
+    /// nothing either: a heartbeat may have asked for it on the new link, and the probe may have been lost with the old
+    /// one. Nor does it while entries that were written off fill the lane: the probe is behind them, and so would be
+    /// what followed it.
     pub(crate) fn on_match(&mut self, now: Instant, upto: LogIndex, matched: LogIndex, is_news: bool) {
         let agrees = self.next.previous() <= upto;
         let is_doubtful = self.link_ended || self.charge.bytes > 0;
@@ -332,7 +333,7 @@ impl Flow {
         }
     }
 
-    /// The peer has read what was sent in rounds up to `bulk`, and has room for so much more.
+    /// The peer has read what was sent in rounds up to `bulk`, and has this much room.
     pub(crate) fn on_read(&mut self, now: Instant, bulk: Round, room: Room) {
         self.room = room;
         self.asked = 0;
@@ -342,8 +343,8 @@ impl Flow {
         }
     }
 
-    /// Whether a gap at `prev` says something new, `matched` being known to agree: it is not below that, in `Probe` it
-    /// answers what was asked last, and no entries that were written off have left it. [Rule 5]
+    /// Whether a gap at `prev` is new, `matched` being known to agree: it is not below that, in `Probe` it answers the
+    /// last question, and no entries that were written off have left it. [Rule 5]
     pub(crate) fn believes(&self, prev: LogIndex, matched: LogIndex) -> bool {
         let is_new = self.charge.bytes == 0;
         let is_asked = match &self.mode {
@@ -356,9 +357,9 @@ impl Flow {
         is_new && is_asked && matched < prev
     }
 
-    /// Starts over from `next`. The peer has read everything up to the append that named `read`; what was sent behind that,
-    /// at the latest in `round`, is written off. True if that fills the way: the next round then begins at once, so that the
-    /// peer's first answer to what follows says that it has left it. [Rule 4]
+    /// Starts over from `next`. The peer has read everything up to the append that named `read`; what was sent behind
+    /// that, at the latest in `round`, is written off. True if that fills the lane: the next round then begins at once,
+    /// so that the peer's first answer in it shows that the lane is free. [Rule 4]
     pub(crate) fn fall_back(&mut self, now: Instant, next: LogIndex, read: LogIndex, round: Round) -> bool {
         let awaiting = match &self.mode {
             Mode::Probe { awaiting } => awaiting.as_ref(),
@@ -374,8 +375,8 @@ impl Flow {
         bytes > 0
     }
 
-    /// A link has ended, this one or the one on which the answers come: the peer is asked at once, and again soon, when the
-    /// link is there again, and gets nothing more until it has answered. What the new link is like is not known.
+    /// A link has ended, this one or the one on which the answers come. The peer is asked at once, and again soon, when
+    /// the link is back, and gets no entries until it has answered. The new link's round trip is unknown.
     pub(crate) fn link_closed(&mut self, now: Instant) {
         if matches!(self.mode, Mode::Replicate) {
             let awaiting = (!self.inflight.is_empty()).then(|| self.question(now));
@@ -387,13 +388,13 @@ impl Flow {
         self.link_ended = true;
     }
 
-    /// Nothing but a question about the end of what was sent.
+    /// A mere question about the end of what was sent.
     fn question(&self, now: Instant) -> Sent {
         let end = self.next.previous();
         Sent { prev: end, last: end, bytes: 0, at: now, again: true }
     }
 
-    /// What was under way means nothing to the peer any more.
+    /// Nothing in flight counts any more: the peer has lost its log, or gets a snapshot.
     pub(crate) fn lost(&mut self, next: LogIndex) {
         self.charge = Charge::default();
         self.room = Room::PLENTY;
@@ -408,8 +409,8 @@ impl Flow {
         self.inflight_bytes = 0;
     }
 
-    /// No entries before there is room for the next one, which has so many bytes. The answers to what is under way
-    /// say when that is.
+    /// No entries before there is room for the next one, which has this many bytes. The answers to entries in flight
+    /// announce that room.
     pub(crate) fn wait_for_room(&mut self, bytes: usize) {
         self.next_bytes = bytes;
     }
@@ -424,21 +425,21 @@ impl Flow {
         self.trip.srtt()
     }
 
-    /// What went to this peer.
+    /// Bytes sent to this peer.
     pub(crate) fn counts(&self) -> FlowCounts {
         self.counts
     }
 
-    /// Unanswered appends, and the bytes that filled the way when the newest of them was sent: that one may have been an
-    /// entry that was read back and turned out larger than the credit it was read for.
+    /// Unanswered appends, and the bytes in flight when the newest of them was sent. That one may have been an entry
+    /// that was read back and turned out larger than the credit it was read for.
     pub(crate) fn inflight(&self) -> (usize, usize) {
         let before =
             self.inflight.back().map_or(0, |newest| self.inflight_bytes - newest.bytes + self.charge.bytes);
         (self.inflight.len(), before)
     }
 
-    /// See [`crate::canonical`]. A round trip takes no time where states are canonical, so everybody waits equally long
-    /// before he asks, and the first question is as good as any later one.
+    /// See [`crate::canonical`]. A round trip takes no time where states are canonical, so all leaders wait equally
+    /// long before a question, and the first question is as good as any later one.
     pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
         self.paused_until = match canonical.deadline(self.paused_until, canonical.heartbeat_interval) {
             CANONICAL_NOW => Instant(0), // not paused
@@ -461,7 +462,7 @@ impl Flow {
             }
         };
         for sent in self.inflight.iter_mut().chain(awaiting) {
-            sent.at = CANONICAL_NOW; // of which only round trips are made
+            sent.at = CANONICAL_NOW; // used for round trips only
             sent.again = true;
         }
         self.sent_upto = LogIndex(0);
@@ -477,7 +478,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// The figures are RFC 6298's by hand: the first measurement R gives srtt R and rttvar R/2; each later one first
+    /// Computed by hand from RFC 6298: the first measurement R gives srtt R and rttvar R/2; each later one first
     /// rttvar, by the srtt before it, then srtt. Patience has bounds of 25 and 500 ms here.
     #[test]
     fn patience_follows_what_was_measured_between_its_bounds() {
@@ -510,7 +511,7 @@ mod tests {
         }
     }
 
-    /// Goal: a probe behind entries that were written off is not answered by what was known to agree before.
+    /// Goal: a probe behind entries that were written off is not answered by a match that was known before.
     #[test]
     fn a_probe_behind_what_was_written_off_waits_for_its_own_answer() {
         let (now, round) = (Instant(1), Round(1));
@@ -521,7 +522,7 @@ mod tests {
         }
         assert!(flow.fall_back(now, LogIndex(2), LogIndex(2), round), "some of it still fills the way");
         flow.sent(now, LogIndex(1), LogIndex(2), 100);
-        flow.on_match(now, LogIndex(1), LogIndex(1), false); // a heartbeat's
+        flow.on_match(now, LogIndex(1), LogIndex(1), false); // of a heartbeat
         assert!(matches!(flow.mode, Mode::Probe { awaiting: Some(_) }), "{:?}", flow.mode);
         flow.on_read(now, round.next(), Room::PLENTY);
         flow.on_match(now, LogIndex(2), LogIndex(2), true);

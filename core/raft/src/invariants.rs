@@ -1,8 +1,8 @@
 //! Invariants: whole-state facts that hold after every step, each with a name.
 //!
-//! The cheap ones are asserted where they could first break, also in production; these look at everything and are
-//! for scripts, properties and the simulator.
-//! Knows nothing of: how a state came about, other peers.
+//! The cheap ones are asserted where they could first break, also in production; these look at everything and are for
+//! scripts, properties and the simulator.
+//! Knows nothing of: earlier states, other peers.
 
 use crate::contract::FetchFor;
 use crate::entry::EntryKind;
@@ -21,7 +21,7 @@ use alloc::string::String;
 pub struct Violation {
     /// Its name: the function that checks it.
     pub name: &'static str,
-    /// The numbers.
+    /// The values that contradict it.
     pub detail: String,
 }
 
@@ -73,8 +73,8 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
     }
 }
 
-/// Log Matching, local half: indexes are consecutive, terms never fall, and what is remembered of older entries
-/// agrees with the entries in memory. [Ongaro14 §3.5]
+/// Log Matching, local half: indexes are consecutive, terms never fall, and the terms remembered of older entries agree
+/// with the entries in memory. [Ongaro14 §3.5]
 fn log_is_well_formed(raft: &Raft) -> Checked {
     let name = "log_is_well_formed";
     let log = &raft.log;
@@ -98,7 +98,7 @@ fn log_is_well_formed(raft: &Raft) -> Checked {
     expect(bytes == log.recent_bytes(), name, || format!("{bytes} bytes, {} counted", log.recent_bytes()))
 }
 
-/// applied ≤ handed ≤ min(committed, persisted), both ≤ last. [replication-protocols B9]
+/// applied ≤ delivered ≤ min(committed, persisted), both ≤ last. [replication-protocols B9]
 fn marks_are_ordered(raft: &Raft) -> Checked {
     let marks = &raft.marks;
     let last = raft.log.last().index;
@@ -114,7 +114,7 @@ fn term_covers_the_log(raft: &Raft) -> Checked {
     expect(last.term <= raft.term, "term_covers_the_log", || format!("log ends at {last} in {:?}", raft.term))
 }
 
-/// What has left the log is committed, and in a snapshot that is committed too. [fault-model ST9, ST11]
+/// Entries that left the log are committed, and covered by a snapshot that is committed too. [fault-model ST9, ST11]
 fn the_base_is_covered(raft: &Raft) -> Checked {
     let name = "the_base_is_covered";
     let (base, committed) = (raft.log.base(), raft.marks.committed);
@@ -132,7 +132,7 @@ fn the_base_is_covered(raft: &Raft) -> Checked {
     })
 }
 
-/// The configurations in force are those of the log's entries, in order, and none of an entry that is gone.
+/// The configurations in force are those of the log's entries, in order, and none of a removed entry.
 /// [replication-protocols M1]
 fn configurations_are_those_of_the_log(raft: &Raft) -> Checked {
     let name = "configurations_are_those_of_the_log";
@@ -169,11 +169,11 @@ fn the_disk_owes_what_is_not_persisted(raft: &Raft) -> Checked {
     })
 }
 
-/// Bytes at apply stay within their bound, one entry aside. [replication-protocols B5]
+/// Where everything delivered is applied, no bytes are outstanding. [replication-protocols B5]
 fn delivered_bytes_are_bounded(raft: &Raft) -> Checked {
     let idle = raft.marks.delivered == raft.marks.applied;
     let bytes = raft.delivery.bytes();
-    expect(!idle || bytes == 0, "handed_out_bytes_are_bounded", || {
+    expect(!idle || bytes == 0, "delivered_bytes_are_bounded", || {
         format!("all is applied, {bytes} bytes are out")
     })
 }
@@ -185,7 +185,7 @@ fn fetches_are_one_per_purpose(raft: &Raft) -> Checked {
     expect(alone, "fetches_are_one_per_purpose", || format!("{:?}", raft.fetches))
 }
 
-/// [replication-protocols L5]
+/// A follower commits only what is known to agree with its leader's log. [replication-protocols L5]
 fn a_follower_commits_only_what_is_verified(raft: &Raft) -> Checked {
     let (committed, verified) = (raft.marks.committed, raft.verified());
     let last = raft.log.last().index;
@@ -194,7 +194,7 @@ fn a_follower_commits_only_what_is_verified(raft: &Raft) -> Checked {
     })
 }
 
-/// Nobody campaigns or leads with less than it has promised to keep. [fault-model ST7]
+/// A member below its vote floor neither campaigns nor leads. [fault-model ST7]
 fn who_is_below_its_floor_follows(raft: &Raft) -> Checked {
     expect(!raft.is_damaged(), "who_is_below_its_floor_follows", || {
         format!(
@@ -206,14 +206,14 @@ fn who_is_below_its_floor_follows(raft: &Raft) -> Checked {
     })
 }
 
-/// What a leader's log goes on from is here: nobody would send it to a leader. [replication-protocols N3]
+/// A leader has the snapshot that its log goes on from: no member would send it to a leader. [replication-protocols N3]
 fn a_leader_has_a_state(raft: &Raft) -> Checked {
     expect(!raft.needs_snapshot(), "a_leader_has_a_state", || {
         format!("the log begins after {}, and {:?}", raft.log.base(), raft.marks)
     })
 }
 
-/// A leader voted for itself, its term's first entry is its own, and everything after it too.
+/// A leader voted for itself, its term's first entry is its own, and so is everything after it.
 fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
     let name = "a_leader_leads_its_own_term";
     expect(raft.vote == Some(raft.config.id), name, || format!("vote {:?}", raft.vote))?;
@@ -236,7 +236,7 @@ fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
     expect(known == expected, name, || format!("peers {known:?} of {:?}", raft.membership()))
 }
 
-/// Nobody has answered a round that has not begun. [replication-protocols Q3]
+/// No peer has answered a round that has not begun. [replication-protocols Q3]
 fn rounds_begin_before_they_are_answered(leader: &Leader) -> Checked {
     let early = leader.peers.iter().find(|(_, progress)| leader.round < progress.contact_round);
     expect(early.is_none(), "rounds_begin_before_they_are_answered", || {
@@ -248,14 +248,14 @@ fn rounds_begin_before_they_are_answered(leader: &Leader) -> Checked {
     })
 }
 
-/// Who promised to help nobody does not campaign itself before the promise is over. [replication-protocols L-3]
+/// A follower does not campaign before its vote hold is over. [replication-protocols L-3]
 fn a_promise_outlasts_no_campaign(raft: &Raft, campaigns_at: Instant) -> Checked {
     expect(raft.vote_hold <= campaigns_at, "a_promise_outlasts_no_campaign", || {
         format!("promised until {:?}, would campaign at {campaigns_at:?}", raft.vote_hold)
     })
 }
 
-/// Suspicion exists only where a quorum is asked, and never beside leases. [replication-protocols E3a]
+/// Suspicion exists only with pre-vote, and never beside leader leases. [replication-protocols E3a]
 fn a_suspicion_needs_the_quorum_question(raft: &Raft, follower: &Follower) -> Checked {
     let suspects = follower.following.as_ref().is_some_and(|following| following.ask_at.is_some());
     let allowed = raft.config.pre_vote && raft.config.leadership.leader_lease.is_none();
@@ -264,8 +264,9 @@ fn a_suspicion_needs_the_quorum_question(raft: &Raft, follower: &Follower) -> Ch
     })
 }
 
-/// There is a lease only where it is configured and not over for the term, and no clock is known to be wrong; rounds are
-/// stamped in their order, and none that a quorum has answered waits. [replication-protocols L-2, L-6; fault-model F42]
+/// There is a lease only where leases are configured and not over for the term, and no clock is known to be wrong.
+/// Rounds are stamped in their order, none later than the newest round. [replication-protocols L-2, L-6; fault-model
+/// F42]
 fn a_lease_is_earned(leader: &Leader) -> Checked {
     let name = "a_lease_is_earned";
     let transferred = leader.transfer.as_ref().is_some_and(|transfer| transfer.told);
@@ -284,7 +285,8 @@ fn a_lease_is_earned(leader: &Leader) -> Checked {
     Ok(())
 }
 
-/// match < next ≤ last + 1; nothing is in flight to a peer that gets a snapshot; messages and bytes in flight are within bounds.
+/// match < next ≤ last + 1; nothing is in flight to a peer that gets a snapshot; messages and bytes in flight are
+/// within bounds.
 fn progress_is_sane(raft: &Raft, progress: &Progress) -> Checked {
     let name = "progress_is_sane";
     let last: LogIndex = raft.log.last().index;

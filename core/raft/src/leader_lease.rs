@@ -1,38 +1,41 @@
-//! Leases: a leader that knows when the last moment is at which nobody else can lead answers reads without a question.
+//! Leader leases: while no other member can have been elected, the leader serves linearizable reads without a quorum
+//! round.
 //!
 //! ```text
 //!  leader    s ── round r ──▶                 ◀── answers ── quorum: lease until s + ET·(1−ρ)/(1+ρ) − ε
-//!  follower         └ takes it at f ≥ s: helps nobody before f + ET on its own clock
+//!  follower         └ takes it at f ≥ s: withholds votes until f + ET on its own clock
 //! ```
 //!
-//! In:    rounds that leave and rounds that a quorum has answered; this peer's own clock, and how wrong it may be.
-//! Out:   an index at which a read may be served now; silence where a promise is open.
+//! In:    rounds that leave and rounds that a quorum has answered; this peer's own clock, and its maximal error.
+//! Out:   an index at which a read may be served now; withheld votes while a vote hold lasts.
 //! Rules: [replication-protocols §9.4, L-1 – L-8; Ongaro14 §6.4.1]
 //!   1. Clocks may show any time, but run at a rate that is wrong by at most ρ, also while a machine sleeps. (L-1)
 //!   2. A round is stamped before it leaves. When a quorum has answered it, the lease holds, on the leader's clock,
-//!      until that stamp plus ET·(1−ρ)/(1+ρ) − ε: a follower's promise lasts ET on its clock, which takes at least
+//!      until that stamp plus ET·(1−ρ)/(1+ρ) − ε: a follower's vote hold lasts ET on its clock, which takes at least
 //!      ET/(1+ρ); and what the leader's clock shows as x takes at most x/(1−ρ). (L-2)
-//!   3. Who takes a round, or anything else of its leader, promises: no vote, no pre-vote and no campaign of its own
-//!      for ET. The promise outlives role and term, because the leader who counts on it hears of neither. It yields to
-//!      the leader's own wish only: a transfer. (L-3)
-//!   4. Who starts with a past has forgotten what it promised, so it promises for ET again. (L-4)
-//!   5. A read takes the clock, checks the lease, then takes the commit index, and only in a term that has committed
-//!      something. One check is enough: the read stands at that moment. (L-5)
+//!   3. A follower that takes a round, or any other message of its leader, grants a vote hold: no vote, no pre-vote and
+//!      no campaign of its own for ET. The hold outlives role and term, because the leader that relies on it learns of
+//!      neither. It yields only to the leader's own request: a transfer. (L-3)
+//!   4. After a restart a member no longer knows which vote holds it granted, so it withholds votes for ET again. (L-4)
+//!   5. A read takes the clock, checks the lease, then takes the commit index, and only in a term that has committed an
+//!      entry. One check is enough: the read is linearized at that moment. (L-5)
 //!   6. A transfer ends the lease for the rest of the term. (L-6)
 //!   7. A new configuration ends the lease; only rounds that start later count, for its quorums. (L-7)
-//!   8. A wake-up that comes half an election timeout late ends it too: a process that was stopped asks anew before it
-//!      believes its clock. Without a lease reads are confirmed by a round, as always. (L-8; fault-model TM3)
-//!   9. Proof that clocks are worse than rule 1 says ends it for the rest of the term, as rule 6 does. (F42, [`crate::clocks`])
+//!   8. A wake-up that comes half an election timeout late ends it too: a process that was stopped needs a new round
+//!      before it trusts its clock. Without a lease reads are confirmed by a round, as always. (L-8; fault-model TM3)
+//!   9. Proof that clocks are worse than rule 1 assumes ends it for the rest of the term, as rule 6 does. (F42,
+//!      [`crate::clocks`])
 //!
-//! Members may differ in what they are told: one without leases promises nothing, one with a shorter election timeout
-//! less than a leader with a longer one counts on. So every answer to a round says what it promises, and only those that
-//! promise at least ET of the leader count: with a quorum of them there are leases, else reads are confirmed by rounds.
-//! A promise belongs to one answer, so nothing is remembered of a peer that a restart with other settings could make
-//! wrong; that the restart does not break what the run before promised is its driver's duty: a peer that promises less
-//! than its last run did starts when that promise is over. And whoever drives a peer reads the clock *after* it has taken an
-//! event from its queue, not before: a promise must not begin before the round that it answers was sent, nor a read be
-//! checked at a moment before it was asked.
-//! Knows nothing of: clocks, who waits for a read.
+//! Members may be configured differently: one without leases grants no vote hold, one with a shorter election timeout a
+//! shorter hold than the leader relies on. So every answer to a round carries the hold it grants, and only answers with
+//! at least the leader's ET count: with a quorum of them there is a lease, else reads are confirmed by rounds.
+//!
+//! A hold belongs to one answer, so nothing is remembered of a peer that a restart with other settings could make
+//! wrong. The driver ensures that a restart breaks no hold of the run before: a peer that grants less than its last run
+//! did starts when that hold is over. The driver also reads the clock *after* it has taken an event from its queue: a
+//! hold must not begin before the round that it answers was sent, nor a read be checked at a moment before it was
+//! requested.
+//! Knows nothing of: clock sources, waiting reads.
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
 use crate::config::Config;
@@ -44,25 +47,25 @@ use crate::types::{Duration, Instant, LogIndex, NodeId, Round};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Stamps kept of rounds that no quorum has answered. Rounds beyond are not stamped, which costs time only.
+/// Stamps kept of rounds that no quorum has answered. Later rounds are not stamped, which costs time only.
 const STAMPS_MAX: usize = 64;
 
 /// How far clocks are trusted. Off unless configured: no other rule of this protocol needs a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaderLease {
-    /// ρ: how much too fast or too slow any member's clock may run, in parts per million. 5000 is ten times what a
-    /// disciplined clock is slewed at.
+    /// ρ: how much too fast or too slow any member's clock may run, in parts per million. 5000 is ten times the rate at
+    /// which a disciplined clock is slewed.
     pub rho: u32,
-    /// ε: taken off every lease, for what the rates do not cover.
+    /// ε: subtracted from every lease, for errors that the rates do not cover.
     pub margin: Duration,
-    /// Whether clocks are watched: members tell what theirs show, and a leader that has proof that one of them is not as
-    /// right as it is trusted to be has no lease any more. Off where states are explored, which readings would tell
-    /// apart, and where somebody wants to see what wrong clocks lead to. (`clocks.rs`)
+    /// Whether clocks are watched: members report their readings, and a leader with proof that one clock is worse than
+    /// assumed has no lease any more. Off in explored states, which readings would tell apart, and in tests of the
+    /// effects of wrong clocks. (`clocks.rs`)
     pub watch_clocks: bool,
 }
 
 impl LeaderLease {
-    /// How long a lease lasts after the stamp of the round that earned it.
+    /// The length of a lease after the stamp of the round that earned it.
     #[must_use]
     pub fn length(&self, election_timeout: Duration) -> Duration {
         const ONE: u128 = 1_000_000;
@@ -78,26 +81,26 @@ impl LeaderLease {
 pub(crate) struct LeaderLeaseState {
     /// When rounds began that no quorum has answered yet, ascending.
     stamps: VecDeque<(Round, Instant)>,
-    /// Until when the lease holds; the beginning of time for none.
+    /// The end of the lease; the beginning of time for none.
     until: Instant,
-    /// There is none for the rest of the term, or at all.
+    /// No lease for the rest of the term, or at all.
     off: bool,
 }
 
 impl LeaderLeaseState {
-    /// A new leader's: none yet, and none ever if they are not configured.
+    /// A new leader's state: no lease yet, and never one if leases are not configured.
     pub(crate) fn new(config: &Config) -> LeaderLeaseState {
         let off = config.leadership.leader_lease.is_none();
         LeaderLeaseState { stamps: VecDeque::new(), until: Instant(0), off }
     }
 
-    /// Over for the rest of the term. (L-6)
+    /// Ends the lease for the rest of the term. (L-6)
     pub(crate) fn end(&mut self) {
         self.drop_it();
         self.off = true;
     }
 
-    /// Over, and so is what rounds under way would earn: only those that begin from now on count. (L-7, L-8)
+    /// Ends the lease, and voids the rounds under way: only rounds that begin from now on count. (L-7, L-8)
     pub(crate) fn drop_it(&mut self) {
         self.until = Instant(0);
         self.stamps.clear();
@@ -110,7 +113,7 @@ impl LeaderLeaseState {
         }
     }
 
-    /// A quorum has answered every round up to this one: when the newest of them that is stamped began.
+    /// A quorum has answered every round up to this one: the start of the newest of them that is stamped.
     fn answered(&mut self, upto: Round) -> Option<Instant> {
         let mut began = None;
         while let Some(&(_, at)) = self.stamps.front().filter(|(round, _)| *round <= upto) {
@@ -120,12 +123,12 @@ impl LeaderLeaseState {
         began
     }
 
-    /// Whether there is none for the rest of the term.
+    /// Whether there is no lease for the rest of the term.
     pub(crate) fn is_off(&self) -> bool {
         self.off
     }
 
-    /// Until when it holds, if it does at all.
+    /// The end of the lease, if there is one.
     pub(crate) fn until(&self) -> Option<Instant> {
         Some(self.until).filter(|&until| until != Instant(0))
     }
@@ -135,8 +138,8 @@ impl LeaderLeaseState {
         self.stamps.iter().copied()
     }
 
-    /// See [`crate::canonical`]. Rounds under way all began now: their age is told apart only where lengths of time are
-    /// kept.
+    /// See [`crate::canonical`]. Rounds under way all began now: their age makes a difference only where lengths of
+    /// time are kept.
     pub(crate) fn canonicalize(&mut self, canonical: &Canonical) {
         for (_, at) in &mut self.stamps {
             *at = canonical.stamp(*at);
@@ -149,16 +152,16 @@ impl LeaderLeaseState {
 }
 
 impl Progress {
-    /// What the answer to a round promises. It counts for a lease of this leader only if it is as long as the one that
-    /// the lease is computed from. Returns whether it is too short, and that is news. (L-3)
+    /// Notes the vote hold that the answer to a round grants. It counts for a lease of this leader only if it is as
+    /// long as the one that the lease is computed from. Returns whether it is too short, and that is new. (L-3)
     pub(crate) fn note_vote_hold(&mut self, round: Round, vote_hold: Duration, config: &Config) -> bool {
         if config.leadership.leader_lease.is_none() {
-            return false; // nothing rests on promises here
+            return false; // vote holds are not used here
         }
         if is_long_enough(vote_hold, config) {
             self.held_round = self.held_round.max(round);
         }
-        let is_late = round < self.contact_round; // what it says now is known already
+        let is_late = round < self.contact_round; // a newer answer is known already
         if is_late || self.vote_hold == Some(vote_hold) {
             return false;
         }
@@ -166,20 +169,21 @@ impl Progress {
         self.denies_lease(config)
     }
 
-    /// Whether its newest answer promised less than leases need, where there are any.
+    /// Whether its newest answer granted a shorter vote hold than leases need, where leases are on.
     fn denies_lease(&self, config: &Config) -> bool {
         let denies = |vote_hold| !is_long_enough(vote_hold, config);
         config.leadership.leader_lease.is_some() && self.vote_hold.is_some_and(denies)
     }
 }
 
-/// Whether a lease may be counted on such a promise.
+/// Whether such a vote hold is long enough for a lease.
 fn is_long_enough(vote_hold: Duration, config: &Config) -> bool {
     config.election_timeout <= vote_hold
 }
 
 impl Raft {
-    /// Until when, on this peer's clock, nobody else can lead; `None` without a lease, and for who does not lead.
+    /// The end, on this peer's clock, of the time in which no other member can lead; `None` without a lease, and for a
+    /// peer that does not lead.
     #[must_use]
     pub fn leader_lease_until(&self) -> Option<Instant> {
         match &self.role {
@@ -188,8 +192,8 @@ impl Raft {
         }
     }
 
-    /// Whether this leader, which has leases, has none until the end of its term, because it told another to take over and
-    /// leads still. (L-6)
+    /// Whether leases are configured and this leader has none until the end of its term, because it asked another voter
+    /// to take over and still leads. (L-6)
     #[must_use]
     pub fn leader_lease_is_over(&self) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
@@ -197,13 +201,13 @@ impl Raft {
         self.config.leadership.leader_lease.is_some() && transferred && self.clocks_apart().is_empty()
     }
 
-    /// Before this this peer helps nobody to replace the leader it has heard. (L-3, L-4)
+    /// Before this moment this peer helps no member to replace the leader it has heard. (L-3, L-4)
     #[must_use]
     pub fn vote_hold_until(&self) -> Instant {
         self.vote_hold
     }
 
-    /// An answer came in: the lease lasts as long as the newest round that a quorum has answered earns. (L-2)
+    /// After an answer: the lease lasts as long as the newest round earns that a quorum has answered. (L-2)
     pub(crate) fn extend_lease(&mut self) {
         let Some(lease) = self.config.leadership.leader_lease else { return };
         let Some(confirmed) = self.held_round() else { return };
@@ -214,7 +218,8 @@ impl Raft {
         }
     }
 
-    /// The newest round that a quorum has answered with promises that are long enough; we keep our own. (L-3)
+    /// The newest round that a quorum has answered with vote holds that are long enough; this leader's own counts.
+    /// (L-3)
     fn held_round(&self) -> Option<Round> {
         let Role::Leader(leader) = &self.role else { return None };
         let (me, own) = (self.config.id, leader.round);
@@ -222,8 +227,8 @@ impl Raft {
         self.configurations.newest().reached(held)
     }
 
-    /// With leases here: the voters that have answered this leader and do not promise what leases need, ascending. With
-    /// as many of them as can deny a quorum there is no lease.
+    /// With leases here: the voters that have answered this leader and grant shorter vote holds than leases need,
+    /// ascending. If they are enough to deny a quorum there is no lease.
     #[must_use]
     pub fn leader_lease_without(&self) -> Vec<NodeId> {
         let Role::Leader(leader) = &self.role else { return Vec::new() };
@@ -233,12 +238,12 @@ impl Raft {
         leader.peers.iter().filter_map(denies).collect()
     }
 
-    /// What this peer's answers to its leader promise. (L-3)
+    /// The vote hold in this peer's answers to its leader. (L-3)
     pub(crate) fn own_vote_hold(&self) -> Duration {
         self.config.leadership.leader_lease.map_or(Duration::ZERO, |_| self.config.election_timeout)
     }
 
-    /// The process slept: what it believes of its lease is void. (L-8)
+    /// Voids the lease if the process slept. (L-8)
     pub(crate) fn notice_pause(&mut self, now: Instant) {
         let late = self.config.election_timeout / 2;
         if let Role::Leader(leader) = &mut self.role
@@ -249,7 +254,7 @@ impl Raft {
         }
     }
 
-    /// The index at which a read that was asked before `now` may be served without a round. (L-5)
+    /// The index at which a read that was requested before `now` may be served without a round. (L-5)
     pub(crate) fn index_by_lease(&mut self, now: Instant) -> Option<LogIndex> {
         self.notice_pause(now);
         let Role::Leader(leader) = &self.role else { return None };
@@ -258,26 +263,26 @@ impl Raft {
         (holds && own_term).then_some(self.marks.committed)
     }
 
-    /// Something of the leader of this term was taken. (L-3)
+    /// A message of this term's leader was taken: extends the vote hold. (L-3)
     pub(crate) fn vote_hold_for_leader(&mut self, now: Instant) {
         if self.config.leadership.leader_lease.is_some() {
             self.vote_hold = self.vote_hold.max(now + self.config.election_timeout);
         }
     }
 
-    /// What a peer that starts may have promised in an earlier run. (L-4)
+    /// The vote hold that a restarted peer may have granted in an earlier run. (L-4)
     pub(crate) fn vote_hold_of_earlier_runs(&mut self, now: Instant) {
         if self.has_past {
             self.vote_hold_for_leader(now);
         }
     }
 
-    /// Whether a leader may be counting on this peer.
+    /// Whether a leader may rely on a vote hold of this peer.
     pub(crate) fn is_bound(&self, now: Instant) -> bool {
         now < self.vote_hold
     }
 
-    /// The answer to a follower's question, if the lease holds.
+    /// The reply to a follower's read request, if the lease holds.
     pub(crate) fn answer_by_lease(&mut self, now: Instant, peer: NodeId, batch: u64) -> Option<Envelope> {
         let index = self.index_by_lease(now)?;
         if let Role::Leader(leader) = &mut self.role
@@ -300,10 +305,10 @@ mod tests {
         for rho in [0_u32, 1, 500, 5_000, 100_000, 500_000, 999_999] {
             let lease = LeaderLease { rho, margin: Duration::ZERO, watch_clocks: false };
             let rho = f64::from(rho) / 1e6;
-            // The leader's clock as slow, the follower's as fast as allowed.
+            // The leader's clock is as slow, the follower's as fast as allowed.
             let lease_lasts = lease.length(et).as_secs_f64() / (1.0 - rho);
-            let promise_lasts = et.as_secs_f64() / (1.0 + rho);
-            assert!(lease_lasts <= promise_lasts + 1e-9, "{rho}: {lease_lasts} against {promise_lasts}");
+            let hold_lasts = et.as_secs_f64() / (1.0 + rho);
+            assert!(lease_lasts <= hold_lasts + 1e-9, "{rho}: {lease_lasts} against {hold_lasts}");
         }
         let nothing = LeaderLease { rho: 1_000_000, margin: Duration::ZERO, watch_clocks: false };
         assert_eq!(nothing.length(et), Duration::ZERO);

@@ -1,9 +1,9 @@
 //! Raft, one peer at a time, as a pure function of events.
 //!
-//! A [`Raft`] is told everything: what time it is, what a peer said, what a client wants, what the disk has done.
-//! It changes its state and appends to [`Effects`] what should now happen. It reads no clock, draws no chance but
-//! from its seed, does no I/O, and cannot fail. So every situation can be written down as a script, replayed from a
-//! seed, forked with `clone`, and compared with `==`.
+//! All inputs of a [`Raft`] are arguments: the time, messages of peers, requests of clients, completions of the disk.
+//! It changes its state and appends the actions to take to [`Effects`]. It reads no clock, takes randomness from its
+//! seed only, does no I/O, and cannot fail. So every situation can be written down as a script, replayed from a seed,
+//! forked with `clone`, and compared with `==`.
 //!
 //! ```text
 //!   tick step propose read drained persisted fetched applied link_closed
@@ -15,24 +15,25 @@
 //!                  read_chunks   store_chunks   distrust
 //! ```
 //!
-//! **The contract.** Every effect may be carried out the moment it is emitted, in parallel with all others. A vote,
-//! an acknowledgement, the leader counting itself: whatever must wait for the disk waits in here until
-//! [`Raft::persisted`] names the record. The driver calls [`Raft::drained`] when its inbox is empty: what is better
-//! said once than often (appends, read rounds, acknowledgements) goes out there, so batches grow with the load and
+//! **The contract.** Every effect may be carried out the moment it is emitted, in parallel with all others. Whatever
+//! must wait for the disk (a vote, an acknowledgement, the leader counting itself) waits inside until
+//! [`Raft::persisted`] names the record. The driver calls [`Raft::drained`] when its inbox is empty. Messages that are
+//! better sent once than often (appends, read rounds, acknowledgements) leave there, so batches grow with the load and
 //! no timer sits on the hot path.
 //!
-//! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the
-//! table of who answers what; `role` what each role knows; [`log`] and `marks` what is remembered and how far things
-//! have come. Then the chapters: `election`, `replication` with `progress` and `flow`, `acceptance`, [`quorum`] and `commit`, `durability`,
-//! `apply`, `read` with `lease` and `clocks`, `suspicion`, `transfer`, `slow_disk`, `yielding`, [`distrust`], [`membership`] with `configurations` and `change`, [`snapshot`].
-//! [`policy`] names the seams of the protocol's variants; [`invariants`] says what must always hold, [`canonical`] in
-//! which form states are compared by those who look at all of them.
+//! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the table
+//! of roles and messages; `role` the state of each role; [`log`] and `marks` the entries and the positions along them.
+//! Then the chapters: `election`, `replication` with `progress` and `flow`, `acceptance`, [`quorum`] and `commit`,
+//! `durability`, `apply`, `read` with `leader_lease` and `clocks`, `suspicion`, `transfer`, `slow_disk`, `yielding`,
+//! [`distrust`], `vote_floor`, `reminder`, [`membership`] with `configurations` and `change`, [`snapshot`]. [`policy`]
+//! names the seams of the protocol's variants; [`invariants`] lists the facts that always hold; [`canonical`] defines
+//! the form in which explorers of all interleavings compare states.
 //!
-//! **Why it is safe**, in four sentences. A term has one leader, because a vote is durable before it is told and two
+//! **Why it is safe**, in four sentences. A term has one leader, because a vote is durable before it is sent and two
 //! quorums share a voter. Logs that share an entry share all before it, because entries are appended only after one
-//! that both sides hold. What is committed is in every later leader's log, because a quorum holds it durably and
-//! votes only for logs at least as complete. What is applied is committed, so all stores apply the same commands in
-//! the same order.
+//! that both sides hold. A committed entry is in every later leader's log, because a quorum holds it durably and votes
+//! only for logs at least as complete. Only committed entries are applied, so all stores apply the same commands in the
+//! same order.
 //!
 //! ```
 //! use kattu_raft::{Config, Effects, Entry, EntryKind, Incarnation, Instant, LeadershipConfig, Limits, NodeId, Raft};

@@ -6,9 +6,9 @@
 //!   └─────────────┴────────────────────────┘
 //! ```
 //!
-//! The first position of every run of entries with one term is kept for the whole log, so that every question about
-//! a term is answered without a read. Entries before the recent ones are fetched from the log on disk when needed.
-//! Knows nothing of: commit, disks, why memory may shrink.
+//! The first position of every run of entries with one term is kept for the whole log, so that every question about a
+//! term is answered without a read. Entries before the recent ones are fetched from the log on disk when needed.
+//! Knows nothing of: commit, disks, peers.
 
 use crate::contract::Recovered;
 use crate::entry::Entry;
@@ -37,7 +37,7 @@ impl Log {
     /// The log that `recovered` describes.
     ///
     /// # Panics
-    /// If the description contradicts itself: the one who recovers has checked it.
+    /// If the description contradicts itself: the driver has checked it.
     #[must_use]
     pub fn recover(recovered: &Recovered) -> Log {
         let Recovered { base, term_starts, last, tail, .. } = recovered;
@@ -84,7 +84,7 @@ impl Log {
         log
     }
 
-    /// Position right before the first entry: the end of what left the log because a snapshot covers it.
+    /// Position right before the first entry: the end of the part that left the log because a snapshot covers it.
     #[must_use]
     pub fn base(&self) -> EntryId {
         self.base
@@ -142,13 +142,13 @@ impl Log {
         Some(if runs_begun == 0 { self.base.term } else { self.term_starts[runs_begun - 1].term })
     }
 
-    /// Whether this very position, written by this very term, is in the log (or is its base).
+    /// Whether the entry at this index has this term; also of the base.
     #[must_use]
     pub fn holds(&self, id: EntryId) -> bool {
         self.term_at(id.index) == Some(id.term)
     }
 
-    /// The name of the position `index`.
+    /// The id of the entry at `index`.
     ///
     /// # Panics
     /// If the log does not reach from its base to there.
@@ -249,7 +249,7 @@ impl Log {
         self.stamp = self.recent.back().map_or(self.stamp, |entry| entry.head.stamp);
     }
 
-    /// Forgets the entries up to `upto`, which becomes the base: questions about its term are still answered.
+    /// Forgets the entries up to `upto`, which becomes the base: its term is still known.
     ///
     /// # Panics
     /// If the log does not reach from its base to there.

@@ -1,8 +1,8 @@
 //! Marks: how far this peer has come along its log.
 //!
-//! applied ≤ handed ≤ min(committed, persisted), and both of those ≤ last. Committed may run ahead of persisted: a
-//! quorum of others may be faster than this disk. What is handed to apply never does. [replication-protocols B9]
-//! Knows nothing of: why a mark moves.
+//! applied ≤ delivered ≤ min(committed, persisted), and both of those ≤ last. Committed may run ahead of persisted: a
+//! quorum of others may be faster than this disk. Delivered never does. [replication-protocols B9]
+//! Knows nothing of: disks, stores, quorums.
 
 use crate::types::LogIndex;
 
@@ -11,16 +11,16 @@ use crate::types::LogIndex;
 pub(crate) struct Marks {
     /// The store has applied everything up to here.
     pub(crate) applied: LogIndex,
-    /// Everything up to here was handed to apply.
+    /// Everything up to here was delivered to the apply executor.
     pub(crate) delivered: LogIndex,
-    /// Everything up to here is safe forever.
+    /// Everything up to here is committed, and so never changes.
     pub(crate) committed: LogIndex,
     /// Everything up to here is on this disk.
     pub(crate) persisted: LogIndex,
 }
 
 impl Marks {
-    /// Highest index that may be handed to apply. [replication-protocols B9]
+    /// Highest index that may be delivered to apply. [replication-protocols B9]
     pub(crate) fn appliable(&self) -> LogIndex {
         self.committed.min(self.persisted)
     }

@@ -1,16 +1,16 @@
-//! Membership: who votes, who learns, and what a quorum of them is while they change.
+//! Membership: the voters and learners of a group, and the quorums among them during a change.
 //!
 //! ```text
 //!   C_old ───────▶ C_old,new ───────▶ C_new
 //!          joint: both sets decide        the new set alone
 //! ```
 //!
-//! In:    a configuration, and what each member has reached.
-//! Out:   what a quorum has reached; the configuration that enters a change, and the one that leaves it.
+//! In:    a configuration, and the value that each member has reached.
+//! Out:   the value that a quorum has reached; the configurations that enter and leave a change.
 //! Rules: [replication-protocols M1–M3; Ongaro14 §4.3]
 //!   1. While a change is under way, every decision (commit, election, read round, check of the quorum) needs a
 //!      quorum of the new voters *and* one of the outgoing ones.
-//!   2. Only the newest configuration of a log counts, committed or not; who truncates it falls back to the one before.
+//!   2. Only the newest configuration of a log counts, committed or not; truncating it restores the one before.
 //!   3. A change that leaves the voters alone (a learner comes or goes) changes no quorum and takes one step.
 //!
 //! Knows nothing of: logs, roles, names and addresses of members.
@@ -26,17 +26,17 @@ const VERSION: u8 = 1;
 /// The members of one group. Every list is ascending and without repeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Membership {
-    /// Who votes. Empty only for a member that joins an existing group and knows nobody yet.
+    /// The voters. Empty only for a member that joins an existing group and knows no member yet.
     pub voters: Vec<NodeId>,
-    /// Who voted before the change under way; empty when none is.
+    /// The voters before the change under way; empty when none is.
     pub outgoing: Vec<NodeId>,
-    /// Who receives entries and neither votes nor counts.
+    /// Members that receive entries and neither vote nor count.
     pub learners: Vec<NodeId>,
     /// Outgoing voters that become learners when the change is over.
     pub learners_next: Vec<NodeId>,
 }
 
-/// Why bytes are not a membership, or a membership is none.
+/// Why bytes, or lists of members, are not a membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembershipError {
     /// A layout that this program does not read.
@@ -74,7 +74,7 @@ impl Membership {
         !self.outgoing.is_empty()
     }
 
-    /// Whether nobody is known: a member that waits for the group it joins to speak to it.
+    /// Whether no member is known, as in a member that joins and has not heard of its group yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.voters.is_empty()
@@ -98,18 +98,18 @@ impl Membership {
         self.voters == [member] && !self.is_joint()
     }
 
-    /// Everybody with a vote, each once, the new voters first.
+    /// All members with a vote, each once, the new voters first.
     pub fn all_voters(&self) -> impl Iterator<Item = NodeId> + Clone {
         let outgoing = self.outgoing.iter().filter(|&voter| !self.voters.contains(voter));
         self.voters.iter().chain(outgoing).copied()
     }
 
-    /// Everybody, each once, voters first.
+    /// All members, each once, voters first.
     pub fn members(&self) -> impl Iterator<Item = NodeId> + Clone {
         self.all_voters().chain(self.learners.iter().copied())
     }
 
-    /// Everybody but `me`.
+    /// All members but `me`.
     pub fn peers(&self, me: NodeId) -> impl Iterator<Item = NodeId> + Clone {
         self.members().filter(move |&member| member != me)
     }
@@ -126,7 +126,7 @@ impl Membership {
         Some(incoming.min(outgoing))
     }
 
-    /// Whether those of whom `is_one` says yes make a quorum of every set that decides. Nobody is no quorum of nobody.
+    /// Whether the members for which `is_one` holds are a quorum of every set that decides. An empty set has no quorum.
     #[must_use]
     pub fn has_quorum(&self, is_one: impl Fn(NodeId) -> bool) -> bool {
         let of = |set: &[NodeId]| set.iter().filter(|&&voter| is_one(voter)).count() >= quorum(set.len());
@@ -134,7 +134,7 @@ impl Membership {
     }
 
     /// The configuration that enters the change from this one to `target`: both sets of voters decide. An outgoing
-    /// voter that will be a learner becomes one at the end; everybody else who will be a learner is one now.
+    /// voter that will be a learner becomes one at the end of the change; any other future learner is one now.
     #[must_use]
     pub fn enter(&self, target: &Membership) -> Membership {
         let (learners_next, learners) =
@@ -150,7 +150,7 @@ impl Membership {
         Membership::new(self.voters.clone(), learners)
     }
 
-    /// What is wrong with this membership, in words an operator understands.
+    /// Checks this membership; errors are written for operators.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -192,10 +192,10 @@ impl Membership {
         }
     }
 
-    /// Reads a membership and what follows it: in a configuration entry, the node's own bytes.
+    /// Reads a membership, and returns the bytes after it: in a configuration entry, the node's own.
     ///
     /// # Errors
-    /// Why these bytes begin with none.
+    /// Why these bytes do not begin with a membership.
     pub fn decode(bytes: &[u8]) -> Result<(Membership, &[u8]), MembershipError> {
         let (&version, bytes) = bytes.split_first().ok_or(MembershipError::Cut)?;
         if version != VERSION {

@@ -24,7 +24,7 @@ pub struct Envelope {
     pub to: NodeId,
     /// The sender's current term when it sent this.
     pub term: Term,
-    /// What it says.
+    /// The content.
     pub message: Message,
 }
 
@@ -35,15 +35,15 @@ pub enum Message {
     Append(Append),
     /// Answer to `Append`.
     AppendReply(AppendReply),
-    /// "Would you vote for me?" [Ongaro14 §9.6]
+    /// Asks whether the receiver would vote for the sender. [Ongaro14 §9.6]
     PreVote(PreVote),
     /// Answer to `PreVote`.
     PreVoteReply(PreVoteReply),
-    /// "Vote for me." [Ongaro14 §3.4]
+    /// Requests a vote. [Ongaro14 §3.4]
     Vote(Vote),
     /// Answer to `Vote`.
     VoteReply(VoteReply),
-    /// "From which index on may I serve linearizable reads?" [replication-protocols Q6]
+    /// Asks from which index on reads are linearizable. [replication-protocols Q6]
     ReadIndex(ReadIndex),
     /// Answer to `ReadIndex`.
     ReadIndexReply(ReadIndexReply),
@@ -51,13 +51,13 @@ pub enum Message {
     SnapshotChunk(SnapshotChunk),
     /// Answer to `SnapshotChunk`.
     SnapshotReply(SnapshotReply),
-    /// "Campaign now: I hand over to you." [Ongaro14 §3.10]
+    /// Asks the target of a leadership transfer to campaign at once. [Ongaro14 §3.10]
     TimeoutNow(TimeoutNow),
-    /// "Your disk has lost something: you had acknowledged more." [fault-model F18, F19, ST14]
+    /// Reports to a peer that its disk has lost entries it had acknowledged. [fault-model F18, F19, ST14]
     Lost(Lost),
-    /// "You are of an older term than I am." [replication-protocols E5]
+    /// Reports a newer term to a leader of an older one. [replication-protocols E5]
     StaleTerm(StaleTerm),
-    /// "I have just started: what have I promised?" [fault-model F19, F61]
+    /// Asks, at the sender's start, for what others know of its earlier state. [fault-model F19, F61]
     Remind(Remind),
     /// Answer to `Remind`; the term is the envelope's.
     Reminder(Reminder),
@@ -74,13 +74,14 @@ pub struct Append {
     pub commit: LogIndex,
     /// The newest heartbeat or read round; an answer to it confirms leadership for the round.
     pub round: Round,
-    /// Without entries: it asks about the end of what was sent, and so travels behind that. Any other append without entries
-    /// asks only about what is known to agree, and may overtake whatever is under way. [replication-protocols B12]
+    /// Without entries: asks about the end of what was sent, and so travels behind that. Any other append without
+    /// entries asks only about positions known to agree, and may overtake everything in flight. [replication-protocols
+    /// B12]
     pub tail: bool,
 }
 
 impl Append {
-    /// Whether it travels on the way of the entries, in their order.
+    /// Whether it travels in the lane of the entries, in their order.
     #[must_use]
     pub fn is_bulk(&self) -> bool {
         !self.entries.is_empty() || self.tail
@@ -89,40 +90,39 @@ impl Append {
 
 /// Peer → leader, always: an answer of this term refreshes the leader's view of the peer and counts for `round`.
 ///
-/// What it says it says of the peer's state, not of one append, and all of it at once: how far the logs agree, whether
-/// something is missing, how much more there is room for.
+/// It describes the peer's whole state, not one append: how far the logs agree, whether entries are missing, how much
+/// room is left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AppendReply {
     /// The round of the message answered.
     pub round: Round,
-    /// How long after it took that message the peer helps nobody to replace the leader, on its own clock; zero from one
-    /// without leases. [replication-protocols L-3]
+    /// The vote hold: how long after that message, on its own clock, the peer helps no other member to be elected. Zero
+    /// from a peer without leader leases. [replication-protocols L-3]
     pub vote_hold: Duration,
-    /// What the peer's own clock shows, if leases are on there and clocks are watched. [fault-model F42]
+    /// The reading of the peer's own clock, if leases are on there and clocks are watched. [fault-model F42]
     pub clock: Option<ClockReading>,
-    /// How long the peer's disk took for its newest group of records; zero if nobody told. [fault-model F17]
+    /// How long the peer's disk took for its newest group of records; zero if unknown. [fault-model F17]
     pub disk: Duration,
-    /// The newest round of an append that travelled on the way of the entries ([`Append::is_bulk`]). Whatever was sent on
-    /// that way in an earlier round has arrived, or never will.
+    /// The newest round of an append that travelled in the lane of the entries ([`Append::is_bulk`]). What was sent in
+    /// that lane in an earlier round has arrived, or never will.
     pub bulk: Round,
     /// Highest index up to which the peer's durable log agrees with the leader's. [replication-protocols O1]
     pub upto: LogIndex,
-    /// What an append named and the log does not hold, if nothing has filled it since.
+    /// A position that an append named and the log lacks, if later appends have not filled it.
     pub gap: Option<Gap>,
-    /// Bytes of entries for which the peer has room after the end of its log; [`Room::PLENTY`] unless that could hold up a
-    /// leader. [replication-protocols B6; fault-model ST15]
+    /// Bytes of entries for which the peer has room after the end of its log; [`Room::PLENTY`] unless that could hold
+    /// up a leader. [replication-protocols B6; fault-model ST15]
     pub room: Room,
 }
 
-/// "I do not hold what you named."
+/// A position that the peer's log lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gap {
-    /// The position that was named and is not held: the one before an append's entries, or, of entries for which there was
-    /// no room, the last one.
+    /// The position: the one before an append's entries, or, if there was no room for all entries, the last one.
     pub prev: LogIndex,
     /// The largest position ≤ `prev` whose term is ≤ the term named with it. [replication-protocols L4]
     pub hint: EntryId,
-    /// Where the log ends.
+    /// The end of the peer's log.
     pub last: LogIndex,
 }
 
@@ -131,19 +131,19 @@ pub struct Gap {
 pub struct Room(pub u64);
 
 impl Room {
-    /// So much that nobody needs to know how much.
+    /// So much room that the exact amount does not matter.
     pub const PLENTY: Room = Room(u64::MAX);
 }
 
-/// Pre-candidate → peer. Changes no durable state on either side, but that a receiver that is not sticky takes over a newer
-/// term of its sender. [E2, O6]
+/// Pre-candidate → peer. Changes no durable state on either side, except that a receiver that is not sticky adopts a
+/// newer term of the sender. [E2, O6]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PreVote {
     /// The term the sender would campaign in.
     pub campaign_term: Term,
     /// Its last entry.
     pub last: EntryId,
-    /// The sender's rounds of such questions in its term, this one included; 0 from one of version 0.1, which does not
+    /// The sender's pre-vote rounds in its term, this one included; 0 from a member of version 0.1, which does not
     /// count them.
     pub round: Round,
 }
@@ -155,7 +155,7 @@ pub struct PreVoteReply {
     pub campaign_term: Term,
     /// Whether a real vote would be granted now.
     pub granted: bool,
-    /// The round answered: in a later one this may not be true any more.
+    /// The round answered: in a later round the answer may be different.
     pub round: Round,
 }
 
@@ -171,7 +171,7 @@ pub struct Vote {
 /// Peer → candidate; sent only when the vote is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VoteReply {
-    /// Whether the vote was given.
+    /// Whether the vote was granted.
     pub granted: bool,
 }
 
@@ -196,7 +196,7 @@ pub struct ReadIndexReply {
 pub struct SnapshotChunk {
     /// What the snapshot covers.
     pub meta: SnapshotMeta,
-    /// Where in the file the piece belongs.
+    /// The piece's offset in the file.
     pub offset: u64,
     /// The piece.
     pub bytes: SharedBytes,
@@ -205,67 +205,67 @@ pub struct SnapshotChunk {
 }
 
 impl SnapshotChunk {
-    /// Whether it asks which byte is next: it brings none, before the end of the file.
+    /// Whether it asks which byte is next: it carries no bytes, and lies before the end of the file.
     #[must_use]
     pub fn is_question(&self) -> bool {
         self.bytes.is_empty() && self.offset < self.total
     }
 }
 
-/// Peer → leader: how far it has come with a snapshot. That it is installed shows in an `AppendReply`, a match.
+/// Peer → leader: progress in receiving a snapshot. Its installation shows in the match of an `AppendReply`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SnapshotReply {
-    /// Which snapshot; 0.0 asks for whichever the leader has, because this peer's own one is lost.
+    /// Which snapshot; 0.0 asks for any that the leader has, because this peer's own one is lost.
     pub last: EntryId,
     /// The first byte that is still missing.
     pub next: u64,
-    /// This snapshot is not wanted: a newer one is coming in.
+    /// This snapshot is not wanted: a newer one is being received.
     pub refused: bool,
 }
 
-/// Leader → the peer that shall lead: campaign at once. The envelope's term is the one that ends.
+/// Leader → transfer target: campaign at once. The envelope's term is the one that ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TimeoutNow;
 
-/// Leader → peer whose log came back shorter than what it had acknowledged in this term: with every heartbeat until the log
-/// is there again. (`vote_floor.rs`)
+/// Leader → peer whose log came back shorter than what it had acknowledged in this term. Sent with every heartbeat
+/// until the entries are back. (`vote_floor.rs`)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lost {
-    /// What it had acknowledged; where the leader's log is pruned further than that, the leader's base.
+    /// The position it had acknowledged; the leader's base, if the leader's log is pruned further than that.
     pub upto: EntryId,
 }
 
-/// Whoever has just started → every other voter, until that has answered. (`reminder.rs`)
+/// Starting member → every other voter, until that voter has answered. (`reminder.rs`)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Remind {
-    /// Names the start; of no meaning to others.
+    /// Names the start; meaningful to the sender only.
     pub nonce: u64,
 }
 
-/// Voter → whoever asked it.
+/// Voter → starting member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reminder {
-    /// That of the question.
+    /// The nonce of the `Remind`.
     pub nonce: u64,
-    /// How far the sender has come itself.
+    /// The sender's own progress in its start.
     pub standing: Standing,
-    /// What is committed as far as the sender knows.
+    /// The end of what is committed, as far as the sender knows.
     pub committed: EntryId,
-    /// What the one that asks has acknowledged to the sender, if that leads; 0.0 if it does not, or nothing.
+    /// The position that the receiver has acknowledged to the sender; 0.0 if the sender does not lead, or none.
     pub acknowledged: EntryId,
 }
 
-/// How far a voter has come that may have no past.
+/// The progress of a voter's start. A new voter is one without an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It has no past, and has not met all others.
+    /// New, and not all other voters have answered it.
     Alone,
-    /// It has no past, and has met all others.
+    /// New, and all other voters have answered it.
     HasMetAll,
-    /// It takes part, or has before.
+    /// Takes part, or has taken part before.
     TakesPart,
 }
 
-/// Peer → whoever leads an older term; the envelope carries the newer one, which is all there is to say.
+/// Peer → leader of an older term. The envelope carries the newer term; there is nothing else to send.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StaleTerm;

@@ -1,19 +1,19 @@
 //! The four orthogonal choices of which every protocol variant is a preset. [architecture §3]
 //!
-//! Each is an enum matched in full where it acts, so that a new variant does not compile until every place that must
-//! know of it has answered. Today each has one value: plain Raft.
-//! Knows nothing of: how a choice is carried out.
+//! Each is an enum matched in full where it acts, so a new variant does not compile until every place that depends on
+//! it handles it. Today each has one value: plain Raft.
+//! Knows nothing of: roles, messages, the log.
 
 /// One choice per seam.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policies {
     /// What a follower does with entries that leave a gap.
     pub intake: Intake,
-    /// In which form a peer gets a payload.
+    /// The form in which a peer gets a payload.
     pub coding: Coding,
-    /// Which path entries take.
+    /// The path that entries take.
     pub route: Route,
-    /// How entries are vouched for.
+    /// How entries are verified.
     pub trust: Trust,
 }
 
@@ -41,7 +41,7 @@ pub enum Route {
     Direct,
 }
 
-/// What vouches for an entry.
+/// The evidence that an entry is genuine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Trust {
     /// Its checksums.

@@ -1,8 +1,8 @@
-//! Quorums: how many is enough.
+//! Quorums: how many voters suffice.
 //!
 //! A quorum of N voters is any ⌊N/2⌋+1 of them; two quorums always share a voter, which is all that Raft's safety
 //! rests on. [Ongaro14 §3.4, §3.5]
-//! Knows nothing of: logs, rounds, why something is counted.
+//! Knows nothing of: logs, rounds, votes.
 
 /// Size of the smallest quorum of `voters` voters.
 #[must_use]

@@ -1,4 +1,4 @@
-//! One peer: the state every role shares, the ways in, and who answers what.
+//! One peer: the state that all roles share, its entry points, and which role handles which message.
 //!
 //! In:    time, messages, proposals, reads, completions.
 //! Out:   effects, each of which may be carried out the moment it is emitted.
@@ -31,57 +31,58 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Raft {
     pub(crate) config: Config,
-    /// Tells which entries of others can be read.
+    /// Decides which entries of other members this peer can read.
     pub(crate) reader: PayloadReader,
     pub(crate) rng: Rng,
     /// Newest term seen.
     pub(crate) term: Term,
-    /// Whom this peer voted for in it.
+    /// The member that this peer voted for in that term.
     pub(crate) vote: Option<NodeId>,
     pub(crate) role: Role,
     pub(crate) log: Log,
-    /// The group's members, now and as far back as somebody may ask.
+    /// The group's members, now and as far back as a log index may ask for them.
     pub(crate) configurations: Configurations,
-    /// The group's committed members included this one at some time.
+    /// Whether a committed configuration has ever included this member.
     pub(crate) belonged: bool,
     /// The newest complete snapshot.
     pub(crate) snapshot: Option<SnapshotMeta>,
-    /// A snapshot that comes in; it outlives the role that takes it.
+    /// A snapshot that is being received; it outlives the role that receives it.
     pub(crate) incoming: Option<Incoming>,
-    /// A snapshot that is complete and not in the store yet.
+    /// A snapshot that was received completely and is not in the store yet.
     pub(crate) installing: Option<Installing>,
     pub(crate) marks: Marks,
     pub(crate) durability: Durability,
-    /// How long the disk takes.
+    /// The measured sync times of this disk.
     pub(crate) disk_time: DiskTime,
     pub(crate) delivery: Delivery,
-    /// Reads of the log under way; they outlive the role that asked.
+    /// Reads of the log under way; they outlive the role that requested them.
     pub(crate) fetches: Vec<Fetch>,
-    /// Bytes of log that may still be filled with entries. [fault-model ST15]
+    /// Bytes that the log has left for entries. [fault-model ST15]
     pub(crate) log_space: u64,
-    /// Whether an earlier run of this member may have served something.
+    /// Whether an earlier run of this member may have served requests.
     pub(crate) has_past: bool,
     /// See [`Raft::confirmed`].
     pub(crate) confirmed: Option<LogIndex>,
-    /// Rounds of pre-votes that this peer has asked for in this term.
+    /// Pre-vote rounds that this peer has started in this term.
     pub(crate) pre_vote_round: Round,
-    /// After a start with a past: no pre-vote before this. [`crate::election`]
+    /// After a restart: no pre-vote is granted before this. [`crate::election`]
     pub(crate) grace_until: Instant,
     /// No vote, no pre-vote and no own campaign before this. [`crate::leader_lease`]
     pub(crate) vote_hold: Instant,
-    /// Other members' priorities that are not the usual one, ascending by member.
+    /// Other members' priorities that differ from the default, ascending by member.
     pub(crate) priorities: Vec<(NodeId, u8)>,
-    /// Added to batch numbers on the wire, so that an answer to an earlier run of this member fits no batch of this.
+    /// Added to batch numbers on the wire, so that an answer to an earlier run of this member matches no batch of this
+    /// one.
     pub(crate) read_nonce: u64,
-    /// Where the log ended that the disk has lost, as the disk says or a leader. [crate::floor]
+    /// The end of the log part that this disk lost, as reported by the disk or by a leader. [`crate::vote_floor`]
     pub(crate) vote_floor: Option<EntryId>,
-    /// Up to where the group had committed when this member started, as others said. [crate::reminder]
+    /// The group's commit index when this member started, as reported by other voters. [`crate::reminder`]
     pub(crate) bar: EntryId,
-    /// While it has not begun to take part. [crate::reminder]
+    /// Set until this member takes part after its start. [`crate::reminder`]
     pub(crate) returning: Option<Returning>,
 }
 
-/// Why a proposal was certainly not taken.
+/// Why a proposal was certainly not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProposeError {
     /// This peer does not lead.
@@ -90,18 +91,18 @@ pub enum ProposeError {
     TooMuch,
     /// The log has no room for it.
     NoSpace,
-    /// This leader hands over. Soon there is another one, or this one goes on.
+    /// A leadership transfer is under way: soon there is a new leader, or this one goes on.
     Transferring,
 }
 
 impl Raft {
-    /// A peer as it comes back from its log; with an empty `recovered`, a new one.
+    /// A peer recovered from its log; with an empty `recovered`, a new one.
     ///
     /// `seed` must differ from run to run of one member. A group of one voter campaigns at its first tick, which is
     /// due at once.
     ///
     /// # Panics
-    /// If the configuration is refused by [`Config::check`], or `recovered` contradicts itself.
+    /// If [`Config::check`] refuses the configuration, or `recovered` contradicts itself.
     #[must_use]
     pub fn recover(config: Config, seed: u64, now: Instant, recovered: Recovered) -> Raft {
         if let Err(broken) = config.check() {
@@ -124,7 +125,7 @@ impl Raft {
         let belongs =
             |at: &LogIndex, membership: &Membership| *at <= committed && membership.contains(config.id);
         let belonged = configurations.all().any(|(at, membership)| belongs(at, membership));
-        // Also of configurations that may never be in force: the leader that counted this peer may know another one.
+        // Includes voters of uncommitted configurations: the leader that counted this peer may have had a later one.
         let (last_committed, _) = configurations.at(committed);
         let undecided = configurations.all().filter(|(at, _)| last_committed <= at);
         let voters = undecided.flat_map(|(_, membership)| membership.all_voters());
@@ -132,7 +133,7 @@ impl Raft {
         let returning =
             Returning::begin(now, others, (lsn > Lsn(0), hard, read_nonce), config.election_timeout)
                 .filter(|_| config.leadership.asks_first);
-        let timer = Timer { started: now, timeout: Duration::ZERO }; // until the state is there that it is drawn from
+        let timer = Timer { started: now, timeout: Duration::ZERO }; // placeholder until the state exists
         let mut raft = Raft {
             log,
             configurations,
@@ -166,13 +167,13 @@ impl Raft {
         raft.vote_hold_of_earlier_runs(now);
         let mut timer = raft.election_timer(now);
         if alone {
-            timer.timeout = raft.vote_hold.since(now); // to a leader that is not a voter any more, perhaps
+            timer.timeout = raft.vote_hold.since(now); // granted, perhaps, to a leader that is no voter any more
         }
         raft.role = Role::Follower(Follower { timer, following: None });
         raft
     }
 
-    /// From now on entries of others are taken only if this can read them; until it is told, a peer takes them all.
+    /// From now on accepts entries of other members only if `reader` can read them; without a reader all are accepted.
     #[must_use]
     pub fn with_reader(self, reader: PayloadReader) -> Raft {
         Raft { reader, ..self }
@@ -187,7 +188,7 @@ impl Raft {
         self.role.deadline(&self.config).min(self.durability.mark_at()).min(self.delivery.retry_at())
     }
 
-    /// Time has passed.
+    /// Advances the time.
     pub fn tick(&mut self, now: Instant, effects: &mut Effects) {
         self.tick_returning(now, effects);
         match &self.role {
@@ -207,16 +208,16 @@ impl Raft {
                 self.tick_yielding(now, effects);
                 self.tick_commit_notices(now, effects);
                 self.tick_streams(now, effects);
-                self.follow_up_change(now, effects); // it may have found no room when its turn came
+                self.follow_up_change(now, effects); // retried here if the log had no room for it before
             }
         }
         self.tick_commit_mark(now, effects);
         self.hand_out(now, effects);
     }
 
-    /// Takes one message. Those of other groups and for other members say nothing, and of strangers only what a leader
-    /// or a candidate asks is heard: a configuration that this member has not seen yet may have made them that.
-    /// [Ongaro14 §4.1]
+    /// Takes one message. Messages of other groups or for other members are ignored. From a sender that is not a known
+    /// member only requests of leaders, candidates and starting members count: a configuration that this member has not
+    /// seen yet may include the sender. [Ongaro14 §4.1]
     pub fn step(&mut self, now: Instant, envelope: Envelope, effects: &mut Effects) {
         let from = envelope.from;
         if envelope.group != self.config.group || envelope.to != self.config.id || from == self.config.id {
@@ -325,7 +326,7 @@ impl Raft {
                 Raft::distrust(from, Falsehood::SecondLeader(self.term), effects);
             }
 
-            // Its term was all that it had to say.
+            // `StaleTerm` carries nothing but its term; the other two were handled above.
             (
                 Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_),
                 Message::StaleTerm(_) | Message::Remind(_) | Message::Reminder(_),
@@ -333,11 +334,11 @@ impl Raft {
         }
     }
 
-    /// Takes a proposal: gives it a place in the log and sends it to this disk at once, to the peers with the next
+    /// Accepts a proposal: gives it a place in the log and sends it to this disk at once, to the peers with the next
     /// [`Raft::drained`].
     ///
     /// # Errors
-    /// The proposal was not taken and never will be.
+    /// The proposal was not accepted and never will be.
     pub fn propose(
         &mut self,
         now: Instant,
@@ -369,7 +370,7 @@ impl Raft {
         Ok(id)
     }
 
-    /// The driver has nothing more for now: what was held back to form batches goes out.
+    /// The driver's inbox is empty: sends what was held back to form batches.
     pub fn drained(&mut self, now: Instant, effects: &mut Effects) {
         match &self.role {
             Role::Leader(_) => {
@@ -382,12 +383,12 @@ impl Raft {
         }
     }
 
-    /// The log has this many bytes of room for entries. Until it is told, a peer assumes there is no end to it.
+    /// Sets how many bytes of entries the log has room for. Before the first call the room is unlimited.
     pub fn set_log_space(&mut self, bytes: u64) {
         self.log_space = bytes;
     }
 
-    /// Whether a message may say something: of strangers only what leaders and candidates ask.
+    /// Whether a message is handled: from unknown senders only requests of leaders, candidates and starting members.
     fn listens_to(&self, envelope: &Envelope) -> bool {
         match &envelope.message {
             Message::Append(_)
@@ -462,8 +463,8 @@ impl Raft {
         self.record(LogBody::Truncate(first), effects);
     }
 
-    /// Drops old entries from memory: those that are on disk and were handed to apply. What a peer that keeps up lacks stays
-    /// longer, so that one that is a little late is not fed from the disk.
+    /// Drops old entries from memory: those that are on disk and were delivered to apply. Entries that an in-sync peer
+    /// lacks stay longer, so that a peer that is a little late is not fed from the disk.
     pub(crate) fn shrink_recent(&mut self) {
         let upto = self.marks.delivered.min(self.marks.persisted);
         let recent_first = self.log.recent_first();
@@ -478,7 +479,7 @@ impl Raft {
         self.log.shrink(upto, self.config.limits.recent_in_sync_bytes());
     }
 
-    /// A message from this peer as it stands now.
+    /// A message from this peer in its current term.
     pub(crate) fn envelope(&self, to: NodeId, message: Message) -> Envelope {
         let Config { group, id, incarnation, .. } = self.config;
         Envelope { group, from: id, incarnation, to, term: self.term, message }
@@ -530,7 +531,7 @@ impl Raft {
         self.marks.committed
     }
 
-    /// Highest index handed to apply.
+    /// Highest index delivered to apply.
     #[must_use]
     pub fn applied_delivered(&self) -> LogIndex {
         self.marks.delivered
@@ -560,7 +561,7 @@ impl Raft {
         self.log.last()
     }
 
-    /// Whether this peer receives entries without a vote.
+    /// Whether this peer has no vote in the newest configuration.
     #[must_use]
     pub fn is_learner(&self) -> bool {
         !self.membership().is_voter(self.config.id)
@@ -578,7 +579,7 @@ impl Raft {
         self.log.term_at(index)
     }
 
-    /// What a leader knows of its peers: the highest index at which each is known to agree. Nobody's but a leader's.
+    /// The highest index at which each peer is known to agree with the leader. Empty unless this peer leads.
     pub fn peer_matches(&self) -> impl Iterator<Item = (NodeId, LogIndex)> {
         let peers = match &self.role {
             Role::Leader(leader) => Some(&leader.peers),
@@ -587,7 +588,7 @@ impl Raft {
         peers.into_iter().flatten().map(|(&peer, progress)| (peer, progress.matched))
     }
 
-    /// What went to each peer in this term, and how it comes back. Nobody's but a leader's.
+    /// What was sent to each peer in this term, and how it is acknowledged. Empty unless this peer leads.
     pub fn peer_flows(&self) -> impl Iterator<Item = (NodeId, PeerFlow)> {
         let peers = match &self.role {
             Role::Leader(leader) => Some(&leader.peers),
@@ -601,8 +602,8 @@ impl Raft {
         })
     }
 
-    /// The first commit index learnt in this run from a leader (or as one) that had committed an entry of its own
-    /// term: everything any member ever answered is at or below it. [fault-model ST17]
+    /// The first commit index learnt in this run from a leader (or as one) that had committed an entry of its own term:
+    /// no answer that any member gave before is above it. [fault-model ST17]
     #[must_use]
     pub fn confirmed(&self) -> Option<LogIndex> {
         self.confirmed

@@ -1,20 +1,20 @@
-//! Linearizable reads: from which index on may a read be served?
+//! Linearizable reads: determines the index from which on a read may be served.
 //!
 //! In:    batches of reads, here or at followers; answers to rounds; commits.
-//! Out:   verdicts: an index to wait for in the store, or "nothing is promised".
-//! Rule:  1. A leader that has committed nothing in its term lets reads wait: it may not know what its predecessor
+//! Out:   verdicts: an index to wait for in the store, or none.
+//! Rule:  1. A leader that has not committed an entry of its term lets reads wait: it may not know what its predecessor
 //!           answered. [Q1]
 //!        2. The index is the commit index when the round begins, after the reads arrived. [Q2]
-//!        3. The round is a message to every voter; a quorum of answers to *that* round, or a later one, shows that
-//!           nobody else led when it began. One round is under way at a time, what arrives meanwhile shares the
-//!           next; lost messages are repeated by heartbeats. [Q3, Q5]
+//!        3. The round is a message to every voter. A quorum of answers to *that* round, or a later one, shows that no
+//!           other member led when it began. One round is under way at a time, and reads that arrive meanwhile share
+//!           the next; lost messages are repeated by heartbeats. [Q3, Q5]
 //!        4. A follower asks its leader, which does 1–3; it serves when it has applied that far itself. [Q6]
 //!        5. A restarted follower asks once for itself: the answer covers everything it may have served before the
-//!           restart, which a late append from before could not promise. [fault-model ST17]
-//!        6. An answer to one question answers all that were asked before it: it is about a later moment than they ask
-//!           for. So a follower repeats its newest question only, and nothing grows while a leader cannot answer.
-//!        7. Losing the leader, or being it no longer, fails what is pending: reads are safe to ask again. [Q8]
-//! Knows nothing of: what is read, who waits, leases.
+//!           restart, which a late append from before could not guarantee. [fault-model ST17]
+//!        6. An answer to one request answers all earlier ones: it is about a later moment than they need. So a
+//!           follower repeats its newest request only, and nothing grows while a leader cannot answer.
+//!        7. A change of leader, or the loss of leadership, fails pending reads: they are safe to repeat. [Q8]
+//! Knows nothing of: keys, clients.
 
 use crate::canonical::Canonical;
 use crate::contract::{Effects, ReadBatch, ReadVerdict};
@@ -24,14 +24,14 @@ use crate::role::{Follower, Role};
 use crate::types::{Instant, LogIndex, NodeId, Round};
 use alloc::vec::Vec;
 
-/// The question a restarted follower asks for itself; no driver's batch has this number.
+/// The request of a restarted follower for itself; no driver's batch has this number.
 const OWN_QUESTION: ReadBatch = ReadBatch(u64::MAX);
 
-/// Questions of one peer that wait for the next round; beyond it the oldest goes, whose answer a later one's is. A peer needs
-/// one. One of version 0.1 takes an answer for no other question, and has so many open.
+/// Requests of one peer that wait for the next round. Beyond this the oldest is dropped, as a later answer covers it. A
+/// peer needs one. A peer of version 0.1 matches each answer to its own request only, and has as many open.
 const QUESTIONS_MAX: usize = 16;
 
-/// Who asks a leader.
+/// The origin of a read at a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reader {
     /// A batch of this peer.
@@ -48,17 +48,18 @@ pub(crate) struct ReadRound {
     readers: Vec<Reader>,
 }
 
-/// A leader's reads.
+/// A leader's pending reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ReadQueue {
-    /// They share the next round. Of this peer's batches the newest only, of each other one's at most [`QUESTIONS_MAX`].
+    /// Reads that share the next round: of this peer's batches the newest only, of each other peer's at most
+    /// [`QUESTIONS_MAX`].
     pub(crate) waiting: Vec<Reader>,
     /// The round that is under way.
     pub(crate) under_way: Option<ReadRound>,
 }
 
 impl ReadQueue {
-    /// Waits for the next round. A repeated question joins its first copy if that still waits.
+    /// Adds a read to the next round. A repeated request replaces its earlier copy if that still waits.
     fn join(&mut self, reader: Reader) {
         let is_same = |waiting: &Reader| match (waiting, &reader) {
             (Reader::Own(_), Reader::Own(_)) => true,
@@ -75,7 +76,7 @@ impl ReadQueue {
         self.waiting.push(reader);
     }
 
-    /// This peer's own batches are answered, all of them.
+    /// Drops this peer's own batches: all of them are answered.
     fn forget_own(&mut self) {
         let under_way = self.under_way.iter_mut().map(|round| &mut round.readers);
         for readers in under_way.chain([&mut self.waiting]) {
@@ -84,10 +85,10 @@ impl ReadQueue {
     }
 }
 
-/// What a follower has asked its leader and has no answer to, and when to ask again.
+/// Unanswered requests of a follower to its leader, and when to repeat them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PendingReads {
-    /// The first and the last of the batches that wait.
+    /// The first and the last batch that waits.
     open: Option<(ReadBatch, ReadBatch)>,
     retry_at: Instant,
 }
@@ -103,13 +104,13 @@ impl PendingReads {
         self.retry_at
     }
 
-    /// `batch` waits as well, as the newest.
+    /// Adds `batch` as the newest one that waits.
     fn add(&mut self, batch: ReadBatch) {
         let first = self.open.map_or(batch, |(first, _)| first);
         self.open = Some((first, batch));
     }
 
-    /// `batch` is answered, and with it all that were asked before; `false` if it did not wait.
+    /// Answers `batch`, and with it all earlier ones; `false` if it did not wait.
     fn settle(&mut self, batch: ReadBatch) -> bool {
         let Some((first, last)) = self.open else { return false };
         if batch < first || last < batch {
@@ -126,9 +127,9 @@ impl PendingReads {
 }
 
 impl Raft {
-    /// Asks from which index on the reads of `batch` may be served. Its verdict comes with the effects, now or later, or
-    /// that of a later batch, which is its own too. Batch numbers ascend and are never used twice in one run; `u64::MAX`
-    /// is not one.
+    /// Requests the index from which on the reads of `batch` may be served. The verdict comes with the effects, now or
+    /// later; the verdict on a later batch covers it too. Batch numbers ascend and are never used twice in one run;
+    /// `u64::MAX` is reserved.
     pub fn read(&mut self, now: Instant, batch: ReadBatch, effects: &mut Effects) {
         if let Some(index) = self.index_by_lease(now) {
             if let Role::Leader(leader) = &mut self.role {
@@ -141,7 +142,7 @@ impl Raft {
             Role::Leader(leader) => {
                 leader.reads.join(Reader::Own(batch));
                 if self.configurations.newest().is_alone(self.config.id) {
-                    self.start_read_round(now, effects); // no one to ask [Q7]
+                    self.start_read_round(now, effects); // there are no other voters to ask [Q7]
                 }
             }
             Role::Follower(Follower { following: Some(following), .. }) => {
@@ -159,7 +160,7 @@ impl Raft {
         }
     }
 
-    /// A leader was just found. A member that has a past asks it how far that past may have reached.
+    /// A leader was just found. A member with an earlier run asks it how far that run may have served.
     pub(crate) fn ask_own_question(&mut self, now: Instant, effects: &mut Effects) {
         let retry_at = now + self.config.heartbeat_interval;
         if !self.asks_for_itself() {
@@ -172,7 +173,7 @@ impl Raft {
         }
     }
 
-    /// Whether it wants to know for itself how far its past may have reached.
+    /// Whether it needs to know how far its earlier run may have served.
     fn asks_for_itself(&self) -> bool {
         self.has_past && self.confirmed.is_none()
     }
@@ -182,7 +183,7 @@ impl Raft {
         self.send_when_durable(self.envelope(leader, Message::ReadIndex(request)), effects);
     }
 
-    /// Questions or answers may have been lost: asks the newest again, which stands for all.
+    /// Requests or answers may have been lost: repeats the newest request, which covers all.
     pub(crate) fn tick_asked_reads(&mut self, now: Instant, effects: &mut Effects) {
         let retry_at = now + self.config.heartbeat_interval;
         let asks_for_itself = self.asks_for_itself();
@@ -199,7 +200,7 @@ impl Raft {
         }
     }
 
-    /// A follower asks.
+    /// A follower's request.
     pub(crate) fn on_read_index(
         &mut self,
         now: Instant,
@@ -217,13 +218,13 @@ impl Raft {
         }
     }
 
-    /// A follower asks somebody who does not lead.
+    /// A follower's request to a peer that does not lead.
     pub(crate) fn refuse_read_index(&mut self, from: NodeId, request: &ReadIndex, effects: &mut Effects) {
         let reply = ReadIndexReply { batch: request.batch, index: None };
         self.send_when_durable(self.envelope(from, Message::ReadIndexReply(reply)), effects);
     }
 
-    /// The leader has answered. What it says of the commit index is as good as in an append. [Q6]
+    /// The leader's answer. The commit index in it is as good as one in an append. [Q6]
     pub(crate) fn on_read_index_reply(
         &mut self,
         now: Instant,
@@ -244,7 +245,7 @@ impl Raft {
             effects.reads.push(ReadVerdict { upto: batch, index: reply.index });
         }
         if asks_for_itself && (waited || batch == OWN_QUESTION) {
-            self.confirmed = reply.index; // without one it is asked again with the next retry
+            self.confirmed = reply.index; // without an index it is requested again with the next retry
         }
         if following.pending_reads.open.is_none() && !(asks_for_itself && self.confirmed.is_none()) {
             following.pending_reads.retry_at = Instant::NEVER;
@@ -252,7 +253,7 @@ impl Raft {
         self.advance_commit_as_follower(now, effects);
     }
 
-    /// Begins the next round if reads wait, none is under way, and the term has committed something. [Q1–Q3]
+    /// Begins the next round if reads wait, none is under way, and the term has committed an entry. [Q1–Q3]
     pub(crate) fn start_read_round(&mut self, now: Instant, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         let ready = leader.term_start <= view.marks.committed;
@@ -272,7 +273,7 @@ impl Raft {
         self.settle_read_round(effects);
     }
 
-    /// A voter that is behind has answered: if a round that it was not asked has begun meanwhile, it is asked now.
+    /// A voter that is behind has answered. If a round has begun meanwhile that was not sent to it, it is sent now.
     pub(crate) fn ask_round_left_out(&mut self, peer: NodeId, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(under_way) = &leader.reads.under_way else { return };
@@ -285,7 +286,7 @@ impl Raft {
         }
     }
 
-    /// The newest round that a quorum has answered; we answer ourselves.
+    /// The newest round that a quorum has answered; this leader counts as having answered all.
     pub(crate) fn confirmed_round(&self) -> Option<Round> {
         let Role::Leader(leader) = &self.role else { return None };
         let (me, own) = (self.config.id, leader.round);
@@ -317,7 +318,7 @@ impl Raft {
         }
     }
 
-    /// The role `former` is over: nothing is promised of what it had pending. [Q8]
+    /// The role `former` is over: its pending reads get no index. [Q8]
     pub(crate) fn fail_reads(former: Role, effects: &mut Effects) {
         match former {
             Role::Follower(follower) => {
@@ -329,7 +330,7 @@ impl Raft {
                 for reader in under_way.chain(leader.reads.waiting) {
                     match reader {
                         Reader::Own(batch) => effects.reads.push(ReadVerdict { upto: batch, index: None }),
-                        Reader::Peer(..) => {} // learns of it by itself: its term moves, or it asks again
+                        Reader::Peer(..) => {} // the new term fails it there, or the peer asks again
                     }
                 }
             }

@@ -1,37 +1,41 @@
-//! Reminder: what a member has promised, as far as others know it, asked for before it says anything that counts.
+//! Reminder: asks the other voters for a starting member's earlier state, before it sends anything that counts.
 //!
-//! A directory cannot tell that it is an older copy of itself, or that there was another one before it. So whoever starts asks
-//! the other voters first, and is deaf to everything else until they have answered:
+//! A directory cannot tell that it is an older copy of itself, or that there was another one before it. So a starting
+//! member asks the other voters first, and ignores all other messages until they have answered:
 //!
 //! ```text
 //!   starts ── Remind ──▶ every other voter
-//!          ◀─ Reminder: my term; up to where the group has committed, and you have acknowledged ──
+//!          ◀─ Reminder: term; end of what the group has committed, and of what you have acknowledged ──
 //!   all have answered, or an election timeout is over ──▶ takes part
 //! ```
 //!
 //! In:    the time; answers.
-//! Out:   a term, whose vote is spent; a bar for votes and campaigns, like a floor ([`crate::vote_floor`]) for this run.
+//! Out:   a term whose vote is spent; a bar for votes and campaigns, like a vote floor ([`crate::vote_floor`]) for this
+//!        run.
 //! Rules: [fault-model F19, F61, ST18]
-//!   1. Whomever it has voted for had the vote's term on disk before it asked for the vote. So no term in which it has voted is
-//!      above the terms of all who answer, as long as whoever it voted for is among them. In the highest of them its vote is
-//!      spent, unless its own disk knows whose it is.
-//!   2. It votes for no log, and leads with none, that lacks what is committed, or what it has acknowledged to the leader that
-//!      counts it. Every log that a quorum could choose has what is committed, so that keeps nobody from leading who could
-//!      lead. What it has lost of its own that leader will tell it, too, and then it is a floor on its disk.
-//!   3. Meanwhile it takes no entries and acknowledges none: whoever sends them may have been replaced with its vote.
-//!   4. Whoever cannot be asked in an election timeout is not waited for: what only that one knows is not known. Links that were
-//!      lost are tried again in half of that.
+//!   1. A candidate has the term of its campaign on disk before it requests votes. So no term in which this member has
+//!      voted is above the terms of all voters that answer, if the candidate it voted for is among them. In the highest
+//!      of these terms its vote is spent, unless its own disk knows the candidate.
+//!   2. It votes for no log, and leads with none, that lacks committed entries, or entries that it has acknowledged to
+//!      the leader that counts them. Every log that a quorum could elect has the committed entries, so the bar keeps no
+//!      eligible member from leading. If its disk has lost acknowledged entries, that leader reports the loss, too, and
+//!      it becomes a vote floor on disk.
+//!   3. Meanwhile it takes no entries and acknowledges none: their sender may have been replaced with this member's
+//!      vote.
+//!   4. A voter that does not answer in an election timeout is not waited for, and what only that voter knows is
+//!      missed. Lost links are dialed again in half of that time.
 //!
-//! A voter that has no past at all waits for every other one, for as long as it takes: a group begins when all of its first
-//! voters have met, and so each knows the directories of all, and admits no other. One that has lost its directory, and so its
-//! past, waits for ever, or is refused: it never votes under its old name.
+//! A new voter (without an earlier run) waits for every other one, for as long as it takes. A group begins when all of
+//! its first voters have met; then each knows the directories of all, and admits no other. A voter that has lost its
+//! directory waits for ever, or is refused: it never votes under its old name.
 //!
 //! ```text
 //!   alone ── all others have answered, durable ──▶ has met all ── all others have, or one takes part ──▶ takes part
 //! ```
-//!   5. Nobody begins before all have met all. So when anything is written everybody can go on, whoever is lost then.
+//!   5. No first voter begins before all have met all. So when an entry is written, all of them can go on, whichever is
+//!      lost then.
 //!
-//! Knows nothing of: directories, doors.
+//! Knows nothing of: directories, listeners.
 
 use crate::contract::{Effects, HardState};
 use crate::message::{Envelope, Message, Remind, Reminder, Standing};
@@ -42,41 +46,41 @@ use crate::types::{Duration, EntryId, Instant, NodeId, Term};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Whom a member has voted for that does not know it, or may not know it: nobody has this id.
+/// The vote of a member that has voted, or may have, without knowing for which candidate. No member has this id.
 pub const SPENT: NodeId = NodeId(u64::MAX);
 
-/// What is on the disk of one that has no past but that it has met all others.
+/// The hard state of a new voter that has met all others.
 pub const MET_ALL: HardState = HardState { term: Term(0), vote: Some(SPENT) };
 
-/// How often others are asked: links come up one after the other, and what is asked before that is lost.
+/// How often others are asked: links come up one after the other, and requests before that are lost.
 const ASKS_PER_HEARTBEAT: u32 = 5;
 
-/// A start that is not over yet.
+/// A start under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Returning {
-    /// All that are asked.
+    /// All voters that are asked.
     others: BTreeSet<NodeId>,
-    /// Those that have answered in this run.
+    /// Voters that have answered in this run.
     answered: BTreeSet<NodeId>,
-    /// Those that must have answered before this member takes part, or before its patience is over.
+    /// Voters that must answer before this member takes part, unless its patience ends first.
     pub(crate) silent: BTreeSet<NodeId>,
-    /// Of one without a past: voters that have not said that they have met all.
+    /// In a new voter: voters that have not reported that they have met all.
     pub(crate) unready: BTreeSet<NodeId>,
-    /// When they are asked again.
+    /// When requests are repeated.
     pub(crate) ask_at: Instant,
-    /// When they are not waited for any longer; never, by one without a past.
+    /// When the wait ends; never in a new voter.
     pub(crate) until: Instant,
-    /// The highest term of those that have answered. Of one without a past it is on no disk before all have: after a restart
-    /// that would be a past, and would wait for nobody any more.
+    /// The highest term of those that have answered. A new voter does not persist it before all have: after a restart
+    /// it would not be new, and would not wait for all any more.
     term: Term,
-    /// Somebody takes part already.
+    /// Another voter takes part already.
     others_began: bool,
-    /// Names this start: what was asked by an earlier run may be answered late.
+    /// Identifies this start: requests of an earlier run may be answered late.
     nonce: u64,
 }
 
 impl Returning {
-    /// Of a voter among these others; none if there are no others.
+    /// The start of a voter among these others; `None` if there are no others.
     pub(crate) fn begin(
         now: Instant,
         others: impl Iterator<Item = NodeId>,
@@ -100,18 +104,18 @@ impl Returning {
         Some(Returning { others, answered, silent, unready, ask_at: now, until, term, others_began, nonce })
     }
 
-    /// When something is to be done about it.
+    /// When the passage of time alone changes something.
     pub(crate) fn deadline(&self) -> Instant {
         self.ask_at.min(self.until)
     }
 
-    /// Whether nobody is waited for any more.
+    /// Whether no answer is waited for any more.
     fn is_over(&self) -> bool {
         self.silent.is_empty() && self.unready.is_empty()
     }
 
-    /// Somebody takes part, who has seen that all have met all: this member has a past among others from here on, and
-    /// waits for all of them as one that has.
+    /// Another voter takes part, and so all have met all: from now on this member counts as one with an earlier run,
+    /// and waits for answers as such.
     fn others_take_part(&mut self, now: Instant, patience: Duration) {
         self.others_began = true;
         if self.silent.is_empty() && !self.unready.is_empty() {
@@ -123,19 +127,21 @@ impl Returning {
 }
 
 impl Raft {
-    /// Voters without whose answer this one, which has no past, does not begin. Empty for one that takes part, or soon will.
+    /// Voters for whose answers this new voter waits. Empty for a member that takes part, or will after an election
+    /// timeout.
     pub fn waits_for(&self) -> impl Iterator<Item = NodeId> {
         let first = self.returning.as_ref().filter(|returning| returning.until == Instant::NEVER);
         first.into_iter().flat_map(|returning| returning.silent.union(&returning.unready).copied())
     }
 
-    /// Whether this peer has not begun to take part, and knows that others have.
+    /// Whether this peer does not take part yet, and knows that others do.
     #[must_use]
     pub fn others_began(&self) -> bool {
         self.returning.as_ref().is_some_and(|returning| returning.others_began)
     }
 
-    /// In this term and all before it this peer may have voted in an earlier run: it votes in none of them again.
+    /// This peer may have voted in this term, and in those before it, in an earlier run: it votes in none of them
+    /// again.
     fn spend_votes_upto(&mut self, term: Term, effects: &mut Effects) {
         if self.term < term {
             self.enter_term(term, Some(SPENT), effects);
@@ -145,18 +151,19 @@ impl Raft {
         }
     }
 
-    /// Whether this peer has not begun to take part yet.
+    /// Whether this peer does not take part yet.
     #[must_use]
     pub fn is_returning(&self) -> bool {
         self.returning.is_some()
     }
 
-    /// Whether the log ends below what others said at this start that is committed, or was acknowledged. [Rule 2]
+    /// Whether the log ends below what others reported at this start as committed, or as acknowledged by this member.
+    /// [Rule 2]
     pub(crate) fn lacks_what_is_committed(&self) -> bool {
         self.log.last() < self.bar
     }
 
-    /// Asks, or gives up asking.
+    /// Repeats the requests, or ends the wait.
     pub(crate) fn tick_returning(&mut self, now: Instant, effects: &mut Effects) {
         let Some(returning) = &mut self.returning else { return };
         if returning.until <= now {
@@ -174,7 +181,7 @@ impl Raft {
         }
     }
 
-    /// Somebody has just started, and asks.
+    /// Another member has just started, and asks.
     pub(crate) fn on_remind(&mut self, envelope: &Envelope, remind: &Remind, effects: &mut Effects) {
         let Envelope { from, incarnation, .. } = *envelope;
         let matched = match &self.role {
@@ -194,12 +201,12 @@ impl Raft {
             nonce: remind.nonce,
             standing,
             committed: self.log.id_at(self.marks.committed),
-            acknowledged: acknowledged.unwrap_or_default(), // what is pruned is committed
+            acknowledged: acknowledged.unwrap_or_default(), // pruned entries are committed
         };
         self.send_when_durable(self.envelope(from, Message::Reminder(reminder)), effects);
     }
 
-    /// Somebody who was asked says what it knows.
+    /// A voter's answer.
     pub(crate) fn on_reminder(
         &mut self,
         now: Instant,
@@ -226,7 +233,7 @@ impl Raft {
         returning.term = returning.term.max(term);
         let told = returning.term;
         let waits_for_all = returning.until == Instant::NEVER && !returning.silent.is_empty();
-        // A start without a past writes nothing down until all others have answered, so that it waits again after a restart.
+        // A new voter persists nothing until all others have answered, so that after a restart it waits again.
         if !waits_for_all {
             self.spend_votes_upto(told, effects);
         }
@@ -243,16 +250,16 @@ impl Raft {
         }
     }
 
-    /// From here on this peer is like any other.
+    /// Ends the start: from now on this peer is like any other.
     fn take_part(&mut self, now: Instant, effects: &mut Effects) {
         let Some(returning) = self.returning.take() else { return };
         if returning.others_began && !self.has_past {
-            self.has_past = true; // from before its directory was this one, for all that it can tell
+            self.has_past = true; // an earlier run in another directory cannot be excluded
             self.vote_hold_of_earlier_runs(now);
         }
         let timer = self.election_timer(now);
         if self.has_past {
-            self.grace_until = now + self.config.heartbeat_interval * 2; // nobody has reached it before
+            self.grace_until = now + self.config.heartbeat_interval * 2; // no leader could reach it before
         }
         self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         effects.trace.push(Trace::TakesPart { unasked: returning.silent.len() });

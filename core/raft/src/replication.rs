@@ -1,17 +1,17 @@
 //! Replication: how a leader brings its log to its peers.
 //!
 //! In:    proposals in the log, answers to appends, entries read back, broken links.
-//! Out:   appends: entries, heartbeats, news of the commit index.
+//! Out:   appends: entries, heartbeats, commit notices.
 //! Rules: [replication-protocols L4, L7, B1–B7; Ongaro14 §3.5, §10.2]
-//!   1. What queued while earlier appends were under way forms the next ones; no timer makes batches.
-//!   2. Entries under way are limited per peer in messages and in bytes; heartbeats are not, so that a lost answer
+//!   1. Entries that queue while earlier appends are in flight form the next ones; no timer makes batches.
+//!   2. Entries in flight are limited per peer in messages and in bytes; heartbeats are not, so that a lost answer
 //!      cannot wedge a peer.
-//!   3. What overtakes entries (heartbeats, read rounds, news of the commit index) asks about nothing that is under way.
-//!      What became of entries is asked behind them. [`crate::flow`]
+//!   3. Appends that overtake entries (heartbeats, read rounds, commit notices) ask about nothing in flight. Questions
+//!      about entries in flight travel behind them. [`crate::flow`]
 //!   4. A hint in terms moves `next` back a whole term per round trip.
 //!   5. A peer behind the recent entries is fed from the log on disk, one read at a time.
 //!
-//! Knows nothing of: elections, what entries mean, where fetched entries come from.
+//! Knows nothing of: elections, commands, disks.
 
 use crate::config::Config;
 use crate::contract::{Effects, Fetch, FetchFor};
@@ -33,7 +33,7 @@ use crate::trace::Trace;
 use crate::types::{EntryId, Incarnation, Instant, LogIndex, NodeId, Round, Term};
 use alloc::vec::Vec;
 
-/// What a leader reads of its peer while it writes to its peers' progress.
+/// The state of a leader that it reads while it writes to its peers' progress.
 pub(crate) struct View<'a> {
     pub(crate) config: &'a Config,
     pub(crate) term: Term,
@@ -44,7 +44,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Last index that may be sent: all of the log, or what is on the own disk. [B7]
+    /// Last index that may be sent: the end of the log, or of what is on the leader's own disk. [B7]
     fn send_limit(&self) -> LogIndex {
         match self.config.parallel_append {
             true => self.log.last().index,
@@ -58,8 +58,8 @@ impl View<'_> {
         Envelope { group, from: id, incarnation, to, term: self.term, message }
     }
 
-    /// Whether an answer counts: a second life of a directory cannot answer for what the first one stored. Of a learner
-    /// the newest life counts, from nothing on, and never again one before it; a voter has one for the whole term.
+    /// Whether an answer counts: a new incarnation of a peer cannot answer for what the former one stored. A learner's
+    /// newest incarnation counts, from nothing on, and never again one before it; a voter has one for the whole term.
     /// [fault-model NT5]
     pub(crate) fn is_of_its_life(
         &self,
@@ -75,7 +75,7 @@ impl View<'_> {
         progress.incarnation == Some(incarnation)
     }
 
-    /// Sends entries from `progress.next` on; notes what that tells the peer.
+    /// Sends entries from `progress.next` on, and notes them as sent.
     fn send_entries(
         &self,
         peer: NodeId,
@@ -90,13 +90,13 @@ impl View<'_> {
         self.append(peer, progress, prev, entries, round, false)
     }
 
-    /// Sends an append without entries: a heartbeat, a read round, news of the commit index. These have a lane of
-    /// their own and may overtake entries, so they name what is known to agree, and no entry under way. [B12]
+    /// Sends an append without entries: a heartbeat, a read round, a commit notice. These have a lane of their own and
+    /// may overtake entries, so they name a position that is known to agree, and no entry in flight. [B12]
     pub(crate) fn send_empty(&self, peer: NodeId, progress: &mut Progress, round: Round) -> Envelope {
         self.append(peer, progress, self.known(progress.matched), Vec::new(), round, false)
     }
 
-    /// Asks a peer, behind the entries, what became of them.
+    /// Sends a peer a question, behind the entries, about their outcome.
     fn send_question(&self, peer: NodeId, progress: &mut Progress, round: Round, now: Instant) -> Envelope {
         let prev = self.known(progress.flow.ask(now));
         self.append(peer, progress, prev, Vec::new(), round, true)
@@ -116,8 +116,7 @@ impl View<'_> {
         self.envelope(peer, Message::Append(Append { prev, entries, commit, round, tail }))
     }
 
-    /// The name of a position. What lies before the log is asked of nobody: the position before all logs is one that
-    /// everybody holds.
+    /// The id of a position. Before the log's base it is the position before all logs, which every peer holds.
     fn known(&self, index: LogIndex) -> EntryId {
         match index < self.log.base().index {
             true => EntryId::default(),
@@ -125,13 +124,13 @@ impl View<'_> {
         }
     }
 
-    /// What a peer has acknowledged up to this index. Where the log begins later, its base: that is committed, and so what
-    /// every log will come to.
+    /// The position that a peer has acknowledged, given its index. If the log begins later, its base: that is
+    /// committed, and so every log will contain it.
     fn acknowledged(&self, matched: LogIndex) -> EntryId {
         self.log.id_at(matched.max(self.log.base().index))
     }
 
-    /// Says to a peer that its disk has lost something, as long as it lacks that. [`crate::vote_floor`]
+    /// Reports to a peer that its disk has lost entries, as long as the peer lacks them. [`crate::vote_floor`]
     fn tell_of_loss(&self, peer: NodeId, progress: &Progress, effects: &mut Effects) {
         if let Some(upto) = progress.lost_tail {
             effects.send.push(self.envelope(peer, Message::Lost(Lost { upto })));
@@ -140,7 +139,7 @@ impl View<'_> {
 }
 
 impl Leader {
-    /// When some peer is to be asked what became of its entries.
+    /// When the next peer is to be asked for the outcome of its entries.
     pub(crate) fn questions_at(&self, config: &Config) -> Instant {
         let questions = self.peers.values().map(|progress| progress.flow.question_at(config));
         questions.min().unwrap_or(Instant::NEVER)
@@ -148,7 +147,7 @@ impl Leader {
 }
 
 impl Raft {
-    /// The leader's state beside what it reads to serve its peers; nothing in other roles.
+    /// The leader's state, and what it reads to serve its peers; `None` in other roles.
     pub(crate) fn leading(&mut self) -> Option<(&mut Leader, View<'_>, &mut Vec<Fetch>)> {
         let Role::Leader(leader) = &mut self.role else { return None };
         let view = View {
@@ -162,7 +161,7 @@ impl Raft {
         Some((leader, view, &mut self.fetches))
     }
 
-    /// Sends every peer what it lacks, as far as its limits allow. [B4, B5]
+    /// Sends every peer the entries it lacks, as far as its limits allow. [B4, B5]
     pub(crate) fn replicate(&mut self, now: Instant, effects: &mut Effects) {
         let Some((leader, view, fetches)) = self.leading() else { return };
         match view.config.policies.route {
@@ -174,8 +173,8 @@ impl Raft {
         }
     }
 
-    /// Tells peers that wait for the commit index of its move at once, and the others after a while, with whatever
-    /// goes to them first.
+    /// Sends a new commit index at once to the peers that wait for it, and to the others after a while, or with the
+    /// next message to them.
     pub(crate) fn tell_waiting_peers(&mut self, now: Instant, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         let committed = view.marks.committed;
@@ -195,7 +194,7 @@ impl Raft {
         }
     }
 
-    /// Nothing was sent to some peers since the commit index moved: they are told now.
+    /// Sends the commit index to the peers that got no message since it moved.
     pub(crate) fn tick_commit_notices(&mut self, now: Instant, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         if now < leader.notice_at {
@@ -209,7 +208,7 @@ impl Raft {
         }
     }
 
-    /// Asks the peers of whose entries nothing has been heard for longer than a round trip takes.
+    /// Sends a question to the peers that have not answered for longer than a round trip takes.
     pub(crate) fn tick_questions(&mut self, now: Instant, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         for (&peer, progress) in &mut leader.peers {
@@ -239,8 +238,8 @@ impl Raft {
         self.part_with_peers();
     }
 
-    /// `peer` waits for what is in the log now: while it does, every move of the commit index is told to it with the
-    /// next [`Raft::drained`]. Without effect on a peer that does not lead.
+    /// `peer` waits for the commit of all entries that are in the log now: until then it gets every new commit index
+    /// with the next [`Raft::drained`]. No effect unless this peer leads.
     pub fn notify_commit(&mut self, peer: NodeId) {
         let last = self.log.last().index;
         let Role::Leader(leader) = &mut self.role else { return };
@@ -249,7 +248,7 @@ impl Raft {
         }
     }
 
-    /// What was on its way to `peer`, or from it, may be lost: it is asked soon.
+    /// Messages in flight to `peer`, or from it, may be lost: it is asked soon.
     pub(crate) fn ask_soon(&mut self, now: Instant, peer: NodeId) {
         let config = &self.config;
         let Role::Leader(leader) = &mut self.role else { return };
@@ -258,8 +257,8 @@ impl Raft {
         }
     }
 
-    /// Entries for a peer behind the recent ones have been read. The world may have moved meanwhile: only entries that
-    /// are still in the log and next for the peer are sent.
+    /// Entries for a peer behind the recent ones have been read. The state may have changed meanwhile: only entries
+    /// that are still in the log and next for the peer are sent.
     pub(crate) fn fetched_for_peer(
         &mut self,
         now: Instant,
@@ -285,7 +284,7 @@ impl Raft {
         let credit = progress.flow.credit(now, view.config);
         let has_room = entries.first().is_some_and(|entry| progress.flow.has_room_for(entry.len()));
         if !has_room && first == progress.flow.next {
-            // Else it would be read again at once.
+            // Otherwise they would be read again at once.
             match entries.first() {
                 Some(entry) => progress.flow.wait_for_room(entry.len()),
                 None => progress.flow.pause(now + view.config.heartbeat_interval),
@@ -296,7 +295,7 @@ impl Raft {
         }
     }
 
-    /// What a peer made of an append. Every answer of this term shows that it follows; duplicates are free.
+    /// A peer's answer to an append. Every answer of this term shows that the peer follows; duplicates do no harm.
     pub(crate) fn on_append_reply(
         &mut self,
         now: Instant,
@@ -343,11 +342,11 @@ impl Raft {
             }
             let lost = progress.on_loss(gap, reply.round);
             if !lost && !progress.flow.believes(gap.prev, progress.matched) {
-                // Said to what was asked earlier.
+                // An answer to an earlier question.
             } else if progress.matched < base.index
                 && (gap.hint.index < base.index || gap.hint.term < base.term)
             {
-                progress.begin_snapshot(Stream::new(view.snapshot, now)); // they part before this log begins
+                progress.begin_snapshot(Stream::new(view.snapshot, now)); // the logs differ before this log begins
                 pump(from, progress, &view, now, effects);
             } else {
                 let agreeing = view.log.largest_at_most(gap.hint).index;
@@ -393,7 +392,7 @@ impl Raft {
     }
 }
 
-/// Sends one peer what it lacks until its credit, the batch or what is in memory ends.
+/// Sends one peer the entries it lacks, until its credit, the batch or the entries in memory end.
 fn fill(
     peer: NodeId,
     progress: &mut Progress,
@@ -428,7 +427,7 @@ fn fill(
         }
         let entries = view.log.batch(next, last, bytes_max, limits.batch_entries_max);
         if entries.first().is_none_or(|entry| !progress.flow.fits(credit, entry.len())) {
-            return; // one entry of any size passes, but alone
+            return; // an entry of any size passes, but alone
         }
         let entries = match view.config.policies.coding {
             Coding::Whole => entries,

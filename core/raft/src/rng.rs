@@ -1,7 +1,7 @@
-//! Chance, from a seed: the only source of randomness a peer has.
+//! Randomness, from a seed: the only source of chance a peer has.
 //!
 //! SplitMix64: a counter and a mixing function, one word of state, so that a peer's state stays small to hash.
-//! Knows nothing of: what the numbers are used for.
+//! Knows nothing of: timers, nonces.
 
 use crate::types::Duration;
 

@@ -1,4 +1,4 @@
-//! Roles: what a peer is, and the state that exists only while it is that.
+//! Roles: follower, pre-candidate, candidate, leader, and the state that exists only while a peer has one.
 //!
 //! ```text
 //!                 no leader heard      a quorum would vote        a quorum voted
@@ -8,9 +8,9 @@
 //!      └──────────────── higher term, or leader of the term ──┴── no quorum ─────┘
 //! ```
 //!
-//! Everything volatile about a role is dropped with it: nothing learnt in one term leaks into the next.
-//! [Ongaro14 §3.3, §9.6; replication-protocols O7]
-//! Knows nothing of: how a role is won or lost.
+//! All volatile state of a role is dropped with it: nothing learnt in one term leaks into the next. [Ongaro14 §3.3,
+//! §9.6; replication-protocols O7]
+//! Knows nothing of: the transitions between roles.
 
 use crate::clocks::Heartbeats;
 use crate::config::Config;
@@ -25,13 +25,13 @@ use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Stamp};
 use crate::yielding::Yielding;
 use alloc::collections::{BTreeMap, BTreeSet};
 
-/// What this peer is.
+/// The role of this peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::large_enum_variant)] // a group has one of these, and it stays where it is
 pub(crate) enum Role {
-    /// Listens to a leader, or waits for one.
+    /// Follows a leader, or waits for one.
     Follower(Follower),
-    /// Asks whether a campaign would succeed.
+    /// Asks the voters whether a campaign would succeed.
     PreCandidate(Campaign),
     /// Campaigns.
     Candidate(Campaign),
@@ -42,48 +42,49 @@ pub(crate) enum Role {
 /// A follower's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Follower {
-    /// When it would ask for votes.
+    /// When it starts a campaign, if it does not hear a leader before.
     pub(crate) timer: Timer,
     /// The leader of this term, once it is known.
     pub(crate) following: Option<Following>,
 }
 
-/// What a follower knows of and owes to the leader of its term.
+/// A follower's state of the leader of its term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Following {
-    /// Whom.
+    /// The leader.
     pub(crate) leader: NodeId,
-    /// When it was last heard. [replication-protocols E3]
+    /// When the leader was last heard. [replication-protocols E3]
     pub(crate) last_contact: Instant,
     /// Highest index up to which this log is known equal to the leader's. Starts at the commit index, is raised by
     /// a successful check of the previous entry only. [replication-protocols §1.1]
     pub(crate) verified: LogIndex,
-    /// Highest commit index the leader has told.
+    /// Highest commit index that the leader has sent.
     pub(crate) told: LogIndex,
-    /// The answer it is waiting for.
+    /// The acknowledgement that it has not sent yet.
     pub(crate) pending_ack: PendingAck,
     /// Batches of reads whose index was asked for.
     pub(crate) pending_reads: PendingReads,
-    /// It seems dead, and then others are asked what they think. Ends when it is heard. [`crate::suspicion`]
+    /// Set while the leader seems dead: when this follower asks for pre-votes. Cleared when the leader is heard.
+    /// [`crate::suspicion`]
     pub(crate) ask_at: Option<Instant>,
 }
 
-/// The acknowledgement a follower owes. One answer covers many appends; it never covers more than is durable.
+/// The acknowledgement of a follower. One covers many appends; it never covers more than is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PendingAck {
     /// Newest round received.
     pub(crate) round: Round,
-    /// An append that waits for no disk was received since the last answer.
+    /// Whether the next acknowledgement is due at once: for a heartbeat, a gap, or entries that are durable already.
     pub(crate) now: bool,
-    /// Appends up to here were received and are answered as they become durable.
+    /// Appends up to here were received and are acknowledged as they become durable.
     pub(crate) upto: LogIndex,
     /// Highest index acknowledged.
     pub(crate) acked: LogIndex,
-    /// Newest round of an append that travelled on the way of the entries.
+    /// Newest round of an append that travelled in the lane of the entries.
     pub(crate) bulk: Round,
-    /// What the newest append that could not be taken lacked.
+    /// The gap that the newest rejected append left.
     pub(crate) gap: Option<Gap>,
-    /// The room that the last answer told of.
+    /// The room that the last acknowledgement announced.
     pub(crate) room: Room,
 }
 
@@ -97,13 +98,13 @@ impl Default for PendingAck {
 /// A pre-candidate's or candidate's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Campaign {
-    /// When it gives up.
+    /// When it is given up.
     pub(crate) timer: Timer,
-    /// Who said yes, itself included; voters only.
+    /// Voters that granted their votes, this peer included.
     pub(crate) votes: BTreeSet<NodeId>,
-    /// It began with a suspicion.
+    /// Set if a suspicion of the leader started it.
     pub(crate) fast_election: Option<FastElection>,
-    /// Who said no to a hurried candidate.
+    /// Voters that refused a candidate of a fast election.
     pub(crate) refused: BTreeSet<NodeId>,
 }
 
@@ -112,7 +113,7 @@ pub(crate) struct Campaign {
 pub(crate) struct Leader {
     /// Every other member.
     pub(crate) peers: BTreeMap<NodeId, Progress>,
-    /// Reads that wait for a round.
+    /// Reads that wait for a read round.
     pub(crate) reads: ReadQueue,
     /// The newest heartbeat or read round.
     pub(crate) round: Round,
@@ -120,7 +121,7 @@ pub(crate) struct Leader {
     pub(crate) term_start: LogIndex,
     /// When it became leader.
     pub(crate) since: Instant,
-    /// The log's clock at that moment.
+    /// The log's clock when it became leader.
     pub(crate) stamp_since: Stamp,
     /// Bytes of own proposals that are not committed; the no-op is free.
     pub(crate) uncommitted_bytes: usize,
@@ -128,28 +129,28 @@ pub(crate) struct Leader {
     pub(crate) heartbeat_at: Instant,
     /// When a quorum may have been silent for an election timeout. [replication-protocols E4]
     pub(crate) check_at: Instant,
-    /// When peers that nothing was sent to are told of a new commit index.
+    /// When a new commit index is sent to peers that got no other append meanwhile.
     pub(crate) notice_at: Instant,
-    /// The hand-over under way.
+    /// The leadership transfer under way.
     pub(crate) transfer: Option<Transfer>,
-    /// Until when nobody else can lead.
+    /// The leader lease: until when no other member can be elected.
     pub(crate) lease: LeaderLeaseState,
-    /// When the newest heartbeats began, where clocks are watched.
+    /// When the newest heartbeats began; kept only if clocks are watched.
     pub(crate) heartbeats: Heartbeats,
-    /// No voter of higher priority is offered the office before this.
+    /// Leadership is not offered to a voter of higher priority before this.
     pub(crate) offer_at: Instant,
-    /// What it makes of its own disk.
+    /// Its verdict on its own disk. [`crate::slow_disk`]
     pub(crate) own_disk: Verdict,
-    /// What it makes of its clients while a voter is behind.
+    /// Whether it slows clients down while a voter is behind. [`crate::yielding`]
     pub(crate) yielding: Yielding,
 }
 
-/// One wait with an end.
+/// A timer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Timer {
-    /// Since when.
+    /// When the wait began.
     pub(crate) started: Instant,
-    /// How long.
+    /// The length of the wait.
     pub(crate) timeout: Duration,
 }
 
@@ -161,11 +162,12 @@ impl Timer {
 }
 
 impl Leader {
-    /// What a voter has reached: `own` for this leader itself, `me`, and of everybody else what its progress says. A voter
-    /// without progress is nobody: taken for this leader, it would lend its disk, its promise and its word to a stranger.
+    /// The value of one voter: `own` if it is this leader, `me`, else `of_peer` of its progress. A voter without
+    /// progress must not be taken for this leader: the leader's own disk, vote hold and answers would count for a
+    /// member that gave none.
     ///
     /// # Panics
-    /// If `voter` is neither; whoever changes the configuration meets its members before anything is counted.
+    /// If `voter` has no progress. Every change of the configuration adds it before anything is counted.
     pub(crate) fn of_voter<T>(
         &self,
         me: NodeId,
@@ -182,7 +184,7 @@ impl Leader {
 }
 
 impl Role {
-    /// Its name in the field.
+    /// The role's usual name.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Role::Follower(_) => "follower",
@@ -204,7 +206,7 @@ impl Role {
         }
     }
 
-    /// When time alone changes something.
+    /// When the passage of time alone changes something.
     pub(crate) fn deadline(&self, config: &Config) -> Instant {
         match self {
             Role::Follower(follower) => {

@@ -1,28 +1,29 @@
-//! Slow disks: a leader whose disk is far slower than another voter's lets that one lead.
+//! Slow disks: a leader whose disk is far slower than another voter's transfers leadership to that voter.
 //!
-//! A disk that fails slowly answers, so nobody misses its member; but whoever asks the leader waits for the leader's disk.
+//! A disk that fails slowly still answers, so its member does not look dead; but every client of the leader waits for
+//! the leader's disk.
 //!
-//! In:    how long this member's disk takes, as its driver says; what other members say of theirs.
-//! Out:   that time, in every answer to the leader; a hand-over.
+//! In:    how long this member's disk takes, as its driver reports; the reports of other members on theirs.
+//! Out:   that time, in every answer to the leader; a leadership transfer.
 //! Rules: [fault-model F17]
-//!   1. Every member's driver times its own disk, from the call that writes and syncs a group of records until that comes
-//!      back, and the member says so with every answer to its leader. A leader could not time others: one that syncs on
-//!      the thread that reads its messages learns of their answers only when its own disk is done. And the network is no
-//!      part of it, nor is how busy somebody is.
-//!   2. Once a heartbeat interval the leader looks whether its disk has been timed anew. It is slow if it took more than
-//!      four times as long as the fastest that could take over, and at least a tenth of a heartbeat interval: what takes
-//!      less is not worth an election.
-//!   3. Slow sixteen times in a row, and for an election timeout at least, is slow for good: one slow write, a burst of
+//!   1. Every member's driver times its own disk, from the call that writes and syncs a group of records until that
+//!      returns, and the member reports it with every answer to its leader. A leader could not time others: one that
+//!      syncs on the thread that reads its messages sees their answers only when its own disk is done. And neither the
+//!      network nor a member's load is part of the time.
+//!   2. Once a heartbeat interval the leader checks whether its disk has been timed anew. It is slow if it took more
+//!      than four times as long as the fastest disk of an eligible voter, and at least a tenth of a heartbeat interval:
+//!      a shorter time is not worth an election.
+//!   3. Slow sixteen times in a row, and for an election timeout at least, is slow for good. One slow write, a burst of
 //!      them, or a snapshot that is being written, is not.
-//!   4. Who could take over: a voter that was heard, holds everything committed, and is as eager to lead as this one. A
-//!      lower priority is somebody's word that counts more than a slow disk; 0 is never asked, because it also says that
-//!      a member's store is not to be believed.
-//!   5. A leader stays for ten election timeouts first, and as long between two attempts, so that an office that itself
-//!      makes disks slow does not go round. It stays while members change or it hands over already.
+//!   4. Eligible is a voter that was heard, holds everything committed, and has at least the leader's priority. A lower
+//!      priority is an operator's decision that counts more than a slow disk; 0 is never asked, because it also marks a
+//!      member whose store is not trustworthy.
+//!   5. A leader stays for ten election timeouts first, and as long between two attempts, so that leadership, which
+//!      itself may make disks slow, does not go round. It stays during a membership change or a transfer.
 //!
-//! Where all disks are as slow nothing happens. Nothing that is safe rests on a time that somebody says: what comes of it
-//! is a transfer. [`crate::transfer`]
-//! Knows nothing of: disks, why one is slow.
+//! If all disks are equally slow nothing happens. Safety does not depend on reported times: the outcome is a transfer.
+//! [`crate::transfer`]
+//! Knows nothing of: disks, the causes of slowness.
 
 use crate::contract::Effects;
 use crate::raft::Raft;
@@ -30,10 +31,10 @@ use crate::role::Role;
 use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId};
 
-/// A disk is slow that takes more than so many times as long as the fastest.
+/// A disk is slow that takes more than this many times as long as the fastest.
 const TIMES: u32 = 4;
 
-/// So many times in a row.
+/// A disk is slow for good after this many slow times in a row.
 const IN_A_ROW: u32 = 16;
 
 /// Election timeouts before a leader leaves, and between two attempts.
@@ -42,43 +43,44 @@ const LEAVES_APART: u32 = 10;
 /// How long this member's disk takes. [Rule 1]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct DiskTime {
-    /// What the last group took; zero before there was one.
+    /// Duration of the last group; zero before there was one.
     pub(crate) took: Duration,
-    /// No leader has looked at that yet.
+    /// The leader has not evaluated it yet.
     is_news: bool,
 }
 
-/// What a leader makes of the times.
+/// A leader's evaluation of the times.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Verdict {
     /// How often in a row its own disk was slow.
     slow: u32,
     /// The first of these times.
     since: Instant,
-    /// It does not look again before this.
+    /// The next evaluation is not before this.
     look_at: Instant,
-    /// It does not leave before this.
+    /// Leadership is not transferred before this.
     leave_at: Instant,
 }
 
 impl Verdict {
-    /// A new leader's.
+    /// The state of a new leader.
     pub(crate) fn new(now: Instant, election_timeout: Duration) -> Verdict {
         Verdict { slow: 0, since: now, look_at: now, leave_at: now + election_timeout * LEAVES_APART }
     }
 }
 
 impl Raft {
-    /// This disk took so long to write and sync a group of records. Whoever drives a peer may say so of each group that was
-    /// more than commit marks, or of none.
+    /// This disk took so long to write and sync a group of records. The driver may report each group that contained
+    /// more than commit marks, or none.
     pub fn disk_took(&mut self, took: Duration) {
         if self.config.leadership.leave_slow_disk {
-            let took = took.max(Duration::from_nanos(1)); // zero says that nobody knows
+            let took = took.max(Duration::from_nanos(1)); // zero means unknown
             self.disk_time = DiskTime { took, is_news: true };
         }
     }
 
-    /// Looks at the newest time of the own disk, and leaves if it has been slow for long. Off unless configured.
+    /// Evaluates the newest time of the leader's disk, and transfers leadership if it is slow for good. Off unless
+    /// configured.
     pub(crate) fn tick_slow_disk(&mut self, now: Instant, effects: &mut Effects) {
         let heartbeat_interval = self.config.heartbeat_interval;
         let Role::Leader(leader) = &mut self.role else { return };
@@ -109,10 +111,10 @@ impl Raft {
         }
         *verdict = Verdict::new(now, patience);
         effects.trace.push(Trace::SlowDisk { own, fastest: successor, its });
-        let _ = self.transfer(now, successor, effects); // it can take over, and nobody else is about to
+        let _ = self.transfer(now, successor, effects); // eligible, and no transfer is under way
     }
 
-    /// Whether something is under way that a change of leaders would disturb.
+    /// Whether an operation is under way that a change of leaders would disturb.
     fn is_unsettled(&self) -> bool {
         let Role::Leader(leader) = &self.role else { return true };
         let committed = self.marks.committed;
@@ -120,7 +122,7 @@ impl Raft {
         committed < leader.term_start || leader.transfer.is_some() || changes
     }
 
-    /// Who could take over and has the fastest disk of those, and what that takes. [Rule 4]
+    /// The eligible voter with the fastest disk, and its time. [Rule 4]
     fn fastest_successor(&self, now: Instant) -> Option<(NodeId, Duration)> {
         let least = self.priority_of(self.config.id).max(1);
         let able = self.successors(now).filter(|(voter, progress)| {

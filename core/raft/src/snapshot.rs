@@ -1,4 +1,4 @@
-//! Snapshots: how a peer that is behind the log is brought to where the log begins, and how a log loses its beginning.
+//! Snapshots: how a peer that is behind the start of the log catches up, and how a log loses its beginning.
 //!
 //! ```text
 //!  leader   ReadChunk ─▶ file ─▶ SnapshotChunk ──────────▶ StoreChunk ─▶ file ─▶ … complete: Base on disk ─▶ install
@@ -6,21 +6,24 @@
 //! ```
 //!
 //! In:    snapshots taken here; chunks read from the leader's file, sent, and stored in the follower's.
-//! Out:   chunks to read, to send, to store; the `Base` record; the order to install.
+//! Out:   chunks to read, to send, to store; the `Base` record; the snapshot to install.
 //! Rules: [replication-protocols N1–N4; fault-model ST9–ST11; Ongaro14 §5]
-//!   1. A snapshot covers what is applied, so it is committed for ever, whoever sends it, in whichever term.
-//!   2. One chunk per peer is under way. The follower's file says which byte is next, so lost, repeated and late chunks,
-//!      a new leader and a restart on either side are one case: go on from there. No more than so many bytes a second go
-//!      to one peer. What is not answered for an election timeout may be on its way still, over a link that is slow: it is
-//!      asked about by an empty chunk, which travels behind it, and is sent again if the answer says that it never came.
-//!   3. Who holds the last entry a snapshot covers, or has committed as much, needs none of it: its log says the same.
-//!      Else the whole log is dropped, for none of it lies beyond the snapshot and agrees with it. (hashicorp/raft#697)
-//!   4. Nothing of it is told to anybody, or handed to the store, before the log's new base is on disk.
+//!   1. A snapshot covers only applied entries, so it is committed for ever, whichever leader sends it, in whichever
+//!      term.
+//!   2. One chunk per peer is in flight. The follower's file determines which byte is next, so lost, repeated and late
+//!      chunks, a new leader and a restart on either side are one case: go on from there. The bytes per second to one
+//!      peer are limited. A chunk that is not answered for an election timeout may still be in flight, over a slow
+//!      link: an empty chunk, which travels behind it, asks for the outcome, and the chunk is sent again if the answer
+//!      shows that it never came.
+//!   3. A peer that holds the last entry a snapshot covers, or has committed as much, needs none of it: its log says
+//!      the same. (A member of rule 6 does, and keeps the log beyond it.) Otherwise the whole log is dropped, for no
+//!      part of it lies beyond the snapshot and agrees with it. (hashicorp/raft#697)
+//!   4. Nothing of it is acknowledged, or delivered to the store, before the log's new base is on disk.
 //!   5. A peer that gets a snapshot answers heartbeats like any other, and so counts for rounds and for the quorum.
 //!   6. A member whose own snapshots are all lost keeps its vote, does not campaign, acknowledges nothing, and asks its
 //!      leader for one.
 //!
-//! Knows nothing of: what a snapshot contains, files, the store.
+//! Knows nothing of: commands, files, the store.
 
 use crate::bytes::SharedBytes;
 use crate::canonical::Canonical;
@@ -37,7 +40,7 @@ use crate::role::{Leader, Role};
 use crate::trace::Trace;
 use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
 
-/// What a snapshot covers: everything up to `last`, and what raft itself needs to go on from there.
+/// The end of a snapshot, and the state that raft needs to go on from there. It covers everything up to `last`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SnapshotMeta {
     /// The last entry it covers. Committed.
@@ -46,27 +49,27 @@ pub struct SnapshotMeta {
     pub stamp: Stamp,
     /// The configuration in force at `last`. [replication-protocols N1]
     pub membership: Membership,
-    /// Where that configuration stands in the log; 0 for the group's first one.
+    /// The index of that configuration's entry; 0 for the group's first one.
     pub membership_at: LogIndex,
 }
 
-/// Please read a piece of a snapshot's file, for a peer. Answered by `Raft::chunk_read`.
+/// Requests a piece of a snapshot's file, for a peer. Answered by `Raft::chunk_read`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReadChunk {
-    /// Who needs it.
+    /// The peer that needs it.
     pub peer: NodeId,
     /// Which snapshot: the one that covers exactly this.
     pub last: EntryId,
-    /// First byte wanted; at the end of the file, none are there to be had, and the answer says so.
+    /// First byte wanted. At the end of the file there are none, and the answer shows that.
     pub offset: u64,
-    /// At most so many bytes.
+    /// Maximal number of bytes.
     pub bytes_max: usize,
 }
 
-/// What came of a [`ReadChunk`].
+/// The outcome of a [`ReadChunk`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkRead {
-    /// These bytes, of a file of `total`. None at all (before the end): reading failed for a passing reason.
+    /// These bytes, of a file of `total`. None before the end: the read failed for a passing reason.
     Bytes {
         /// The bytes.
         bytes: SharedBytes,
@@ -77,15 +80,15 @@ pub enum ChunkRead {
     Gone,
 }
 
-/// Please store a piece of a snapshot that a leader sends. Answered by `Raft::chunk_stored`.
+/// Requests that a piece of a leader's snapshot be stored. Answered by `Raft::chunk_stored`.
 ///
-/// Whoever stores knows how far the file is: a piece that does not continue it is not stored, and the answer says which
-/// byte is next. So a file that survived a restart is continued.
+/// The driver knows how much of the file it has. It does not store a piece that does not continue the file, and answers
+/// which byte is next. So a file that survived a restart is continued.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoreChunk {
-    /// Which snapshot. A piece of another one than the last replaces what was gathered of that.
+    /// Which snapshot. A piece of another one than the last replaces what was received of that one.
     pub meta: SnapshotMeta,
-    /// Where the piece belongs.
+    /// The piece's offset in the file.
     pub offset: u64,
     /// The piece.
     pub bytes: SharedBytes,
@@ -93,47 +96,47 @@ pub struct StoreChunk {
     pub total: u64,
 }
 
-/// What came of a [`StoreChunk`].
+/// The outcome of a [`StoreChunk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkStored {
     /// Which snapshot.
     pub last: EntryId,
-    /// The first byte that is still missing; 0 to begin anew (what was gathered turned out damaged).
+    /// The first byte that is still missing; 0 to begin anew (the file turned out damaged).
     pub next: u64,
     /// The whole file is verified and durable under its final name.
     pub complete: bool,
 }
 
-/// A snapshot on its way to one peer, as its leader sees it.
+/// A snapshot that is being sent to one peer, as its leader sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stream {
     /// Which one; `None` while there is none that can be read.
     meta: Option<SnapshotMeta>,
     /// The first byte that the peer lacks, as far as is known.
     next: u64,
-    /// What is under way.
+    /// The chunk under way.
     step: Step,
-    /// The newest one ends before the peer's log begins, so only a newer one helps.
+    /// The newest snapshot ends before the peer's log begins, so only a newer one helps.
     too_old: bool,
 }
 
-/// So much of a snapshot has come in at a peer.
+/// How much of a snapshot a peer has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Taken {
     /// Which one; 0.0 while there is none.
     pub(crate) last: EntryId,
-    /// From its beginning.
+    /// Bytes, from its beginning.
     pub(crate) bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Step {
-    /// Nothing; the next chunk is read at this moment.
+    /// No chunk; the next one is read at this moment.
     Idle { at: Instant },
-    /// A chunk is being read; when it may be sent is settled already.
+    /// A chunk is being read; the time to send it is settled already.
     Reading,
-    /// A chunk of a file of `total` bytes is on its way, and behind it the question what became of it, if that was `asked`.
-    /// The next chunk is not read before `paced`; the question is asked at `ask_at`, and asked again after `again_in`, which
+    /// A chunk of a file of `total` bytes is in flight, and behind it a question about it, if that was `asked`. The
+    /// next chunk is not read before `paced`. The question is sent at `ask_at`, and again after `again_in`, which
     /// doubles up to an election timeout.
     Sent { paced: Instant, ask_at: Instant, again_in: Duration, total: u64, asked: bool },
 }
@@ -154,7 +157,7 @@ impl Stream {
         Taken { last: self.last(), bytes: self.next }
     }
 
-    /// When time alone moves it.
+    /// When the passage of time alone moves it.
     fn deadline(&self) -> Instant {
         match self.step {
             _ if self.meta.is_none() => Instant::NEVER,
@@ -164,14 +167,14 @@ impl Stream {
         }
     }
 
-    /// Whether a peer that holds everything up to `upto` gains nothing by it.
+    /// Whether it does not help a peer that holds everything up to `upto`.
     pub(crate) fn covers_no_more_than(&self, upto: LogIndex) -> bool {
         self.meta.as_ref().map_or(LogIndex(0) < upto, |meta| meta.last.index <= upto)
     }
 
-    /// A link of the peer has ended. Chunks have a connection of their own, so the chunk on its way may go on; if the peer
-    /// itself has ended, it is lost. So the peer is asked a heartbeat interval later, when its links may be there again, and then
-    /// ever more rarely.
+    /// A link of the peer has ended. Chunks have a connection of their own, so the chunk in flight may still arrive; if
+    /// the peer's process has ended, it is lost. So the peer is asked a heartbeat interval later, when its links may be
+    /// back, and then ever more rarely.
     pub(crate) fn link_closed(&mut self, now: Instant, config: &Config) {
         if let Step::Sent { paced, ask_at, again_in, .. } = &mut self.step {
             *ask_at = (now + config.heartbeat_interval).max(*paced).min(*ask_at);
@@ -197,7 +200,7 @@ impl Stream {
             Step::Sent { paced, ask_at, again_in, .. } => {
                 deadline(paced);
                 deadline(ask_at);
-                *again_in = canonical.election_timeout; // how often it is asked changes nothing
+                *again_in = canonical.election_timeout; // the interval between questions changes nothing
             }
         }
     }
@@ -214,13 +217,13 @@ impl Stream {
     }
 }
 
-/// A snapshot that comes in.
+/// A snapshot that is being received.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Incoming {
     meta: SnapshotMeta,
     /// The term of the leader that sent the newest chunk.
     term: Term,
-    /// The first byte that is missing; `None` until whoever stores has said so.
+    /// The first byte that is missing; `None` until the driver has reported it.
     next: Option<u64>,
     /// A chunk is being stored.
     storing: bool,
@@ -234,7 +237,7 @@ pub(crate) struct Installing {
 }
 
 impl Leader {
-    /// When time alone moves a snapshot on its way.
+    /// When the passage of time alone moves a snapshot on its way.
     pub(crate) fn streams_at(&self) -> Instant {
         let streams = self.peers.values().filter_map(|progress| match &progress.flow.mode {
             Mode::Snapshot(stream) => Some(stream.deadline()),
@@ -244,7 +247,7 @@ impl Leader {
     }
 }
 
-/// Lets the stream to one peer go on if it is due.
+/// Continues the stream to one peer if its next chunk is due.
 pub(crate) fn pump(
     peer: NodeId,
     progress: &mut Progress,
@@ -258,10 +261,10 @@ pub(crate) fn pump(
 }
 
 impl Raft {
-    /// What a snapshot taken now must say of itself, if it covers everything up to `last`, which has this stamp. `None`
-    /// of what was not handed to apply, and of what the log does not hold: while a leader's snapshot is being installed
-    /// there is nothing to take. `None`, too, as long as a member that joined has not come to the entry that says who
-    /// belongs to the group: nobody could begin with such a snapshot.
+    /// The metadata of a snapshot taken now that covers everything up to `last`, which has this stamp. `None` if `last`
+    /// was not delivered to apply, or is not in the log: while a leader's snapshot is being installed none can be
+    /// taken. `None`, too, as long as a member that joined has not reached the entry with the group's members: no
+    /// member could start from such a snapshot.
     #[must_use]
     pub fn snapshot_meta(&self, last: EntryId, stamp: Stamp) -> Option<SnapshotMeta> {
         if self.marks.delivered < last.index || !self.log.holds(last) || self.needs_snapshot() {
@@ -271,8 +274,8 @@ impl Raft {
         (!membership.is_empty()).then_some(SnapshotMeta { last, stamp, membership, membership_at: at })
     }
 
-    /// A snapshot was taken here and is durable and verified. What it covers below `keep_from` leaves the log. Of one
-    /// that is older than the newest known nothing is heard; one of the same end replaces a file that was damaged.
+    /// A snapshot was taken here and is durable and verified. Entries that it covers below `keep_from` leave the log.
+    /// One that is older than the newest known is ignored; one with the same end replaces a file that was damaged.
     pub fn snapshot_taken(
         &mut self,
         now: Instant,
@@ -310,8 +313,8 @@ impl Raft {
         }
     }
 
-    /// Leader: whether a member that is heard is brought on from somewhere between `from` and `below`: it gets the snapshot that
-    /// ends there, or entries behind it; a member to which everything was sent keeps up.
+    /// Leader: whether a member that is heard is being fed from somewhere between `from` and `below`: with the snapshot
+    /// that ends there, or with entries behind it. A member to which everything was sent keeps up and does not count.
     #[must_use]
     pub fn feeds_between(&self, now: Instant, from: LogIndex, below: LogIndex) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
@@ -353,7 +356,7 @@ impl Raft {
         self.marks.delivered < self.log.base().index && self.installing.is_none()
     }
 
-    /// Time moves the streams.
+    /// Continues the streams that are due.
     pub(crate) fn tick_streams(&mut self, now: Instant, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         if now < leader.streams_at() {
@@ -369,7 +372,7 @@ impl Raft {
         }
     }
 
-    /// What came of a [`ReadChunk`]. Answers to what is not asked any more are ignored.
+    /// The outcome of a [`ReadChunk`]. Answers to outdated requests are ignored.
     pub fn chunk_read(&mut self, now: Instant, request: ReadChunk, read: ChunkRead, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(progress) = leader.peers.get_mut(&request.peer) else { return };
@@ -400,7 +403,7 @@ impl Raft {
         }
     }
 
-    /// How far a peer has come with a snapshot; or a peer asks for one.
+    /// A peer's progress with a snapshot, or its request for one.
     pub(crate) fn on_snapshot_reply(
         &mut self,
         now: Instant,
@@ -422,25 +425,26 @@ impl Raft {
             Mode::Snapshot(stream) if reply.last == stream.last() => {
                 if let Step::Sent { paced, asked, total, .. } = stream.step {
                     if reply.refused {
-                        // It ends before that peer's log begins, or a newer one comes in there.
+                        // It ends before the peer's log begins, or the peer is receiving a newer one.
                         let newer = view.snapshot.filter(|newest| newest.last != reply.last);
                         *stream = Stream::new(newer, now + view.config.election_timeout);
                         stream.too_old = newer.is_none();
                     } else if reply.next != stream.next || asked {
-                        // It came; or the question came and the chunk before it did not. Whoever has more than there is has
-                        // it of another file.
+                        // The chunk came; or the question came and the chunk before it did not. A peer that has more
+                        // than `total` has it of another file.
                         stream.next = if total < reply.next { 0 } else { reply.next };
                         stream.step = Step::Idle { at: paced };
                     }
                 }
             }
-            // A late answer; or the last chunk was taken and nothing is heard of it: what is lost is sent again.
+            // A late answer; or the last chunk was stored and its acknowledgement is outstanding: what is lost is sent
+            // again.
             Mode::Probe { .. } | Mode::Replicate | Mode::Snapshot(_) => {}
         }
         pump(from, progress, &view, now, effects);
     }
 
-    /// A chunk of this term's leader.
+    /// A chunk from this term's leader.
     pub(crate) fn on_snapshot_chunk(
         &mut self,
         now: Instant,
@@ -479,8 +483,8 @@ impl Raft {
         let mut incoming = known.unwrap_or(fresh);
         incoming.term = self.term;
         match incoming.next {
-            _ if incoming.storing => {} // its answer says where the file stands
-            // What is more than this file has was gathered of another one: whoever stores begins anew.
+            _ if incoming.storing => {} // its answer says which byte is next
+            // More bytes than `total` were received of another file: the driver begins anew.
             Some(next) if is_question || next != offset && next <= total => {
                 self.reply_to_chunk(SnapshotReply { last, next, refused: false }, effects);
             }
@@ -492,7 +496,7 @@ impl Raft {
         self.incoming = Some(incoming);
     }
 
-    /// What came of a [`StoreChunk`]. Answers for another snapshot than the one that comes in are ignored.
+    /// The outcome of a [`StoreChunk`]. Outcomes for another snapshot than the one being received are ignored.
     pub fn chunk_stored(&mut self, now: Instant, stored: ChunkStored, effects: &mut Effects) {
         let ChunkStored { last, next, complete } = stored;
         let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.meta.last == last) else {
@@ -506,8 +510,8 @@ impl Raft {
         }
     }
 
-    /// A snapshot has come in, every byte is as its sender has it, and they mean nothing: nothing is left of it, and the
-    /// leader that sent it is not believed.
+    /// A received snapshot is intact, as its sender has it, but cannot be decoded: it is dropped, and the leader that
+    /// sent it is distrusted.
     pub fn snapshot_unreadable(&mut self, last: EntryId, effects: &mut Effects) {
         let incoming = self.incoming.take_if(|incoming| incoming.meta.last == last);
         if incoming.is_some_and(|incoming| incoming.term == self.term)
@@ -517,7 +521,7 @@ impl Raft {
         }
     }
 
-    /// The leader that is followed, if there is one.
+    /// The leader that this peer follows, if there is one.
     fn followed(&self) -> Option<NodeId> {
         match &self.role {
             Role::Follower(follower) => follower.following.as_ref().map(|following| following.leader),
@@ -531,7 +535,7 @@ impl Raft {
         }
     }
 
-    /// A member without a state tells its leader so, with every heartbeat.
+    /// A member without a state asks its leader for a snapshot, with every heartbeat.
     pub(crate) fn ask_for_snapshot(&mut self, effects: &mut Effects) {
         if self.needs_snapshot() {
             let reply = SnapshotReply { last: EntryId::default(), next: 0, refused: false };
@@ -539,17 +543,17 @@ impl Raft {
         }
     }
 
-    /// Whether this log says everything that a snapshot up to `last` does.
+    /// Whether this log contains everything that a snapshot up to `last` does.
     fn covers(&self, last: EntryId) -> bool {
         !self.needs_snapshot() && (last.index <= self.marks.committed || self.log.holds(last))
     }
 
-    /// Whether this term's leader has shown another entry at this place before: no leader has both.
+    /// Whether this term's leader has shown another entry at this index before: no leader has both.
     fn contradicts_what_agreed(&self, last: EntryId) -> bool {
         self.log.base().index <= last.index && last.index <= self.verified() && !self.log.holds(last)
     }
 
-    /// What a snapshot of `last` covers is committed, and this log agrees with it.
+    /// A snapshot that ends at `last` is committed, and this log agrees with it.
     fn note_agreement(&mut self, last: LogIndex) {
         if let Role::Follower(follower) = &mut self.role
             && let Some(following) = &mut follower.following
@@ -565,7 +569,7 @@ impl Raft {
         let follower = matches!(self.role, Role::Follower(_));
         let is_of_no_use = self.covers(last) || last.index < self.log.base().index;
         if !follower || is_of_no_use || self.contradicts_what_agreed(last) {
-            return; // the log came by itself meanwhile, or asks others for their votes: the next leader sends it again
+            return; // the log has caught up meanwhile, or this peer campaigns: the next leader sends it again
         }
         let tail_agrees = self.log.holds(last);
         let before = self.marks.committed;
@@ -593,10 +597,10 @@ impl Raft {
         self.hand_out(now, effects);
     }
 
-    /// Hands a snapshot whose base is on disk to the store. True while there is nothing else to hand out.
+    /// Delivers a snapshot whose base is on disk to the store. True while nothing else can be delivered.
     ///
-    /// In one batch of effects the snapshot comes before the entries. Where entries of an earlier call stand in it, for a
-    /// driver may gather the effects of several, it waits for the next.
+    /// In one batch of effects the snapshot comes before the entries. If the batch contains entries of an earlier call
+    /// (a driver may gather the effects of several calls), the snapshot waits for the next batch.
     pub(crate) fn hand_out_snapshot(&mut self, now: Instant, effects: &mut Effects) -> bool {
         let Some(installing) = &self.installing else { return self.needs_snapshot() };
         if !self.durability.is_durable(installing.base_lsn) {
@@ -616,7 +620,7 @@ impl Raft {
 }
 
 impl View<'_> {
-    /// A peer whose next entry has left the log gets a snapshot.
+    /// Starts a snapshot for a peer whose next entry has left the log.
     pub(crate) fn begin_snapshot_if_behind(&self, now: Instant, progress: &mut Progress) {
         let streams = matches!(progress.flow.mode, Mode::Snapshot(_));
         if !streams && progress.flow.next <= self.log.base().index {
@@ -624,7 +628,7 @@ impl View<'_> {
         }
     }
 
-    /// How long after so many bytes of a snapshot the next ones may follow.
+    /// How long to wait after this many bytes of a snapshot before the next ones.
     fn pace(&self, bytes: usize) -> Duration {
         match self.config.limits.snapshot_bytes_per_s {
             0 => Duration::ZERO,

@@ -1,37 +1,38 @@
 //! Suspicion: a leader whose process died is replaced in milliseconds, not after an election timeout.
 //!
-//! When a process dies, however violently, its kernel closes its connections at once. A voter that sees that of its own
-//! connection to its leader has a hint, not a proof: a connection may end while its process lives. So the hint decides
-//! nothing. It only lets the voter ask earlier, and a quorum must agree, for reasons of its own.
+//! When a process dies, however violently, its kernel closes its connections at once. For a voter the end of its
+//! connection to its leader is a hint, not a proof: a connection may end while the process lives. So the hint decides
+//! nothing. It only lets the voter start a pre-vote earlier, and a quorum must agree, for reasons of its own.
 //!
 //! In:    links that ended, and how.
-//! Out:   pre-votes, asked soon; willingness to grant them.
+//! Out:   pre-votes, started soon; grants of pre-votes.
 //! Rules: [replication-protocols E3a]
-//!   1. Who sees its link to its leader closed by the other end no longer counts the leader as heard: it would vote.
+//!   1. A voter whose link to its leader was closed by the other end no longer counts the leader as heard: it grants
+//!      pre-votes.
 //!   2. It waits for a random part of a small step and as many steps as voters come before it, by priority, then id,
-//!      and asks for pre-votes. Others grant them if their own links were closed too, or if they have not heard the
-//!      leader for an election timeout; otherwise they ignore them. One lost link alone deposes nobody.
+//!      and starts a pre-vote. Other voters grant it if their own links were closed too, or if they have not heard the
+//!      leader for an election timeout; otherwise they ignore it. One lost link alone deposes no leader.
 //!   3. Any append of the leader, late or new, ends the suspicion.
-//!   4. Rounds that fail are repeated after about twice the time of the one before, at most [`ROUNDS`] of them: one
-//!      dead link does not campaign for ever. After that the ordinary election timeout holds.
-//!   5. Who says yes gives the asker time and does not ask itself meanwhile.
-//!   6. Never while leases are on: a voter's promise to a leader may not be taken back for a hint. [L-3]
+//!   4. Rounds that fail are repeated after about twice the time of the one before, at most [`ROUNDS`] of them, so that
+//!      one dead link does not cause campaigns for ever. After that the ordinary election timeout holds.
+//!   5. A voter that grants a pre-vote gives its sender time, and starts none itself meanwhile.
+//!   6. Off while leader leases are on: a vote hold may not be revoked for a hint. [L-3]
 //!
-//! What adds up between `kill -9` of a leader and the next one's first commit, with the default step of 2 ms, three
-//! voters, and disks and wires that answer within a millisecond or two:
+//! The time between `kill -9` of a leader and the next one's first commit, with the default step of 2 ms, three voters,
+//! and disks and networks that answer within a millisecond or two:
 //!
 //! ```text
 //!   closed connections are seen                  < 1 ms   the kernel, one wake-up
-//!   the first voter asks                       0 – 2 ms   the second one 2 – 4 ms
+//!   the first voter starts a pre-vote          0 – 2 ms   the second one 2 – 4 ms
 //!   pre-votes there and back                   0.2 – 1 ms
 //!   the candidate's term and vote on disk      0.1 – 5 ms one sync
 //!   requests there, the voter's sync, back     0.3 – 6 ms one sync
 //!   the no-op to disks and back                0.3 – 6 ms one sync, in parallel
 //! ```
 //!
-//! About 2–20 ms together. A round more (the other side saw its link close later than the question came) costs the
-//! 2–4 ms of its wait.
-//! Knows nothing of: sockets, processes, why a link ended.
+//! About 2–20 ms together. One more round costs the 2–4 ms of its wait (another voter saw its link close only after the
+//! pre-vote came).
+//! Knows nothing of: sockets, processes.
 
 use crate::contract::Effects;
 use crate::raft::Raft;
@@ -40,30 +41,30 @@ use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId};
 use core::cmp::Reverse;
 
-/// Hurried rounds of one suspicion. Their waits double: 2, 4, … 64 steps, a quarter of a second with the default step.
+/// Fast rounds of one suspicion. Their waits double: 2, 4, … 64 steps, a quarter of a second with the default step.
 pub(crate) const ROUNDS: u8 = 6;
 
 /// How a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkEnd {
-    /// The other end's kernel said so: end of stream, or a reset. That is how a process that died looks.
+    /// The other end's kernel closed it: end of stream, or a reset. The death of a process looks like this.
     ByPeer,
-    /// Any other way: closed here, replaced by a newer link, silent for too long, unreachable. No hint of anything.
+    /// Any other way: closed here, replaced by a newer link, silent for too long, unreachable. Not a hint of anything.
     Otherwise,
 }
 
 /// A campaign that began with a suspicion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FastElection {
-    /// Hurried rounds before this one.
+    /// Fast rounds before this one.
     pub(crate) round: u8,
-    /// The leader that seems dead: nobody waits for its vote.
+    /// The leader that seems dead: its vote is not waited for.
     pub(crate) suspect: NodeId,
 }
 
 impl Raft {
-    /// The link to `peer` or from it is gone: what was on its way may be lost, so a leader asks the peer what became of it;
-    /// and if `peer` leads, the way in which it ended may say more.
+    /// A link to `peer` or from it has ended. Messages in flight may be lost, so a leader asks the peer for the
+    /// outcome. If `peer` leads, the way in which the link ended may be a hint.
     pub fn link_closed(&mut self, now: Instant, peer: NodeId, end: LinkEnd, effects: &mut Effects) {
         self.ask_soon(now, peer);
         match end {
@@ -72,8 +73,8 @@ impl Raft {
         }
     }
 
-    /// The unit in which suspicion waits; `None` where it is switched off: by configuration, by leases, without the
-    /// question for a quorum, for who has no vote or nobody to ask.
+    /// The unit of the waits; `None` if suspicion is off: by configuration, with leader leases, without pre-vote, for a
+    /// peer without a vote or without other voters.
     fn suspicion_step(&self) -> Option<Duration> {
         let leadership = &self.config.leadership;
         let asks = self.config.pre_vote && self.is_voter() && !self.membership().is_alone(self.config.id);
@@ -81,7 +82,7 @@ impl Raft {
         Some(step.min(self.config.election_timeout / 10))
     }
 
-    /// The leader's end of the link was closed: it is not heard any more, and soon this voter asks what others think.
+    /// The leader's end of the link was closed: the leader counts as not heard, and this voter starts a pre-vote soon.
     fn suspect(&mut self, now: Instant, peer: NodeId, effects: &mut Effects) {
         let Some(step) = self.suspicion_step() else { return };
         let wait = step * self.rank_without(peer);
@@ -92,7 +93,7 @@ impl Raft {
         }
     }
 
-    /// Whether the leader this peer follows seems dead: what is sent to it would probably be lost.
+    /// Whether the leader that this peer follows seems dead: messages to it would probably be lost.
     #[must_use]
     pub fn suspects_leader(&self) -> bool {
         match &self.role {
@@ -101,7 +102,8 @@ impl Raft {
         }
     }
 
-    /// How many voters ask before this one when `leader` is gone: those of higher priority, then those of lower id.
+    /// How many voters start a pre-vote before this one when `leader` is gone: those of higher priority, then those of
+    /// lower id.
     fn rank_without(&self, leader: NodeId) -> u32 {
         let key = |member: NodeId| (Reverse(self.priority_of(member)), member);
         let own = key(self.config.id);
@@ -109,7 +111,7 @@ impl Raft {
         u32::try_from(before.count()).unwrap_or(u32::MAX)
     }
 
-    /// The hurry in which this peer, whose wait is over, asks for pre-votes next; `None`: in none.
+    /// The fast round that this peer, whose wait is over, starts next; `None`: an ordinary one.
     pub(crate) fn fast_election(&self, now: Instant) -> Option<FastElection> {
         let fast_election = match &self.role {
             Role::Follower(Follower { following: Some(following), .. }) => {
@@ -124,7 +126,7 @@ impl Raft {
         fast_election.filter(|fast_election| fast_election.round < ROUNDS && self.suspicion_step().is_some())
     }
 
-    /// The hurry of the campaign under way.
+    /// The fast election of the campaign under way.
     pub(crate) fn fast_campaign(&self) -> Option<FastElection> {
         match &self.role {
             Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.fast_election,
@@ -132,7 +134,7 @@ impl Raft {
         }
     }
 
-    /// How long a round of pre-votes may take: ordinary ones an election timeout, hurried ones two to four steps, and
+    /// How long a round of pre-votes may take: ordinary ones an election timeout, fast ones two to four steps, and
     /// twice as long each time.
     pub(crate) fn pre_vote_timer(&mut self, now: Instant, fast_election: Option<FastElection>) -> Timer {
         match (fast_election, self.suspicion_step()) {
@@ -144,7 +146,7 @@ impl Raft {
         }
     }
 
-    /// This voter said that it would vote for somebody: it gives him time before it asks itself.
+    /// This voter granted a pre-vote: it gives the sender time before it starts one itself.
     pub(crate) fn let_asker_go_first(&mut self, now: Instant) {
         let Some(step) = self.suspicion_step() else { return };
         match &mut self.role {
@@ -161,7 +163,8 @@ impl Raft {
         }
     }
 
-    /// A voter said no. A hurried candidate that cannot win any more does not wait for the end of its timeout.
+    /// A voter refused. A candidate of a fast election that cannot win any more does not wait for the end of its
+    /// timeout.
     pub(crate) fn note_refusal(&mut self, now: Instant, from: NodeId) {
         let Some(step) = self.suspicion_step() else { return };
         let Role::Candidate(Campaign { fast_election: Some(fast_election), refused, .. }) = &mut self.role
@@ -182,7 +185,7 @@ impl Raft {
         }
     }
 
-    /// Whether the voters that have not refused, `suspect` left out, still make a quorum.
+    /// Whether the voters that have not refused, without `suspect`, still make a quorum.
     fn without_refusals(&self, suspect: NodeId) -> bool {
         let Role::Candidate(campaign) = &self.role else { return false };
         let open = |voter: NodeId| {

@@ -1,10 +1,10 @@
-//! What happened, as data: log lines, counters, script output and coverage marks are all read from here.
+//! Trace: what happened, as data. Log lines, counters, script output and coverage marks are all read from it.
 //!
-//! Knows nothing of: how it is shown.
+//! Knows nothing of: log lines, counters.
 
 use crate::types::{Duration, EntryId, LogIndex, NodeId, Term};
 
-/// One thing worth telling.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Trace {
     /// The term moved.
@@ -13,9 +13,9 @@ pub enum Trace {
     BecameLeader(Term),
     /// This peer follows a (possibly unknown) leader.
     BecameFollower {
-        /// In this term.
+        /// The term.
         term: Term,
-        /// Whom, if known.
+        /// The leader, if known.
         leader: Option<NodeId>,
     },
     /// This peer asks whether a campaign would succeed.
@@ -32,72 +32,74 @@ pub enum Trace {
     Installs(EntryId),
     /// Another configuration is in force: the one at this index.
     Configured(LogIndex),
-    /// The leader's end of the link was closed: this voter asks others soon.
+    /// The leader's end of the link was closed: this voter starts a pre-vote soon.
     Suspects(NodeId),
-    /// This leader hands over.
+    /// This leader begins a leadership transfer to this voter.
     TransferBegan(NodeId),
-    /// It came to nothing; this leader goes on.
+    /// The transfer to this voter failed; this leader goes on.
     TransferFailed(NodeId),
-    /// This leader's disk has been slow for long, another voter's is not: it hands over to that. [fault-model F17]
+    /// This leader's disk has been slow for long, another voter's is not: leadership is transferred to it. [fault-model
+    /// F17]
     SlowDisk {
-        /// What this one's last write took.
+        /// Duration of this leader's last write.
         own: Duration,
-        /// Who has the fastest disk of those that could take over.
+        /// The voter with the fastest disk among the eligible ones.
         fastest: NodeId,
-        /// What that says of its last write.
+        /// Duration of that voter's last write.
         its: Duration,
     },
-    /// This leader has leases, and a peer does not promise what they need: its answers count for none. Told when that is
-    /// news. [replication-protocols L-3]
+    /// This leader uses leader leases, and a peer does not grant the vote hold that they need: its answers do not count
+    /// for the lease. Emitted when that is new. [replication-protocols L-3]
     LeaderLeaseDenied {
-        /// Whose.
+        /// The peer.
         peer: NodeId,
-        /// What it promises: zero without leases, else its election timeout, which is shorter than the leader's.
+        /// The vote hold it grants: zero without leases, else its election timeout, which is shorter than the leader's.
         vote_hold: Duration,
     },
-    /// A voter's clock and this leader's run apart by more than leases trust: one of the two is wrong. This leader has no
-    /// lease for the rest of its term. Told once for each voter. [fault-model F42]
+    /// A voter's clock and this leader's run apart by more than leader leases allow: one of the two is wrong. This
+    /// leader has no lease for the rest of its term. Emitted once for each voter. [fault-model F42]
     ClocksApart {
-        /// Whose.
+        /// The voter.
         peer: NodeId,
         /// By how many millionths at least it gains on the leader's; loses, if negative.
         gains: i32,
     },
-    /// A voter that came back is far behind and does not gain on what clients propose: they are slowed. [fault-model F51]
+    /// A voter that came back is far behind and does not catch up with the clients' writes: clients are slowed.
+    /// [fault-model F51]
     SlowsClients {
-        /// Who.
+        /// The voter.
         peer: NodeId,
         /// Entries that it lacks.
         behind: u64,
     },
-    /// It does not gain although clients are slowed, or they never are. [fault-model F51]
+    /// The voter does not catch up although clients are slowed, or clients are never slowed. [fault-model F51]
     FallsBehind {
-        /// Who.
+        /// The voter.
         peer: NodeId,
         /// Entries that it lacks.
         behind: u64,
     },
-    /// A peer's log is shorter than what it had acknowledged to this leader: its disk has lost something. It gets that
+    /// A peer's log is shorter than what it had acknowledged to this leader: its disk has lost entries, which are sent
     /// again. [fault-model ST14]
     LostMatch {
-        /// Whose.
+        /// The peer.
         peer: NodeId,
-        /// What it had acknowledged.
+        /// The highest index it had acknowledged.
         matched: LogIndex,
-        /// Where its log ends now, or what it lacks begins.
+        /// The end of its log now, or the index before the one it lacks, if that is lower.
         last: LogIndex,
     },
-    /// It has asked the other voters what it has promised, and takes part from here on.
+    /// This member takes part from here on, after it has asked the other voters for its state before the start.
     TakesPart {
-        /// Those that did not answer in time.
+        /// How many voters did not answer in time.
         unasked: usize,
     },
-    /// This member's own log is shorter than what it had acknowledged to its leader, who says so: its disk has lost
-    /// something that nothing on it tells of. [fault-model F18, F19]
+    /// The leader reports that this member's own log is shorter than what it had acknowledged: its disk has lost
+    /// entries and shows no trace of the loss. [fault-model F18, F19]
     ToldOfLoss {
-        /// What it had acknowledged: its floor now.
+        /// The position it had acknowledged: its vote floor now.
         vote_floor: EntryId,
-        /// Where its log ends.
+        /// The end of its log.
         last: EntryId,
     },
 }

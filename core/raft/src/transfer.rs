@@ -1,20 +1,21 @@
-//! Transfer: a leader hands its office to a voter of its choice.
+//! Transfer: a leader transfers leadership to a voter of its choice.
 //!
-//! In:    the wish to hand over; answers of the target; `TimeoutNow` on the other side.
-//! Out:   `TimeoutNow`; a campaign that nobody may ignore; the choice of a good successor.
+//! In:    a request for a transfer; answers of the target; `TimeoutNow` at the target.
+//! Out:   `TimeoutNow`; a campaign that voters must not ignore; the choice of a good successor.
 //! Rules: [Ongaro14 §3.10; replication-protocols M9, L-6]
-//!   1. From the wish on no proposal is taken, so the target can catch up with a log that stands still. Whoever drives
-//!      this peer holds writes back meanwhile: they are refused for a moment, never lost.
-//!   2. The lease ends with the wish and does not come back in this term, because `TimeoutNow` may arrive at any time
-//!      later, and what it starts does not wait for anybody's promise.
-//!   3. The target campaigns when its log is known equal to the leader's. It asks no pre-vote, and its requests say
-//!      that the leader itself wanted this: voters that hear the leader answer them all the same.
+//!   1. From the request on no proposal is accepted, so the target can catch up with a log that stands still. The
+//!      driver holds writes back meanwhile: they are refused for a moment, never lost.
+//!   2. The lease ends with the request and does not come back in this term, because `TimeoutNow` may arrive at any
+//!      time later, and the campaign it starts ignores vote holds.
+//!   3. The target campaigns when its log is known equal to the leader's, without a pre-vote. Its requests carry the
+//!      leader's consent: voters that hear the leader answer them all the same.
 //!   4. After an election timeout without success the leader goes on as before.
-//!   5. `TimeoutNow` binds only who follows its sender in its term: a late or repeated one starts nothing in another. Who
-//!      has lost the end of its log, or all snapshots of what came before it, does not obey.
+//!   5. `TimeoutNow` binds only a follower of its sender in its term: a late or repeated one starts nothing in another
+//!      term. An ineligible target ignores it: one without a vote, below its vote floor or bar, or without a snapshot
+//!      of what came before its log. (`vote_floor.rs`, `reminder.rs`)
 //!
-//! A transfer that fails half way costs an election at worst. Safety never rests on it: the campaign is a campaign.
-//! Knows nothing of: why a leader leaves, processes that stop.
+//! A failed transfer costs an election at worst. Safety never depends on it: its campaign is a campaign like any other.
+//! Knows nothing of: operators, processes that stop.
 
 use crate::contract::Effects;
 use crate::flow::Mode;
@@ -25,10 +26,10 @@ use crate::role::{Follower, Leader, Role};
 use crate::trace::Trace;
 use crate::types::{Instant, NodeId};
 
-/// After an offer to a voter of higher priority came to nothing, this many election timeouts pass before the next.
+/// Election timeouts between a failed offer to a voter of higher priority and the next offer.
 const OFFERS_APART: u32 = 10;
 
-/// Why a leader does not hand over.
+/// Why a leader does not begin a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferError {
     /// This peer does not lead.
@@ -60,19 +61,19 @@ impl core::fmt::Display for TransferError {
 
 impl core::error::Error for TransferError {}
 
-/// A hand-over under way.
+/// A transfer under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Transfer {
-    /// To whom.
+    /// The voter that is to lead.
     pub(crate) target: NodeId,
     /// When the leader gives up and goes on.
     pub(crate) abort_at: Instant,
-    /// The target was told to campaign.
+    /// `TimeoutNow` was sent to the target.
     pub(crate) told: bool,
 }
 
 impl Raft {
-    /// Begins to hand leadership to `target`: proposals are refused with
+    /// Begins to transfer leadership to `target`: proposals are refused with
     /// [`ProposeError::Transferring`](crate::ProposeError::Transferring) until the target leads or an election timeout
     /// has passed.
     ///
@@ -115,7 +116,7 @@ impl Raft {
         Ok(())
     }
 
-    /// To whom this leader hands over, while it does.
+    /// The target of the transfer under way, if there is one.
     #[must_use]
     pub fn transferring(&self) -> Option<NodeId> {
         match &self.role {
@@ -124,8 +125,9 @@ impl Raft {
         }
     }
 
-    /// The voter that could take over best: of those heard within an election timeout that hold everything committed,
-    /// the one of highest priority; of several, the one whose log is nearest to ours. Nobody's but a leader's.
+    /// The best successor. Of the voters heard within an election timeout, those that hold everything committed come
+    /// first; of those, the one of highest priority; then the one whose log is nearest to the leader's. `None` unless
+    /// this peer leads.
     #[must_use]
     pub fn best_successor(&self, now: Instant) -> Option<NodeId> {
         self.successors(now)
@@ -136,7 +138,8 @@ impl Raft {
             .map(|(voter, _)| voter)
     }
 
-    /// The voters that were heard within an election timeout and follow this leader's log. Nobody's but a leader's.
+    /// The voters that were heard within an election timeout and follow this leader's log. Empty unless this peer
+    /// leads.
     pub(crate) fn successors(&self, now: Instant) -> impl Iterator<Item = (NodeId, &Progress)> {
         let leader = match &self.role {
             Role::Leader(leader) => Some(leader),
@@ -151,7 +154,7 @@ impl Raft {
         })
     }
 
-    /// Tells the target to campaign, as soon as its log is known equal to ours.
+    /// Sends `TimeoutNow` as soon as the target's log is known equal to the leader's.
     pub(crate) fn advance_transfer(&mut self, effects: &mut Effects) {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(transfer) = &mut leader.transfer else { return };
@@ -163,7 +166,7 @@ impl Raft {
         effects.send.push(view.envelope(transfer.target, Message::TimeoutNow(TimeoutNow {})));
     }
 
-    /// Gives up a transfer that takes too long; repeats what may have been lost.
+    /// Gives up a transfer that takes too long; repeats messages that may have been lost.
     pub(crate) fn tick_transfer(&mut self, now: Instant, effects: &mut Effects) {
         let Role::Leader(leader) = &mut self.role else { return };
         let Leader { transfer, heartbeat_at, peers, .. } = leader;
@@ -178,18 +181,19 @@ impl Raft {
         }
     }
 
-    /// The leader wants this peer to take over.
+    /// The leader asks this peer to campaign.
     pub(crate) fn on_timeout_now(&mut self, now: Instant, from: NodeId, effects: &mut Effects) {
         let Role::Follower(Follower { following: Some(following), .. }) = &self.role else { return };
         let obeyed = following.leader == from;
         let whole = !self.is_damaged();
-        // Without the state that its log goes on from it could not apply what it would commit, and nobody could help it.
+        // Without the snapshot before its log it could not apply what it would commit, and no member sends snapshots to
+        // a leader.
         if obeyed && self.is_voter() && whole && !self.lacks_what_is_committed() && !self.needs_snapshot() {
             self.campaign(now, None, true, effects);
         }
     }
 
-    /// Offers the office to a voter of higher priority that is well and has caught up. Off unless configured.
+    /// Transfers leadership to a voter of higher priority that is well and has caught up. Off unless configured.
     pub(crate) fn tick_offer(&mut self, now: Instant, effects: &mut Effects) {
         let heartbeat_interval = self.config.heartbeat_interval;
         let Role::Leader(leader) = &self.role else { return };
@@ -202,7 +206,7 @@ impl Raft {
         let caught_up = self.marks.committed <= progress.matched;
         let well = now.since(progress.last_contact) <= heartbeat_interval * 2;
         if caught_up && well && self.priority_of(self.config.id) < self.priority_of(better) {
-            let _ = self.transfer(now, better, effects); // it is a voter, and none is under way
+            let _ = self.transfer(now, better, effects); // cannot fail: it is a voter, and none is under way
             let next = now + self.config.election_timeout * OFFERS_APART;
             if let Role::Leader(leader) = &mut self.role {
                 leader.offer_at = next;
@@ -210,8 +214,8 @@ impl Raft {
         }
     }
 
-    /// How eager a member is to lead, as far as it is known: 100 unless told. [`Config`](crate::Config) says it of this
-    /// peer, [`Raft::set_priority`] of others.
+    /// A member's priority, as far as it is known: 100 by default. [`Config`](crate::Config) sets it for this peer,
+    /// [`Raft::set_priority`] for others.
     pub(crate) fn priority_of(&self, member: NodeId) -> u8 {
         if member == self.config.id {
             return self.config.leadership.priority;
@@ -220,8 +224,8 @@ impl Raft {
         told.map_or(crate::config::PRIORITY, |(_, priority)| *priority)
     }
 
-    /// Another member's priority was learnt. It decides who is offered the office and who asks first when the leader
-    /// seems dead; never what is safe.
+    /// Sets another member's priority. It decides which voter is offered leadership, and which one starts a pre-vote
+    /// first when the leader seems dead; safety does not depend on it.
     pub fn set_priority(&mut self, member: NodeId, priority: u8) {
         self.priorities.retain(|(known, _)| *known != member);
         if priority != crate::config::PRIORITY && member != self.config.id {

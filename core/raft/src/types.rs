@@ -8,7 +8,7 @@ use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 pub use core::time::Duration;
 
-/// A member of the cluster. Never reused, never 0 (0 on a wire means "nobody").
+/// A member of the cluster. Never reused, never 0 (0 on a wire means "no member").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -50,7 +50,7 @@ impl LogIndex {
     }
 }
 
-/// One log position, named forever by who wrote it and where.
+/// The identity of one log entry: the term of the leader that created it, and its index.
 ///
 /// The derived order (term first, then index) *is* Raft's "at least as up-to-date" rule. [Ongaro14 §3.6.1]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

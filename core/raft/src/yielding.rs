@@ -1,27 +1,30 @@
-//! Yield: a leader that clients keep busy takes a little less from them while a voter that comes back does not gain.
+//! Yielding: a busy leader slows its clients a little while a voter that came back does not catch up.
 //!
 //! In:    bytes proposed, how far behind voters are, time.
-//! Out:   how much may be proposed; what the operator should know.
+//! Out:   how much may be proposed; warnings for the operator.
 //! Rules: [fault-model F51]
-//!   1. Behind is a voter that is heard and lacks more than the recent entries: it is fed from the disk, or with a snapshot. It
-//!      gains if what it lacks becomes less by a sixteenth within four election timeouts: a first megabyte over a link of 1 MB/s
-//!      takes one. It gains, too, while a snapshot comes in there, for what it lacks becomes less with the last piece only:
-//!      one piece at least within four election timeouts. There the whole is checked before the last piece is answered; where
-//!      that takes longer it is no gain, for a leader cannot tell it from a piece that is lost. A second snapshot is no gain
-//!      either: what counts is what it lacked when the first one began.
-//!   2. While one does not gain, no fewer than `client_share_min` hundredths are admitted of the bytes per second that were
-//!      proposed before. Nobody is refused: what is not admitted waits.
-//!   3. Nobody waits longer for that than a heartbeat interval and a tenth, for what is admitted is counted ten times in one.
-//!      Clients that wait for their answers before they ask again are held to the share by waits far below that. Others are
-//!      not held to it by any wait: without this bound they would be served late, and later with every second.
-//!   4. That ends when the voter has what it lacked or is not heard, and at the latest after eight election timeouts; the
-//!      next two are free, so that the share is one of what the cluster can do now and does not become a share of a share.
-//!   5. A load that has just begun is judged when it is known how much it is. Clients that write next to nothing are not slowed.
-//!      If the voter does not gain even so, or where nobody is slowed (a share of 100, such clients), that is told: what is asked of the cluster
-//!      is more than this voter can take.
+//!   1. A voter is behind if it is heard and lacks more than the recent entries: it is fed from the disk, or with a
+//!      snapshot. It gains if what it lacks shrinks by a sixteenth within four election timeouts: a first megabyte over
+//!      a link of 1 MB/s takes one. While it receives a snapshot, what it lacks shrinks with the last piece only, so at
+//!      least one piece within four election timeouts counts as a gain. The peer checks the whole file before it
+//!      answers the last piece; if that takes longer it is no gain, for a leader cannot tell it from a lost piece. A
+//!      second snapshot is no gain either: the measure is what the voter lacked when the first one began.
+//!   2. While a voter does not gain, at least `client_share_min` percent of the former bytes per second are admitted.
+//!      No proposal is refused: what is not admitted waits.
+//!   3. No proposal waits longer for that than a heartbeat interval and a tenth, for admitted bytes are counted ten
+//!      times per interval. Clients that wait for an answer before their next request are held to the share by waits
+//!      far below that. No wait holds other clients to it: without this bound they would be served late, and later with
+//!      every second.
+//!   4. Slowing ends when the voter has caught up or is not heard, at the latest after eight election timeouts. The
+//!      next two are free, so that the share is one of the cluster's current rate and does not become a share of a
+//!      share.
+//!   5. A load that has just begun is judged when its rate is known. Clients that write next to nothing are not slowed.
+//!      If the voter does not gain even so, or clients are not slowed (a share of 100, or next to no writes), the
+//!      operator is warned: the load is more than this voter can take.
 //!
-//! A share, because a cluster that serves nobody for the sake of a member is no better than one that lacks the member.
-//! Knows nothing of: clients, what is proposed, why a voter is slow.
+//! A share, because a cluster that serves no clients for the sake of a member is no better than one that lacks the
+//! member.
+//! Knows nothing of: clients, commands, the causes of slowness.
 
 use crate::config::Config;
 use crate::contract::Effects;
@@ -32,14 +35,14 @@ use crate::snapshot::Taken;
 use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId};
 
-/// A voter gains if it loses one part of so many of what it lacks while it is watched.
+/// A voter gains if it catches up by one part in this many of what it lacks while it is watched.
 const GAINS: u64 = 16;
 
-/// Clients that propose less than this part of a batch in a second hold up nobody: to slow them helps no voter, and whoever
-/// began to write meanwhile would be held to a share of next to nothing.
+/// Clients that propose less than one part in this many of a batch in a second hold up no voter: slowing them does not
+/// help, and a client that begins to write meanwhile would be held to a share of next to nothing.
 const LITTLE: u64 = 16;
 
-/// Election timeouts that it is watched before it is judged.
+/// Election timeouts that a voter is watched before it is judged.
 const WATCHED_FOR: u32 = 4;
 
 /// Election timeouts that clients are slowed at most, and that they are free after that.
@@ -47,18 +50,18 @@ const SLOWED_FOR: u32 = 8;
 /// See [`SLOWED_FOR`].
 const FREE_FOR: u32 = 2;
 
-/// What a leader makes of its clients and of the voters that are behind.
+/// A leader's state of slowed clients and voters that are behind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Yielding {
-    /// Bytes proposed since it last looked.
+    /// Bytes proposed since the last look.
     proposed: u64,
-    /// When that was.
+    /// When the last look was.
     looked_at: Instant,
-    /// Bytes proposed in a second, smoothed, while nobody is slowed.
+    /// Bytes proposed in a second, smoothed, while clients are not slowed.
     rate: u64,
     observed: Option<Observed>,
     slowed: Option<Slowed>,
-    /// Nobody is slowed before this.
+    /// Clients are not slowed before this.
     free_until: Instant,
 }
 
@@ -66,7 +69,7 @@ pub(crate) struct Yielding {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Observed {
     peer: NodeId,
-    /// Entries that it lacked then, or when the snapshot began that comes in there.
+    /// Entries that it lacked then, or when the snapshot began that it is receiving.
     behind: u64,
     /// The first snapshot that it got since then.
     snapshot: Option<Taken>,
@@ -74,7 +77,7 @@ struct Observed {
 }
 
 impl Observed {
-    /// Whether more of its first snapshot has come in since it was looked at. [Rule 1]
+    /// Whether it has received more of its first snapshot since `since`. [Rule 1]
     fn takes(&self, snapshot: Option<Taken>) -> bool {
         match (self.snapshot, snapshot) {
             (None, Some(taken)) => 0 < taken.bytes,
@@ -89,37 +92,37 @@ struct Behind {
     /// Entries that it lacks.
     entries: u64,
     peer: NodeId,
-    /// The snapshot that it gets.
+    /// The progress of the snapshot that it gets.
     snapshot: Option<Taken>,
 }
 
-/// Clients are slowed.
+/// The state while clients are slowed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Slowed {
     since: Instant,
     /// Bytes admitted in a second.
     rate: u64,
-    /// Bytes that may be proposed now; what went beyond them is owed, but for what nobody waits for. [Rule 3]
+    /// Bytes that may be proposed now. `owed` is what was proposed beyond them, up to a limit. [Rule 3]
     left: u64,
     owed: u64,
     counted_at: Instant,
-    /// Somebody waits.
+    /// A proposal waits.
     waits: bool,
 }
 
 impl Yielding {
-    /// A new leader's.
+    /// The state of a new leader.
     pub(crate) fn new(now: Instant) -> Yielding {
         Yielding { proposed: 0, looked_at: now, rate: 0, observed: None, slowed: None, free_until: now }
     }
 
-    /// When somebody who waits may go on.
+    /// When a waiting proposal may go on.
     pub(crate) fn deadline(&self, config: &Config) -> Instant {
         let waits = self.slowed.as_ref().filter(|slowed| slowed.waits);
         waits.map_or(Instant::NEVER, |slowed| slowed.counted_at + step(config))
     }
 
-    /// So many bytes were proposed.
+    /// Counts proposed bytes.
     pub(crate) fn note(&mut self, bytes: usize, config: &Config) {
         let bytes = bytes as u64;
         self.proposed += bytes;
@@ -131,13 +134,13 @@ impl Yielding {
     }
 }
 
-/// How often what is admitted is counted: often against what a client waits for anyway.
+/// How often admitted bytes are counted: short against a client's other waits.
 fn step(config: &Config) -> Duration {
     config.heartbeat_interval / 10
 }
 
 impl Slowed {
-    /// What has become due since this was last counted; never more than three steps' worth at once.
+    /// Admits the bytes that became due since the last count; never more than three steps' worth at once.
     fn count(&mut self, now: Instant, config: &Config) {
         let elapsed = now.since(self.counted_at);
         if elapsed < step(config) {
@@ -160,8 +163,8 @@ fn bytes_in(rate: u64, span: Duration) -> u64 {
 }
 
 impl Raft {
-    /// Whether a proposal may be made now that waits since then; else it goes on waiting, and [`Raft::deadline`] says until
-    /// when.
+    /// Whether a proposal that has waited since `waits_since` may be made now. Otherwise it goes on waiting until
+    /// [`Raft::deadline`].
     pub fn admits(&mut self, now: Instant, waits_since: Instant) -> bool {
         let Role::Leader(leader) = &mut self.role else { return true };
         let Some(slowed) = &mut leader.yielding.slowed else { return true };
@@ -172,13 +175,13 @@ impl Raft {
         admits
     }
 
-    /// Whether clients are slowed for a voter that comes back.
+    /// Whether clients are slowed for a voter that came back.
     #[must_use]
     pub fn slows_clients(&self) -> bool {
         matches!(&self.role, Role::Leader(leader) if leader.yielding.slowed.is_some())
     }
 
-    /// Looks, once a heartbeat interval, who is behind and whether it gains.
+    /// Once a heartbeat interval: finds the voter that is farthest behind, and whether it gains.
     pub(crate) fn tick_yielding(&mut self, now: Instant, effects: &mut Effects) {
         let share = u64::from(self.config.limits.client_share_min);
         let election_timeout = self.config.election_timeout;
@@ -228,7 +231,7 @@ impl Raft {
         }
         let is_little = yielding.rate.max(rate) < config.limits.batch_bytes_max as u64 / LITTLE;
         if yielding.slowed.is_none() && !is_little && yielding.rate < rate / 4 * 3 {
-            return; // what has just begun is judged when it is known how much it is
+            return; // a load that has just begun is judged when its rate is known
         }
         if yielding.slowed.is_some() || 100 <= share || is_little {
             effects.trace.push(Trace::FallsBehind { peer, behind });

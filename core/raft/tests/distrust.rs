@@ -1,4 +1,4 @@
-//! Distrust: what no honest peer could say changes nothing and ends nobody. [fault-model P11, §4]
+//! Distrust: messages that no honest peer could send change nothing and end no process. [fault-model P11, §4]
 //!
 //! First lie by lie, then well-formed nonsense by the thousand.
 
@@ -29,13 +29,13 @@ fn three() -> World {
     world
 }
 
-/// What `from` says to `to` in this term.
+/// A message from `from` to `to` in this term.
 fn says(from: NodeId, to: NodeId, term: u64, message: Message) -> Envelope {
     let incarnation = Incarnation(from.0 * 100);
     Envelope { group: GroupId(0), from, incarnation, to, term: Term(term), message }
 }
 
-/// What this member makes of it.
+/// The receiver's state and effects after this message.
 fn told(world: &World, envelope: Envelope) -> (Raft, Effects) {
     let mut raft = world.raft(envelope.to).clone();
     let mut effects = Effects::default();
@@ -43,7 +43,7 @@ fn told(world: &World, envelope: Envelope) -> (Raft, Effects) {
     (raft, effects)
 }
 
-/// It is a falsehood, and nothing else happens.
+/// The message is reported as a falsehood, and nothing else happens.
 #[track_caller]
 fn is_not_believed(world: &World, envelope: Envelope, falsehood: Falsehood) {
     let (from, to) = (envelope.from, envelope.to);
@@ -89,7 +89,7 @@ fn a_term_has_one_leader_whoever_says_that_he_leads_it_too() {
     for claim in claims() {
         let second = Falsehood::SecondLeader(Term(term));
         is_not_believed(&world, says(B, A, term, claim.clone()), second); // to the leader
-        is_not_believed(&world, says(NodeId(77), A, term, claim.clone()), second); // by a stranger
+        is_not_believed(&world, says(NodeId(77), A, term, claim.clone()), second); // from an unknown sender
         is_not_believed(&world, says(C, B, term, claim), second); // to a follower
     }
 }
@@ -165,7 +165,7 @@ fn entries_follow_each_other_and_can_be_read_or_are_not_taken() {
     let (_, effects) = told(&world, sent);
     assert_eq!(effects.persist, [], "what is committed stays");
 
-    // The world's own peers read everything; this one reads nothing.
+    // The other peers of this world accept every payload; this one accepts none.
     let reads_nothing = kattu_raft::entry::PayloadReader(|kind, _| kind == EntryKind::Noop);
     let raft = world.raft(B).clone().with_reader(reads_nothing);
     world.peer(B).raft = Some(raft);
@@ -230,7 +230,8 @@ fn a_learner_that_comes_from_ever_new_directories_is_not_remembered_without_end(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
-    /// Goal: whatever others say, this member goes on, and its own state does not contradict itself.
+    /// Goal: whatever well-formed messages others send, this member runs on, and its own state does not contradict
+    /// itself.
     #[test]
     fn well_formed_lies_end_nobody(bytes in proptest::collection::vec(any::<u8>(), 0..1_500)) {
         let told = liars::story(&bytes);
@@ -238,7 +239,7 @@ proptest! {
     }
 }
 
-/// As many messages as `KATTU_LIES` says, 50,000 if it says nothing, in stories drawn from `KATTU_SEED`.
+/// `KATTU_LIES` messages (50,000 by default), in stories drawn from `KATTU_SEED`.
 #[test]
 fn many_lies_end_nobody() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -246,7 +247,7 @@ fn many_lies_end_nobody() {
     let (mut told, mut stories) = (0, 0_u64);
     while told < wanted {
         stories += 1;
-        // SplitMix64 [Steele et al. 2014], anew for each story, so that one can be told again alone.
+        // SplitMix64 [Steele et al. 2014], restarted for each story, so that each can be repeated alone.
         let mut state = seed.wrapping_add(stories << 20);
         let bytes: Vec<u8> = (0..1_500)
             .map(|_| {

@@ -1,5 +1,5 @@
-//! Floors: a member whose disk has lost the end of its log keeps its promises, does not lead, and gets back what it lost.
-//! [fault-model ST7, ST14]
+//! Vote floors: a member whose disk has lost the end of its log votes by what it had acknowledged, does not lead, and
+//! gets back what it lost. [fault-model ST7, ST14]
 
 mod world;
 
@@ -77,7 +77,7 @@ fn a_floor_that_only_the_term_bounds_is_reached_with_the_next_leader() {
     assert!(world.pass_until(Duration::from_secs(20), whole), "another term bounds it");
 }
 
-/// The member restarts with only the first entry, and nothing on its disk says that there were more.
+/// The member restarts with only the first entry, and nothing on its disk shows that there were more.
 fn forget(world: &mut World, id: NodeId) {
     world.crash(id, usize::MAX);
     world.peer(id).disk.forget(1);
@@ -112,7 +112,7 @@ fn who_is_told_of_a_loss_helps_nobody_who_lacks_it_after_a_restart_either() {
     assert!(world.pass_until(Duration::from_secs(1), |world| owes(world) || refilled(world)));
     assert!(owes(&world), "it is told before it is fed");
     world.crash(A, usize::MAX);
-    forget(&mut world, B); // once more, but for the floor
+    forget(&mut world, B); // once more; its vote floor is kept
     world.cut.clear();
     assert_eq!(world.raft(B).vote_floor(), Some(last));
     let elected = world.pass_until(Duration::from_secs(20), |world| world.leader().is_some());

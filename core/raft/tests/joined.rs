@@ -1,4 +1,4 @@
-//! A member that joined knows nobody of its group before the log has said who belongs to it. [replication-protocols N1]
+//! A member that joined knows no member of its group before an entry of its log lists them. [replication-protocols N1]
 
 use kattu_raft::message::{Append, SnapshotChunk};
 use kattu_raft::{
@@ -32,7 +32,7 @@ fn joined() -> Raft {
     Raft::recover(config, 7, NOW, Recovered::default())
 }
 
-/// What the leader says.
+/// A message from the leader.
 fn from_leader(message: Message) -> Envelope {
     Envelope {
         group: GroupId(0),
@@ -44,12 +44,12 @@ fn from_leader(message: Message) -> Envelope {
     }
 }
 
-/// The leader sends one entry, and says that it is committed; then it is durable here and handed to the store.
+/// The leader sends one entry and its commit; then the entry is durable here and delivered to the store.
 fn append(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>) {
     append_into(raft, index, kind, payload, &mut Effects::default());
 }
 
-/// As [`append`]; what comes of it is added to `effects`.
+/// As [`append`]; the effects are added to `effects`.
 fn append_into(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>, effects: &mut Effects) {
     let id = EntryId::new(1, index);
     let head = EntryHead { id, kind, form: Form::Whole, stamp: Stamp(index) };
@@ -102,8 +102,8 @@ fn a_driver_may_gather_the_effects_of_several_calls_though_a_snapshot_comes_amon
     assert!(effects.apply.is_empty());
 }
 
-/// Goal: what was gathered of a larger file of the same end does not stand in the way of this one: whoever stores hears of it,
-/// and begins anew.
+/// Goal: bytes received of a larger file with the same end do not block this one: the driver gets the piece, and begins
+/// anew.
 #[test]
 fn a_piece_of_a_smaller_file_of_the_same_end_goes_to_whoever_stores() {
     let mut raft = joined();

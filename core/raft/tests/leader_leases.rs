@@ -1,4 +1,4 @@
-//! Leases against clocks: within the bound nobody reads what is old, beyond it somebody does, and the judges see it.
+//! Leader leases under wrong clocks: within the bound no read is stale; beyond it some are, and the checks detect them.
 
 mod world;
 
@@ -18,15 +18,15 @@ fn with_leases(rho: u32, watch: bool) -> Vec<Config> {
     (1..=3).map(|id| Config { leadership, ..world::config(id, 3, 0) }).collect()
 }
 
-/// The leader is cut off, and the others elect another one who commits. Then a client asks the old one, until its lease
-/// is over: the index at which it was answered last, and how far the group had come.
+/// The leader is cut off, and the others elect another one, which commits. Meanwhile a client reads from the old one
+/// until its lease is over. The error is the failed check: a stale read.
 fn ask_the_old_leader(clocks: [i64; 3], watch: bool) -> Result<(), String> {
     let mut world = World::started(with_leases(5_000, watch), 1);
     for (id, ppm) in (1..).zip(clocks) {
         let now = world.now;
         world.peer(NodeId(id)).clock.set_rate(now, ppm);
     }
-    world.leading.believes_leases = true; // it is the read that shall tell
+    world.leading.believes_leases = true; // the check of the reads is to fail, not that of the leases
     assert!(world.elect(NodeId(1)));
     world.pass(if watch { ET * 2 } else { ET / 2 });
     world.partition(&[vec![NodeId(1)], vec![NodeId(2), NodeId(3)]]);
@@ -74,7 +74,7 @@ fn storms_with_clocks_beyond_the_bound_are_noticed() {
             panic.downcast_ref::<String>().is_some_and(|found| found.starts_with("stale read"))
         })
     };
-    std::panic::set_hook(Box::new(|_| {})); // what is expected is not worth a line
+    std::panic::set_hook(Box::new(|_| {})); // expected panics are not printed
     let found = (1..=3000).find(|&seed| stale(seed));
     let _ = std::panic::take_hook();
     println!("stale read in storm {found:?}");
@@ -86,8 +86,8 @@ fn a_promise_outlives_the_term_it_was_made_in() {
     let mut world = World::started(with_leases(5_000, true), 1);
     assert!(world.elect(NodeId(1)));
     world.pass(ET / 5);
-    // An answer that was under way for long, to a question of an earlier life, tells 2 of a newer term: it follows
-    // nobody now, and 1 counts on it all the same.
+    // A late answer to a request of an earlier incarnation carries a newer term: 2 follows no leader now, and 1 still
+    // relies on its vote hold.
     let late = PreVoteReply { campaign_term: Term(2), granted: false, round: kattu_raft::Round(0) };
     let late = Envelope {
         group: GroupId(0),
@@ -135,11 +135,11 @@ fn leases_without_what_they_rest_on_are_refused() {
     let [config, ..] = &with_leases(5_000, true)[..] else { unreachable!("three members") };
     assert_eq!(config.check(), Ok(()));
     let unguarded = Config { pre_vote: false, check_quorum: false, ..config.clone() };
-    assert!(unguarded.check().unwrap_err().starts_with("leases need pre-vote"));
+    assert!(unguarded.check().unwrap_err().starts_with("leader leases need pre-vote"));
     let lease = Some(LeaderLease { rho: 0, margin: ET - config.heartbeat_interval, watch_clocks: true });
     let short = Config {
         leadership: LeadershipConfig { leader_lease: lease, ..config.leadership },
         ..config.clone()
     };
-    assert!(short.check().unwrap_err().starts_with("a lease must be longer"));
+    assert!(short.check().unwrap_err().starts_with("a leader lease must be longer"));
 }

@@ -1,23 +1,23 @@
-//! The log against a naive twin: a plain list of entries that never forgets.
+//! The log against a naive twin: a plain list that forgets no entry.
 
 use kattu_raft::log::Log;
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, LogIndex, Recovered, Stamp, Term};
 use proptest::prelude::*;
 
-/// Something that happens to a log.
+/// A change of a log.
 #[derive(Clone, Debug)]
 enum Step {
-    /// An entry of the last term plus `term_up`, with so many bytes, its stamp so much later.
+    /// An entry of the last term plus `term_up`, with this many bytes and a stamp this much later.
     Append { term_up: u64, bytes: usize, stamp_up: u64 },
-    /// Everything after the first `keep` hundredths goes.
+    /// Everything after the first `keep` percent is removed.
     Truncate { keep: usize },
-    /// Entries up to so many hundredths may leave memory, until at most so many bytes are there.
+    /// Entries up to this percentage may leave memory, until at most so many bytes are there.
     Shrink { upto: usize, bytes_max: usize },
-    /// Written and read back, with so many entries at hand.
+    /// The log is recovered from disk, with this many entries in its tail.
     Restart { tail: usize },
-    /// Everything up to so many hundredths is in a snapshot and leaves the log.
+    /// Everything up to this percentage is in a snapshot and leaves the log.
     Compact { upto: usize },
-    /// The log begins anew, so many positions after its end.
+    /// The log begins anew, this many positions after its end.
     RestartAfter { ahead: u64 },
 }
 
@@ -56,7 +56,7 @@ fn recovered(twin: &[Entry], base: EntryId, tail: usize) -> Recovered {
     }
 }
 
-/// Every question, asked of both.
+/// Compares the answers of both to every question.
 fn compare(log: &Log, twin: &[Entry], base: EntryId) {
     let last = twin.last().map_or(base, Entry::id);
     assert_eq!(log.last(), last);

@@ -85,7 +85,7 @@ impl Stage {
         Ok(config)
     }
 
-    /// Writes a member's disk before it starts: term, vote, log, commit mark.
+    /// Writes the disk of a member that has not started: term and log.
     fn given(&mut self, id: NodeId, ids: &str, keys: &BTreeMap<&str, &str>) -> Result<(), Box<dyn Error>> {
         let ids: Vec<EntryId> = ids
             .split_whitespace()
@@ -347,7 +347,7 @@ impl Stage {
                 self.world.act(member()?, |raft, now, effects| raft.link_closed(now, peer, end, effects));
             }
             "kill" => {
-                // As a kernel ends a process: every link of it is closed at once, and the others see that.
+                // Like the end of a process: the kernel closes all its links at once, and the others notice.
                 let dead = member()?;
                 self.world.crash(dead, 0);
                 for id in self.world.ids() {

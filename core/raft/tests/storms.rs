@@ -1,4 +1,4 @@
-//! Storms: everything that a small group can meet, checked at every step, seed by seed.
+//! Storms: all faults that a small group can meet, checked at every step, seed by seed.
 //!
 //! A seed that once found a bug stays, as a test with its story.
 
@@ -6,7 +6,7 @@ mod world;
 
 use world::storm::storm;
 
-/// `KATTU_SEEDS` storms from `KATTU_SEED` on, for those who want to wait.
+/// `KATTU_SEEDS` storms from `KATTU_SEED` on, for longer runs.
 fn environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }

@@ -1,5 +1,7 @@
-//! Goal: a voter that comes back and does not gain gets a share of what clients would write, and no more than that share.
-//! Method: three members, the third far behind and fed with nothing; clients that write at a rate, if they are let.
+//! Goal: while a voter that came back does not gain, clients are slowed, but to no less than the configured share of
+//! their writes.
+//! Method: three members; the third is far behind and gets no entries; clients write at a rate, as far as they are
+//! admitted.
 
 mod world;
 
@@ -10,7 +12,7 @@ use world::late::{LEADER, STEP};
 /// How long the third member is away before it comes back.
 const AWAY: Duration = Duration::from_millis(2000);
 
-/// A client writes once a step, unless its last write still waits. How many writes were let in.
+/// A client writes once per step, unless its last write still waits. Returns how many writes were admitted.
 fn write_for(world: &mut World, length: Duration) -> u64 {
     let mut admitted = 0;
     let mut asked = None;
@@ -25,7 +27,7 @@ fn write_for(world: &mut World, length: Duration) -> u64 {
     admitted
 }
 
-/// The third member has come back far behind; nothing is read for it.
+/// The third member has come back far behind; no entries are read for it.
 fn back_unfed(share: u8) -> World {
     let mut world = World::without_the_third(share, AWAY, 1);
     world.comes_back_unfed();
@@ -67,7 +69,8 @@ fn clients_are_never_slowed_where_that_is_switched_off_nor_for_who_is_not_heard(
     assert!(!world.journal.iter().any(|line| line.contains("sees 3 fall behind")));
 }
 
-/// Goal: who begins to write while a voter does not gain is not held to a share of the nothing that was written before.
+/// Goal: a client that begins to write while a voter does not gain is not held to a share of the zero bytes written
+/// before.
 #[test]
 fn a_load_that_begins_while_a_voter_does_not_gain_has_its_share() {
     let mut world = back_unfed(80);
@@ -104,8 +107,8 @@ fn clients_are_not_slowed_while_a_snapshot_comes_in_there_and_are_when_it_does_n
     assert!(world.journal.iter().any(|line| line.contains("slows its clients for 3")), "nothing comes in");
 }
 
-/// Goal: a leader keeps the log for a member that it brings on, and for no other: entries under way reach across where the log
-/// would begin, and if they are lost the member needs what is before that.
+/// Goal: a leader keeps the log for a member that it feeds, and for no other. Entries in flight may lie on both sides
+/// of the log's next start, and if they are lost the member needs the ones before it.
 #[test]
 fn a_member_is_fed_while_it_lacks_what_would_leave_the_log_and_not_all_is_sent() {
     let mut world = World::without_the_third(80, AWAY, 1);

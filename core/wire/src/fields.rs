@@ -1,7 +1,7 @@
-//! Little-endian fields: the few moves with which every format here is written and read.
+//! Fields: reads and writes the little-endian fields of every format here.
 //!
 //! A reader never guesses: it names the field that was missing or wrong.
-//! Knows nothing of: which fields a format has.
+//! Knows nothing of: formats.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ pub enum FieldError {
     Value {
         /// Which field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: u64,
     },
     /// Bytes are left after the last field.
@@ -34,7 +34,7 @@ impl fmt::Display for FieldError {
         match self {
             FieldError::Missing { field } => write!(f, "field `{field}` is cut off"),
             FieldError::Value { field, value } => {
-                write!(f, "field `{field}` holds {value}, which has no meaning")
+                write!(f, "field `{field}` has the invalid value {value}")
             }
             FieldError::Trailing { bytes } => write!(f, "{bytes} bytes follow the last field"),
         }
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// All bytes that are left, for a reader of their own.
+    /// All bytes that are left, for another reader.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes are left.
     ///
     /// # Errors
     /// [`FieldError::Trailing`] otherwise.
@@ -163,7 +163,7 @@ pub trait Write {
     fn put_u32(&mut self, value: u32);
     /// Eight bytes.
     fn put_u64(&mut self, value: u64);
-    /// A text: its length in two bytes, then UTF-8. What does not fit in 65,535 bytes is left out.
+    /// A text: its length in two bytes, then UTF-8. Text beyond 65,535 bytes is cut off.
     fn put_text(&mut self, text: &str);
 }
 

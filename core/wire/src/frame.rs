@@ -5,12 +5,12 @@
 //!  ├ magic ┼ vers ┼ kind ┼ flags ┼ len ┼ fields ┼ f.crc ┼ h.crc ┼ fields … ┼ records …
 //! ```
 //! Little-endian. `len` counts the whole frame, `fields` the message's own fields. The header's checksum lets a reader
-//! believe the length before it waits for so many bytes; the fields' checksum covers the fields; records carry their
-//! own. `docs/formats/frame.md`
+//! trust the length before it waits for so many bytes; the fields' checksum covers the fields; records carry their own.
+//! `docs/formats/frame.md`
 //!
 //! A writer copies short records and refers to long ones, so that a frame goes out in one vectored write and a large
 //! payload is never copied. A reader keeps the frame and shares its ranges.
-//! Knows nothing of: sockets, what to do with a message.
+//! Knows nothing of: sockets, the handling of messages.
 
 use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
@@ -32,7 +32,7 @@ pub const VERSION: u8 = 1;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"KTF\xA7");
 
-/// Records up to this many bytes are copied next to the fields: a place in a vectored write costs about as much.
+/// Records up to this many bytes are copied next to the fields: an entry of a vectored write costs about as much.
 const COPY_BYTES_MAX: usize = 512;
 
 /// Memory a writer keeps between batches.
@@ -72,7 +72,7 @@ pub(crate) mod kind {
     pub const FORWARD_REPLY: u8 = 49;
 }
 
-/// What one frame says.
+/// The content of one frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
     /// Opens a connection.
@@ -83,27 +83,27 @@ pub enum Frame {
     Refused(Refused),
     /// Closes it.
     Goodbye(Goodbye),
-    /// Says where the side that greeted is reached.
+    /// Announces the peer URLs of the dialing member.
     Introduction(Introduction),
-    /// Asks who is in the cluster, instead of a greeting.
+    /// Asks for the members of the cluster, instead of a `Hello`.
     Join(Join),
-    /// Answers that.
+    /// Answers a `Join`.
     MemberList(MemberList),
-    /// Refuses a connection of somebody who is no member any more.
+    /// Refuses a connection of a former member.
     Removed(Removed),
-    /// Refuses a connection of somebody whose directory is not the one it is known from.
+    /// Refuses a connection of a member that is known from another directory.
     Conflict(Conflict),
-    /// Says up to which feature level the side that greeted knows; older versions skip it. [`kattu_node::level`]
+    /// Announces the highest feature level that the dialing member knows; older versions skip it. [`kattu_node::level`]
     Level(u16),
-    /// Says how many bytes the store of the side that greeted may hold; older versions skip it.
+    /// Announces how many bytes the store of the dialing member may hold; older versions skip it.
     Quota(u64),
-    /// Asks the member it is said to for a proof, on another connection.
+    /// Asks the member to which it is sent for a proof, on another connection.
     Challenge(Challenge),
     /// The secret of a challenge.
     Proof(u64),
     /// A message between replicas.
     Message(PeerMessage),
-    /// A kind that a newer version speaks: skipped, never guessed. [fault-model NT3]
+    /// A kind of a newer version: skipped, never guessed. [fault-model NT3]
     Unknown {
         /// Its number.
         kind: u8,
@@ -113,42 +113,42 @@ pub enum Frame {
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// Whatever speaks here does not speak this protocol.
+    /// The other side does not use this protocol.
     Magic {
         /// The first four bytes.
         found: u32,
     },
     /// A layout this code does not read.
     Version {
-        /// Which.
+        /// Its number.
         found: u8,
     },
-    /// The header is not what was sent.
+    /// The header does not match its checksum.
     HeaderChecksum {
-        /// What the frame says.
+        /// The checksum in the frame.
         found: u32,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         computed: u32,
     },
-    /// The fields are not what was sent.
+    /// The fields do not match their checksum.
     FieldsChecksum {
-        /// What the frame says.
+        /// The checksum in the frame.
         found: u32,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         computed: u32,
     },
     /// The frame is longer than allowed here.
     TooLong {
-        /// What it says.
+        /// Its length.
         len: usize,
         /// The largest allowed.
         limit: usize,
     },
-    /// The lengths do not fit each other or the bytes that are there.
+    /// The lengths do not match each other or the bytes present.
     Length {
-        /// What the frame says.
+        /// The length in the frame.
         len: usize,
-        /// Bytes that are there.
+        /// Bytes present.
         have: usize,
     },
     /// A flag that this version does not know.
@@ -156,13 +156,13 @@ pub enum FrameError {
         /// All flags.
         found: u16,
     },
-    /// A field is cut off or without meaning.
+    /// A field is cut off or has an invalid value.
     Field(FieldError),
-    /// A record is not one.
+    /// A record is invalid.
     Record {
-        /// Which of the frame's records, from 0.
+        /// Its number within the frame, from 0.
         number: usize,
-        /// Why not.
+        /// The reason.
         error: RecordError,
     },
     /// An entry does not follow the one before it.
@@ -179,19 +179,19 @@ pub enum FrameError {
         /// The entry's.
         found: GroupId,
     },
-    /// A forwarded command is not what was sent.
+    /// A forwarded command does not match its checksum.
     CommandChecksum {
-        /// Which of the frame's commands, from 0.
+        /// Its number within the frame, from 0.
         number: usize,
     },
-    /// A piece of a snapshot is not what was sent.
+    /// A piece of a snapshot does not match its checksum.
     ChunkChecksum {
-        /// What the frame says.
+        /// The checksum in the frame.
         found: u32,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         computed: u32,
     },
-    /// The members that a snapshot tells of cannot be read.
+    /// The membership of a snapshot is malformed.
     Membership(MembershipError),
 }
 
@@ -211,8 +211,8 @@ impl fmt::Display for FrameError {
                 write!(f, "frame fields checksum {found:#010x}, its bytes give {computed:#010x}")
             }
             FrameError::TooLong { len, limit } => write!(f, "frame of {len} bytes, the limit is {limit}"),
-            FrameError::Length { len, have } => write!(f, "frame says {len} bytes, {have} are there"),
-            FrameError::Flags { found } => write!(f, "frame flags {found:#06x} are not known"),
+            FrameError::Length { len, have } => write!(f, "frame length is {len} bytes, {have} are present"),
+            FrameError::Flags { found } => write!(f, "unknown frame flags {found:#06x}"),
             FrameError::Field(error) => write!(f, "frame {error}"),
             FrameError::Record { number, error } => write!(f, "frame's record {number}: {error}"),
             FrameError::NotConsecutive { before, found } => {
@@ -246,7 +246,7 @@ impl From<FieldError> for FrameError {
 enum Piece {
     /// A range of the writer's own bytes.
     Own(Range<usize>),
-    /// Somebody else's bytes.
+    /// Bytes shared with another owner.
     Shared(SharedBytes),
 }
 
@@ -255,7 +255,7 @@ enum Piece {
 pub struct FrameWriter {
     own: Vec<u8>,
     pieces: Vec<Piece>,
-    /// Where the own bytes that are in no piece yet begin.
+    /// Start of the own bytes that are in no piece yet.
     open_from: usize,
     shared_bytes: usize,
 }
@@ -267,7 +267,7 @@ impl FrameWriter {
         self.own.len() + self.shared_bytes
     }
 
-    /// Whether nothing was collected.
+    /// Whether no frame was collected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -283,7 +283,7 @@ impl FrameWriter {
         self.shared_bytes = 0;
     }
 
-    /// What to write, in order.
+    /// The bytes to write, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let open = &self.own[self.open_from..];
         let closed = self.pieces.iter().map(|piece| match piece {
@@ -293,7 +293,7 @@ impl FrameWriter {
         closed.chain([open]).filter(|piece| !piece.is_empty())
     }
 
-    /// What is left to write after `written` bytes of it went out.
+    /// The bytes left to write after `written` of them were sent.
     pub fn pieces_from(&self, written: usize) -> impl Iterator<Item = &[u8]> {
         let mut skip = written;
         self.pieces().filter_map(move |piece| {
@@ -303,8 +303,7 @@ impl FrameWriter {
         })
     }
 
-    /// Adds bytes that stay where they are, unless they are few. Ranges that follow each other in one buffer become
-    /// one piece.
+    /// Adds bytes without copying them, unless they are few. Consecutive ranges of one buffer become one piece.
     pub(crate) fn share(&mut self, bytes: &SharedBytes) {
         let closed = self.open_from == self.own.len();
         if closed
@@ -328,23 +327,23 @@ impl FrameWriter {
     }
 }
 
-/// Turns frames into bytes and back.
+/// Encodes and decodes frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Codec {
     /// CRC32C.
     pub crc: Crc,
-    /// The protocol version that messages are spoken in; greetings are the same in all.
+    /// The protocol version of messages; handshakes are the same in all.
     pub protocol: u16,
 }
 
 impl Codec {
-    /// One that speaks the newest protocol version. The checksum is handed in, because a fast one asks the CPU what it can.
+    /// A codec of the newest protocol version. The checksum is passed in, because a fast one depends on the CPU.
     #[must_use]
     pub const fn new(crc: Crc) -> Codec {
         Codec { crc, protocol: PROTOCOL_MAX }
     }
 
-    /// The same, in the version that a greeting agreed on.
+    /// The same, in the version agreed on in a handshake.
     #[must_use]
     pub const fn speaking(self, protocol: u16) -> Codec {
         Codec { protocol, ..self }
@@ -353,7 +352,7 @@ impl Codec {
     /// Adds one frame to `out`.
     ///
     /// # Panics
-    /// For [`Frame::Unknown`], which nobody can say, and for a message of 4 GiB, which nobody may.
+    /// For [`Frame::Unknown`], which has no encoding here, and for a message of 4 GiB.
     pub fn encode(&self, frame: &Frame, out: &mut FrameWriter) {
         match frame {
             Frame::Hello(hello) => self.write(out, kind::HELLO, 0, |fields| hello.put(fields)),
@@ -374,7 +373,7 @@ impl Codec {
         }
     }
 
-    /// Adds one message to `out`: its header and fields are written, its records are referred to.
+    /// Adds one message to `out`: its header and fields are written, its records are shared.
     ///
     /// # Panics
     /// For a message of 4 GiB.
@@ -403,11 +402,11 @@ impl Codec {
         header[20..24].copy_from_slice(&header_crc.to_le_bytes());
     }
 
-    /// How long the frame is whose first bytes these are; `None` until there are enough to tell. The length may be
-    /// believed: it is under a checksum.
+    /// The length of the frame that begins with these bytes; `None` until its header is complete. The length can be
+    /// trusted: it is under a checksum.
     ///
     /// # Errors
-    /// When no frame starts so, or one longer than `limit`: close the connection.
+    /// If the bytes begin no frame, or one longer than `limit`: close the connection.
     pub fn peek_len(&self, bytes: &[u8], limit: usize) -> Result<Option<usize>, FrameError> {
         match self.header(bytes)? {
             Some(header) if limit < header.len => Err(FrameError::TooLong { len: header.len, limit }),
@@ -419,7 +418,7 @@ impl Codec {
     /// Reads one whole frame and shares its bytes.
     ///
     /// # Errors
-    /// What is wrong with it: close the connection.
+    /// Why it is invalid: close the connection.
     pub fn decode(&self, frame: &SharedBytes) -> Result<Frame, FrameError> {
         let have = frame.len();
         let Some(header) = self.header(frame)? else {

@@ -1,18 +1,18 @@
-//! The first frames of a connection: who is speaking, to whom, in which cluster, in which protocol versions. [fault-model NT1]
+//! Handshake: the first frames of a connection: both members, cluster, protocol versions. [fault-model NT1]
 //!
-//! The side that connects says `Hello`; the other answers `Welcome` with the version both will use, or `Refused` with
-//! the reason, which both sides log. `Goodbye` closes a connection that worked.
+//! The dialer sends `Hello`; the listener answers `Welcome` with the version that both will use, or `Refused` with the
+//! reason, which both sides log. `Goodbye` closes a connection that worked.
 //!
-//! From protocol 3 on, a `Welcome` may ask for proof that the side that connects is the member it says it is: a secret
-//! that the other side says on a connection of its own, to where the table says that this member is reached.
+//! From protocol 3 on, a `Welcome` may ask the dialer to prove that it is the member that it claims to be: by a secret
+//! that the listener sends on a connection of its own, to the address that the peer table has for that member.
 //!
 //! ```text
 //!   caller ── Hello: I am A ──────────▶ B
 //!          ◀─ Welcome: number ──────────
 //!          ── Proof: 0, ask me ───────▶           A, at its address ◀── Challenge: number, secret ── B
-//!          ── Proof: secret ──────────▶ believed from here on
+//!          ── Proof: secret ──────────▶ accepted from here on
 //! ```
-//! Knows nothing of: addresses, which clusters exist.
+//! Knows nothing of: addresses, sockets.
 
 use crate::fields::{FieldError, Reader, Write};
 use alloc::format;
@@ -20,19 +20,19 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use kattu_raft::{Incarnation, NodeId};
 
-/// The oldest protocol version this code speaks.
+/// The oldest protocol version that this code supports.
 pub const PROTOCOL_MIN: u16 = 1;
 
-/// The newest protocol version this code speaks.
+/// The newest protocol version that this code supports.
 pub const PROTOCOL_MAX: u16 = 3;
 
 /// The first protocol version in which a welcome can ask for proof.
 pub const PROTOCOL_PROOFS: u16 = 3;
 
-/// In the place of a proof: the number was read, and the challenge may come. No secret is this.
+/// Sent instead of a proof: the number was read, and the challenge may be sent. Never used as a secret.
 pub const ASK_ME: u64 = 0;
 
-/// What a connection is for; each has a queue of its own. [fault-model NT4]
+/// The purpose of a connection; each has a queue of its own. [fault-model NT4]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Votes, heartbeats, read rounds.
@@ -43,7 +43,7 @@ pub enum Lane {
     Snapshot,
 }
 
-/// "This is who I am, and whom I want to reach."
+/// Opens a connection, with the dialing member and the member that it wants to reach.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hello {
     /// Oldest protocol version spoken.
@@ -52,36 +52,36 @@ pub struct Hello {
     pub protocol_max: u16,
     /// The cluster.
     pub cluster: u64,
-    /// The member that speaks.
+    /// The member that dials.
     pub from: NodeId,
-    /// The life of its data directory; [`Incarnation(0)`](Incarnation) of one that is still to be made: then all that is asked
-    /// is whether there was another one before.
+    /// The incarnation of its data directory; [`Incarnation(0)`](Incarnation) if that is still to be made: then the
+    /// dialer only asks whether there was another one before.
     pub incarnation: Incarnation,
-    /// The member that is meant.
+    /// The member that it wants to reach.
     pub to: NodeId,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub lane: Lane,
-    /// Whether the speaker has no vote.
+    /// Whether the dialing member has no vote.
     pub learner: bool,
 }
 
 impl Hello {
-    /// Whether the member `own` of this cluster is the one that is greeted, and by somebody who may be another member of it:
-    /// the version both sides will use. Checked before anything else is believed. [fault-model NT1]
+    /// Checks that the hello is meant for member `own` of this cluster, and that its sender may be another member of
+    /// it; returns the version that both sides will use. Checked before anything else is trusted. [fault-model NT1]
     ///
     /// # Errors
-    /// A sentence that tells whoever greets why it does not belong here.
+    /// The reason, for the member that dials.
     pub fn judge(&self, cluster: u64, own: NodeId) -> Result<u16, String> {
         if self.cluster != cluster {
             return Err(format!(
-                "you belong to cluster {:x}, this member to cluster {cluster:x}: check --initial-cluster and \
+                "the dialing member belongs to cluster {:x}, the dialed one to cluster {cluster:x}: check --initial-cluster and \
                  --initial-cluster-token",
                 self.cluster
             ));
         }
         if self.to != own {
             return Err(format!(
-                "you look for member {:x}, this is member {:x}: check --initial-cluster",
+                "the dialing member expects member {:x} here, but this is member {:x}: check --initial-cluster",
                 self.to.0, own.0
             ));
         }
@@ -91,10 +91,10 @@ impl Hello {
         self.agree()
     }
 
-    /// The version both sides will use: the newest that both speak.
+    /// The version that both sides will use: the newest that both support.
     ///
     /// # Errors
-    /// A sentence for the log of either side when there is none.
+    /// The reason for the logs of both sides, if there is none.
     pub fn agree(&self) -> Result<u16, String> {
         let newest = self.protocol_max.min(PROTOCOL_MAX);
         let oldest = self.protocol_min.max(PROTOCOL_MIN);
@@ -102,7 +102,7 @@ impl Hello {
             return Ok(newest);
         }
         Err(format!(
-            "peer {:x} speaks protocol versions {}..={}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}: \
+            "peer {:x} supports protocol versions {}..={}, this member supports {PROTOCOL_MIN}..={PROTOCOL_MAX}: \
              upgrade the older one",
             self.from.0, self.protocol_min, self.protocol_max
         ))
@@ -142,16 +142,16 @@ impl Hello {
     }
 }
 
-/// "Come in."
+/// Accepts a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Welcome {
     /// The protocol version of this connection from here on.
     pub protocol: u16,
     /// The member that answers.
     pub from: NodeId,
-    /// The life of its data directory.
+    /// The incarnation of its data directory.
     pub incarnation: Incarnation,
-    /// The number under which the proof is asked for; 0: the speaker is believed as it is. Said from protocol 3 on.
+    /// The number of the challenge for the proof; 0 if no proof is needed. Sent from protocol 3 on.
     pub proof: u64,
 }
 
@@ -176,12 +176,12 @@ impl Welcome {
     }
 }
 
-/// "Somebody opened a connection to me in your name. If it was you, say the secret there."
+/// Asks a member to return the secret on a connection that was opened in its name, if it opened that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Challenge {
-    /// What the welcome there said.
+    /// The number in the welcome there.
     pub number: u64,
-    /// What to say.
+    /// The secret to return.
     pub secret: u64,
 }
 
@@ -196,17 +196,17 @@ impl Challenge {
     }
 }
 
-/// "You cannot come in", with a sentence that says why and what to do.
+/// Refuses a connection, with the reason and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refused {
-    /// The sentence.
+    /// The reason.
     pub reason: String,
 }
 
-/// "I am closing this connection", with a sentence that says why.
+/// Closes a connection, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Goodbye {
-    /// The sentence.
+    /// The reason.
     pub reason: String,
 }
 
@@ -228,8 +228,14 @@ mod tests {
         };
         assert_eq!(hello.judge(0xc1, NodeId(2)), Ok(PROTOCOL_MAX));
         let refused = |hello: &Hello, cluster, own| hello.judge(cluster, NodeId(own)).expect_err("refused");
-        assert!(refused(&hello, 0xc2, 2).starts_with("you belong to cluster c1, this member to cluster c2"));
-        assert!(refused(&hello, 0xc1, 3).starts_with("you look for member 2, this is member 3"));
+        assert!(
+            refused(&hello, 0xc2, 2)
+                .starts_with("the dialing member belongs to cluster c1, the dialed one to cluster c2")
+        );
+        assert!(
+            refused(&hello, 0xc1, 3)
+                .starts_with("the dialing member expects member 2 here, but this is member 3")
+        );
         let own = Hello { from: NodeId(2), ..hello.clone() };
         assert!(refused(&own, 0xc1, 2).contains("is not a peer"));
         let nobody = Hello { from: NodeId(0), ..hello.clone() };

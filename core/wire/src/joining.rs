@@ -1,13 +1,14 @@
-//! How members find each other: who asks to join, where a member is reached, who belongs to a cluster, who does not any more.
+//! Joining: the frames by which newcomers learn the members, members announce their URLs, and former members are
+//! refused.
 //!
 //! ```text
-//!   someone with an empty directory ── Join ──────────▶ any member      a connection for one question
-//!                                   ◀─ Roll ───────────
-//!   a member ── Hello, then Introduction ─────────────▶ a member that may not know where to answer it
-//!            ◀─ Removed ──────────────────────────────  instead of Welcome, when it is none any more
-//!            ◀─ Known ────────────────────────────────  instead of Welcome, when it had another directory
+//!   a process with no directory yet ── Join ──────────▶ any member      a connection for one request
+//!                                   ◀─ MemberList ─────
+//!   a member ── Hello, then Introduction ─────────────▶ a member that may not know its address
+//!            ◀─ Removed ──────────────────────────────  instead of Welcome, if it was removed
+//!            ◀─ Conflict ─────────────────────────────  instead of Welcome, if it had another directory
 //! ```
-//! Knows nothing of: who may join, how members change.
+//! Knows nothing of: admission, changes of members.
 
 use crate::fields::{FieldError, Reader, Write};
 use alloc::string::String;
@@ -15,54 +16,54 @@ use alloc::vec::Vec;
 use kattu_node::contract::{MemberInfo, Members};
 use kattu_raft::{LogIndex, NodeId};
 
-/// "I begin with an empty directory: who is in this cluster?"
+/// Asks for the members of the cluster, for a newcomer with an empty directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Join {
     /// Oldest protocol version spoken.
     pub protocol_min: u16,
     /// Newest protocol version spoken.
     pub protocol_max: u16,
-    /// Where the asker will be reached; for the log of the side that answers.
+    /// The peer URLs that the newcomer will have; for the log of the side that answers.
     pub peer_urls: Vec<String>,
 }
 
-/// "These are."
+/// The answer: the members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MemberList {
     /// The cluster.
     pub cluster: u64,
-    /// The members it began with: the log is replayed from them.
+    /// The initial members: the log is replayed from them.
     pub began_with: Vec<MemberInfo>,
-    /// Who belongs to it, as far as the side that answers has applied its log.
+    /// Its members, as far as the side that answers has applied its log.
     pub members: Members,
-    /// Members that have been heard of from a directory of their own, ascending.
+    /// Members that are known to have had a directory, ascending.
     pub heard: Vec<NodeId>,
 }
 
-/// "This is where I am reached, and this is how eager I am to lead", behind the greeting of a member.
+/// Announces a member's peer URLs and its priority for leadership, after its `Hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Introduction {
-    /// Where its peers reach it.
+    /// Its peer URLs.
     pub peer_urls: Vec<String>,
-    /// How eager it is to lead.
+    /// Its priority for leadership.
     pub priority: u8,
 }
 
-/// "You are no member of this cluster any more."
+/// Refuses a member that was removed from the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Removed {
     /// The cluster.
     pub cluster: u64,
-    /// Who was removed.
+    /// The removed member.
     pub member: NodeId,
 }
 
-/// "I know you from another directory than the one you have, or are about to make."
+/// Refuses a member that is known from another directory than the one that it has, or is about to make.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Conflict {
     /// The cluster.
     pub cluster: u64,
-    /// Who is known.
+    /// The member.
     pub member: NodeId,
 }
 
@@ -165,7 +166,7 @@ fn put_members(members: &[MemberInfo], out: &mut Vec<u8>) {
     }
 }
 
-/// A count of things that take `least` bytes each at least: what cannot be there is not believed.
+/// A count of items of at least `least` bytes each; refused if the bytes left are too few for it.
 fn take_count(reader: &mut Reader<'_>, field: &'static str, least: usize) -> Result<usize, FieldError> {
     let count = reader.u32(field)? as usize;
     if reader.left() / least < count {

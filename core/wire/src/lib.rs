@@ -1,11 +1,11 @@
-//! Bytes and types: what peers say to each other and what logs hold.
+//! Bytes and types of the messages between peers and of the records in logs.
 //!
 //! An entry's [record] is laid out and checksummed once, on the leader that gives it its index, and is the
 //! same bytes on every wire and every disk from then on. A [frame] is one message between peers: a header and
 //! the message's own fields under a checksum of their own, then the records it carries, which carry theirs.
 //!
 //! The layouts are drawn in `docs/formats/record.md` and `docs/formats/frame.md`.
-//! Knows nothing of: files, sockets, what a command means.
+//! Knows nothing of: files, sockets, the meaning of commands.
 //!
 //! ```
 //! use kattu_wire::{Codec, Frame, FrameWriter, Goodbye};
@@ -36,7 +36,7 @@ pub use handshake::{
 pub use joining::{Conflict, Introduction, Join, MemberList, Removed};
 pub use record::{RecordError, record_decode, record_encode, records_encoded};
 
-/// A CRC32C that goes on from `seed` over `bytes`; 0 is the seed of a fresh sum.
+/// A CRC32C that continues from `seed` over `bytes`; 0 is the seed of a fresh sum.
 ///
-/// The shell hands it in, because a fast one must ask the processor what it can.
+/// The shell passes it in, because a fast one depends on the features of the processor.
 pub type Crc = fn(seed: u32, bytes: &[u8]) -> u32;

@@ -1,12 +1,12 @@
 //! The fields of every message between replicas.
 //!
-//! The fields of raft's messages start with the envelope's. Entries stand behind the fields as records; forwarded
-//! commands stand there too, each under a checksum that the fields hold.
+//! The fields of raft's messages start with the envelope's. Entries follow the fields as records. Forwarded commands
+//! follow them, too, each under a checksum in the fields.
 //!
-//! A connection speaks the protocol version that its greeting agreed on. Version 1 had one verdict for an answer to an
-//! append, where there are several statements now: what it cannot say is left out, in both directions, in such a way that
-//! either side does what is safe and a little slower. (`append_reply_v1`)
-//! Knows nothing of: frame headers, what a message leads to.
+//! A connection uses the protocol version agreed on in its handshake. Version 1 had one verdict for an answer to an
+//! append, where there are several statements now. Statements that it cannot express are left out, in both directions,
+//! such that either side does what is safe and a little slower. (`append_reply_v1`)
+//! Knows nothing of: frame headers, the handling of messages.
 
 use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
@@ -23,10 +23,10 @@ use kattu_raft::{
     Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 
-/// The protocol version in which an answer to an append says several things at once.
+/// The first protocol version in which an answer to an append has several statements.
 const PRODUCT: u16 = 2;
 
-/// The protocol version in which rounds of pre-votes are counted.
+/// The first protocol version in which rounds of pre-votes are counted.
 const ROUNDS: u16 = 2;
 
 pub(crate) fn kind_of(message: &PeerMessage, protocol: u16) -> u8 {
@@ -61,7 +61,7 @@ pub(crate) fn is_known(kind: u8, protocol: u16) -> bool {
     }
 }
 
-/// Calls `visit` with everything that stands behind the fields, in order.
+/// Calls `visit` with each piece that follows the fields, in order.
 pub(crate) fn for_each_behind(message: &PeerMessage, mut visit: impl FnMut(&SharedBytes)) {
     match message {
         PeerMessage::Raft(Envelope { message: Message::Append(append), .. }) => {
@@ -196,8 +196,8 @@ fn put_raft(crc: Crc, protocol: u16, message: &Message, out: &mut Vec<u8>) {
     }
 }
 
-/// What an answer to an append says beside its round and how far the logs agree: a bit each, and nothing for what is as it
-/// usually is.
+/// Flags of the optional statements of an answer to an append, besides its round and how far the logs agree. A usual
+/// value is left out.
 mod says {
     pub const VOTE_HOLD: u8 = 1;
     pub const CLOCK: u8 = 2;
@@ -208,7 +208,7 @@ mod says {
     pub const ALL: u8 = 63;
 }
 
-/// Longer than a number can say is centuries: less is said.
+/// A duration above 64 bits is centuries: it is capped.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -255,7 +255,7 @@ fn take_append_reply(reader: &mut Reader<'_>) -> Result<AppendReply, FieldError>
     if flags & !says::ALL != 0 {
         return Err(FieldError::Value { field: "says", value: flags.into() });
     }
-    // What is as it usually is has one form: left out.
+    // A usual value has one form: left out.
     let number = |reader: &mut Reader<'_>, flag: u8, field: &'static str, usual: u64| match flags & flag {
         0 => Ok(usual),
         _ => match reader.u64(field)? {
@@ -282,11 +282,12 @@ fn take_append_reply(reader: &mut Reader<'_>) -> Result<AppendReply, FieldError>
     Ok(AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room })
 }
 
-/// An answer to an append in protocol version 1, which knew four verdicts and one at a time; `None` says that the other
-/// side is of an older term.
+/// An answer to an append in protocol version 1, which has one of four verdicts; `None`: the other side's term is
+/// older.
 ///
-/// A leader of version 1 that hears *busy* waits for a heartbeat and begins again behind what it knows to agree; so that is
-/// what it is told where there is both a gap and little room, and it is told how far the logs agree with the next heartbeat.
+/// A leader of version 1 that receives *busy* waits for a heartbeat and starts again behind the last index known to
+/// agree. So it receives *busy* if there are both a gap and little room, and learns how far the logs agree with the
+/// next heartbeat.
 fn put_append_reply_v1(reply: Option<&AppendReply>, out: &mut Vec<u8>) {
     out.put_u64(reply.map_or(0, |reply| reply.round.0));
     out.put_u64(reply.map_or(0, |reply| nanos(reply.vote_hold)));
@@ -314,8 +315,8 @@ fn put_append_reply_v1(reply: Option<&AppendReply>, out: &mut Vec<u8>) {
     }
 }
 
-/// See [`put_append_reply_v1`]. Who spoke version 1 never said what it had read on the way of the entries: the newest round
-/// that it had read at all stands for that.
+/// See [`put_append_reply_v1`]. Version 1 never reported the round read with the entries: the newest round read at all
+/// stands for that.
 fn take_append_reply_v1(reader: &mut Reader<'_>) -> Result<Message, FieldError> {
     let round = Round(reader.u64("round")?);
     let vote_hold = Duration::from_nanos(reader.u64("vote_hold")?);
@@ -379,8 +380,8 @@ fn take_id(reader: &mut Reader<'_>, field: &'static str) -> Result<EntryId, Fiel
     Ok(EntryId { term: Term(reader.u64(field)?), index: LogIndex(reader.u64(field)?) })
 }
 
-/// Entries must continue the log after `prev`: indexes without a gap, terms that never fall and never pass the
-/// sender's. What lies past this gate may trust that.
+/// Entries must continue the log after `prev`: indexes without a gap, terms that never fall and never exceed the
+/// sender's. Later code may rely on that.
 fn take_append(
     crc: Crc,
     protocol: u16,
@@ -423,7 +424,7 @@ fn take_append(
     Ok(Append { prev, entries, commit, round, tail })
 }
 
-/// The members stand at the end of the fields; the piece itself is what stands behind them.
+/// The membership is at the end of the fields; the piece itself follows them.
 fn take_snapshot_chunk(
     crc: Crc,
     mut reader: Reader<'_>,
@@ -453,7 +454,7 @@ fn take_snapshot_chunk(
     Ok(SnapshotChunk { meta, offset, bytes: behind.clone(), total })
 }
 
-/// The round of a pre-vote. Version 1 did not count them.
+/// The round of a pre-vote; version 1 has none.
 fn put_round(protocol: u16, round: Round, out: &mut Vec<u8>) {
     if ROUNDS <= protocol {
         out.put_u64(round.0);

@@ -6,7 +6,7 @@
 //! ```
 //! Little-endian. `len` counts the whole record; the header's checksum covers bytes 0..44, which hold the payload's
 //! checksum: the header's checksum therefore stands for the whole record. `docs/formats/record.md`
-//! Knows nothing of: files, frames, what a payload means.
+//! Knows nothing of: files, frames, the meaning of a payload.
 
 use crate::Crc;
 use alloc::vec::Vec;
@@ -20,25 +20,25 @@ pub const HEADER_BYTES: usize = 48;
 /// The version this code writes, and the only one it reads.
 pub const VERSION: u8 = 1;
 
-/// How many records this process has laid out, ever: "an entry is encoded once in the whole cluster" is a promise
-/// about cost, and this is the figure that keeps it honest.
+/// Records that this process has encoded. An entry must be encoded only once in the whole cluster, and this count makes
+/// that testable.
 static ENCODED: AtomicU64 = AtomicU64::new(0);
 
-/// How many records this process has laid out since it started.
+/// Records that this process has encoded since it started.
 #[must_use]
 pub fn records_encoded() -> u64 {
     ENCODED.load(Ordering::Relaxed)
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// A log entry.
     Entry(EntryKind),
-    /// All entries of the group from this index on are gone; only logs hold it, never frames.
+    /// All entries of the group from this index on are removed; occurs only in logs, never in frames.
     Truncate,
-    /// A snapshot covers the group's log up to here, and this is what the log holds after it; only logs hold it, never
-    /// frames. The payload is the log's own.
+    /// A snapshot covers the group's log up to here; the payload, in the log's own format, describes what the log holds
+    /// after it. Occurs only in logs, never in frames.
     Base,
 }
 
@@ -70,13 +70,13 @@ impl RecordKind {
 pub struct RecordHeader {
     /// Bytes of the whole record, at least [`HEADER_BYTES`].
     pub len: usize,
-    /// What it is.
+    /// Its kind.
     pub kind: RecordKind,
-    /// How the payload is held.
+    /// The form in which the payload is held.
     pub form: Form,
-    /// Whose.
+    /// Its group.
     pub group: GroupId,
-    /// Its position; for a truncation the first that is gone, for a base the last that a snapshot covers.
+    /// Its position; for a truncation the first index removed, for a base the last that a snapshot covers.
     pub index: LogIndex,
     /// The term it was written in; for a base, that of the entry there.
     pub term: Term,
@@ -93,42 +93,42 @@ pub struct RecordHeader {
 pub enum RecordError {
     /// The bytes end inside the record.
     Cut {
-        /// Bytes the record has, or at least its header.
+        /// Bytes of the record, or of its header at least.
         needed: usize,
-        /// Bytes that are there.
+        /// Bytes present.
         have: usize,
     },
     /// The length is below a header's or above the limit.
     Length {
-        /// What the record says.
+        /// The length in the record.
         len: usize,
         /// The largest allowed.
         limit: usize,
     },
-    /// The header is not what was written.
+    /// The header does not match its checksum.
     HeaderChecksum {
-        /// What the record says.
+        /// The checksum in the record.
         found: u32,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         computed: u32,
     },
-    /// The payload is not what was written.
+    /// The payload does not match its checksum.
     PayloadChecksum {
-        /// What the record says.
+        /// The checksum in the record.
         found: u32,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         computed: u32,
     },
     /// Written by a version this code does not read.
     Version {
-        /// Which.
+        /// Its number.
         found: u8,
     },
-    /// A header field holds a value without meaning.
+    /// A header field has an invalid value.
     Field {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: u64,
     },
 }
@@ -150,7 +150,7 @@ impl fmt::Display for RecordError {
                 write!(f, "record version {found}, this program reads version {VERSION}")
             }
             RecordError::Field { field, value } => {
-                write!(f, "record field `{field}` holds {value}, which has no meaning")
+                write!(f, "record field `{field}` has the invalid value {value}")
             }
         }
     }
@@ -181,10 +181,10 @@ impl RecordHeader {
         bytes
     }
 
-    /// Reads and verifies the header at the start of `bytes`; the payload is not looked at.
+    /// Reads and verifies the header at the start of `bytes`, but not the payload.
     ///
     /// # Errors
-    /// What is wrong with it; a checksum is believed before any field but the length.
+    /// Why it is invalid; the checksum is verified before any field.
     pub fn parse(crc: Crc, bytes: &[u8], limit: usize) -> Result<RecordHeader, RecordError> {
         let have = bytes.len();
         let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
@@ -248,7 +248,7 @@ impl RecordHeader {
     }
 }
 
-/// Lays out a new entry and checksums it. Called once per entry in the whole cluster; see [`records_encoded`].
+/// Encodes a new entry and checksums it. Called once per entry in the whole cluster; see [`records_encoded`].
 ///
 /// # Panics
 /// If the record would reach 4 GiB.
@@ -272,7 +272,7 @@ pub fn record_encode(crc: Crc, group: GroupId, head: EntryHead, payload: &[u8]) 
     Entry::new(head, SharedBytes::from(record), HEADER_BYTES)
 }
 
-/// Lays out "all entries of `group` from `first` on are gone".
+/// Encodes the removal of all entries of `group` from `first` on.
 #[must_use]
 pub fn truncate_encode(crc: Crc, group: GroupId, first: LogIndex) -> [u8; HEADER_BYTES] {
     RecordHeader {
@@ -289,7 +289,7 @@ pub fn truncate_encode(crc: Crc, group: GroupId, first: LogIndex) -> [u8; HEADER
     .to_bytes(crc)
 }
 
-/// Lays out "a snapshot covers the log of `group` up to `base`"; `payload` says what the log holds after it.
+/// Encodes that a snapshot covers the log of `group` up to `base`; `payload` describes what the log holds after it.
 ///
 /// # Panics
 /// If the record would reach 4 GiB.
@@ -315,7 +315,7 @@ pub fn base_encode(crc: Crc, group: GroupId, base: EntryId, payload: &[u8]) -> V
 /// Reads the header at `at` and verifies header and payload.
 ///
 /// # Errors
-/// What is wrong with the record.
+/// Why the record is invalid.
 pub fn record_verify(crc: Crc, bytes: &[u8], at: usize, limit: usize) -> Result<RecordHeader, RecordError> {
     let bytes = bytes.get(at..).unwrap_or_default();
     let header = RecordHeader::parse(crc, bytes, limit)?;
@@ -332,11 +332,11 @@ pub fn record_verify(crc: Crc, bytes: &[u8], at: usize, limit: usize) -> Result<
     Ok(header)
 }
 
-/// Reads the entry whose record starts at `at`, verifies it, and shares its bytes. Returns whose it is, the entry,
-/// and where the next record starts.
+/// Reads the entry whose record starts at `at`, verifies it, and shares its bytes. Returns its group, the entry, and
+/// the start of the next record.
 ///
 /// # Errors
-/// What is wrong with it; a truncation is not an entry, nor is a base.
+/// Why it is invalid, or no entry: a truncation is none, nor is a base.
 pub fn record_decode(
     crc: Crc,
     bytes: &SharedBytes,

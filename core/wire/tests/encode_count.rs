@@ -1,4 +1,4 @@
-//! Goal: the count of encoded records moves with encoding only. Alone in its process: the count is the process's.
+//! Goal: the count of encoded records moves with encoding only. Alone in its process, because the count is per process.
 
 mod common;
 

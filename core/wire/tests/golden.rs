@@ -1,6 +1,6 @@
-//! Goal: bytes that were written yesterday are read tomorrow. Method: one sample of every format is kept as a hex dump;
-//! what is written today must equal it. `KATTU_UPDATE=1 cargo test -p kattu-wire --test golden` rewrites the samples,
-//! which is right only together with a new format version.
+//! Goal: later versions read the bytes of earlier ones. Method: one sample of every format is kept as a hex dump; the
+//! bytes written now must equal it. `KATTU_UPDATE=1 cargo test -p kattu-wire --test golden` rewrites the samples, which
+//! is right only together with a new format version.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn messages_of_protocol_version_1_are_read_and_written_as_ever() {
         let bytes: Vec<u8> =
             golden.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).expect("two digits")).collect();
         assert_eq!(CODEC.speaking(1).decode(&bytes.into()), Ok(frame.clone()), "{name}");
-        // Of a stale term that version said more than anybody had use for.
+        // For a stale term that version wrote more fields than any reader used.
         if name != "append-reply-stale-term" {
             assert_eq!(golden, hex(&bytes_in(&frame, 1)), "{name}");
         }

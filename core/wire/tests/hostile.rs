@@ -1,4 +1,4 @@
-//! Goal: bytes that are not what was sent are an error that says so, never another message.
+//! Goal: bytes that differ from those sent give an error that says so, never another message.
 
 mod common;
 
@@ -181,13 +181,13 @@ fn a_piece_of_a_snapshot_must_be_what_was_sent_and_lie_within_its_file() {
         CODEC.decode(&frame.into()).unwrap_err().to_string()
     };
     let (offset_at, total_at) = (fields_at + 32, fields_at + 40);
-    assert_eq!(changed(offset_at, (1 << 20) - 3), "frame field `offset` holds 1048573, which has no meaning");
+    assert_eq!(changed(offset_at, (1 << 20) - 3), "frame field `offset` has the invalid value 1048573");
     assert_eq!(
         changed(offset_at, u64::MAX),
-        format!("frame field `offset` holds {}, which has no meaning", u64::MAX)
+        format!("frame field `offset` has the invalid value {}", u64::MAX)
     );
-    assert_eq!(changed(total_at, 4096), "frame field `offset` holds 4096, which has no meaning");
-    assert_eq!(changed(fields_at + 24, 13), "frame field `membership_at` holds 13, which has no meaning");
+    assert_eq!(changed(total_at, 4096), "frame field `offset` has the invalid value 4096");
+    assert_eq!(changed(fields_at + 24, 13), "frame field `membership_at` has the invalid value 13");
     assert!(changed(fields_at + 52, 0x0002).contains("frame's snapshot: membership layout 2"));
     assert!(changed(fields_at + 53, 0xFFFF).contains("frame's snapshot: the membership is cut off"));
 

@@ -1,4 +1,4 @@
-//! Goal: whatever is sent is what arrives, with any number of frames in one write and records shared, not copied.
+//! Goal: every frame arrives as it was sent, with any number of frames in one write and records shared, not copied.
 
 mod common;
 
@@ -112,7 +112,7 @@ proptest! {
         let arrived = read_all(&stream);
         prop_assert_eq!(&frames, &arrived);
 
-        // What arrived is sent on from the ranges it arrived in, and is still the same bytes.
+        // Frames are forwarded from the ranges in which they arrived, and are still the same bytes.
         writer.clear();
         for frame in &arrived {
             CODEC.encode(frame, &mut writer);

@@ -20,7 +20,7 @@ pub fn quietly() {
     }));
 }
 
-/// Runs to the end, or says what the panic said.
+/// Runs to the end, or returns the message of a panic.
 ///
 /// # Errors
 /// The message and place of the panic.
@@ -28,7 +28,7 @@ pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|_| LAST.with(|last| last.borrow().clone()))
 }
 
-/// The promise that the first of these words found in the message is about.
+/// The guarantee of the first of these patterns that is in the message.
 pub fn promise_in(message: &str, promises: &[(&str, &'static str)]) -> Option<&'static str> {
     promises.iter().find(|(words, _)| message.contains(words)).map(|(_, promise)| *promise)
 }

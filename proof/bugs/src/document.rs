@@ -31,7 +31,7 @@ for it, and for a seed that finds anything without a bug.
 Made by `cargo xtask bugs --doc` from `proof/bugs/mutants/`.
 ";
 
-/// How many bugs each trial is to bring out.
+/// How many bugs each trial must find.
 fn counts() -> String {
     let mut counts = BTreeMap::new();
     BUGS.iter().for_each(|bug| *counts.entry(bug.trial).or_insert(0) += 1);
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// The judge whose row this is: the first name in its third cell. Files of judges are called after what they look at.
+    /// The judge of this row: the first name in its third cell. Files of judges are called after what they look at.
     fn judge_of(cell: &str) -> &str {
         let name = cell.split('`').nth(1).unwrap_or_default();
         match name.trim_end_matches('/').trim_end_matches(".rs") {

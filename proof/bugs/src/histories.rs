@@ -1,4 +1,4 @@
-//! Histories: every judge of what clients were told, asked by itself.
+//! Histories: every judge of what clients saw, run by itself.
 //!
 //! Knows nothing of: how a history came about.
 

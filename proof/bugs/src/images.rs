@@ -1,9 +1,9 @@
-//! Images: one log, a random story, and every disk that could be found afterwards.
+//! Images: one log, random steps, and every disk that could be found afterwards.
 //!
-//! A seed decides the story (entries, truncations, votes, marks, restarts) and what happens to the disk: power lost at any
-//! operation, lost again in the second life, a sync that fails, a process that dies and then the machine, damage at rest.
-//! The judge is the naive twin of the log's own tests: whatever is found, nothing that a sync promised may be missing,
-//! nothing may be invented, a power cut is no damage, and damage is noticed.
+//! A seed decides the steps (entries, truncations, votes, marks, restarts) and what happens to the disk: power lost at
+//! any operation, lost again after the restart, a sync that fails, a process that dies and then the machine, damage at
+//! rest. The judge is the naive twin of the log's own tests: in all that is found nothing that a sync acknowledged is
+//! missing and nothing is invented, a power cut is no damage, and damage is detected.
 //! Knows nothing of: members, clusters, clients.
 
 #[path = "../../../shell/wal/tests/common/mod.rs"]
@@ -20,7 +20,7 @@ use twin::{
 /// Images looked at per seed, at most.
 const IMAGES_MAX: usize = 40;
 
-/// Which promise a message of the twin is about.
+/// The guarantee that each message of the twin is about.
 const PROMISES: &[(&str, &str)] = &[
     ("never was one since the last answered sync", "recovered_as_written"),
     ("is not of this or a later moment", "vote_as_promised"),
@@ -37,12 +37,12 @@ const PROMISES: &[(&str, &str)] = &[
     ("the snapshot holds something else than was written", "snapshot_as_written"),
 ];
 
-/// The promise that was broken, given what the panic said.
+/// The guarantee that was broken, by the message of the panic.
 pub fn promise_of(message: &str) -> String {
     promise_in(message, PROMISES).unwrap_or("log_asserts").to_string()
 }
 
-/// One trial. Panics if the log breaks a promise.
+/// One trial. Panics if the log breaks a guarantee.
 pub fn trial(seed: u64) {
     let mut dice = Dice::new(seed);
     let story = story(&mut dice);
@@ -71,7 +71,7 @@ pub fn trial(seed: u64) {
     wide_power_cut(&mut dice, &story);
 }
 
-/// Tells the dice of one story of a seed from those of the others.
+/// Separates the dice of one story of a seed from the others.
 const BESIDE: u64 = 0xBE51DE;
 
 /// Entries that fill segments, snapshots that free them, and a task beside the log that is early or late.
@@ -136,8 +136,8 @@ fn pruned_story(dice: &mut Dice) -> Vec<Step> {
     story
 }
 
-/// A byte of a snapshot is flipped: it is named and not read from, and one before it, or the log, makes up for it, or the
-/// log says that nothing does.
+/// A bit of a snapshot is flipped: the snapshot is reported and not read, and one before it, or the log, makes up for
+/// it, or the log says that nothing does.
 fn damaged_snapshot(dice: &mut Dice, story: &[Step]) {
     let (disk, twin) = at_rest(story);
     let mut names = kattu_wal::Files::names(&disk).expect("a disk lists its names");
@@ -241,7 +241,8 @@ fn wide_power_cut(dice: &mut Dice, story: &[Step]) {
     }
 }
 
-/// The power goes out with blocks in doubt; the second life writes something else to the same places, and loses power too.
+/// The power goes out with blocks in doubt; the restarted log writes other blocks to the same places, and loses power
+/// too.
 fn second_life(dice: &mut Dice, story: &[Step]) {
     let disk = SimDisk::new();
     let mut story = story.to_vec();
@@ -259,7 +260,7 @@ fn second_life(dice: &mut Dice, story: &[Step]) {
             open(&image, &mut second).unwrap_or_else(|error| panic!("a power cut is no damage: {error}"));
         check(&second, &mut wal, &found);
         for (group, history) in &mut second.groups {
-            // What was found is what there is now, unless term and vote were ahead of it.
+            // The found state is the state now, unless term and vote were ahead of it.
             let entries = read_all(&mut wal, *group, found[group].last.index);
             let is_found = |moment: &Moment| moment.entries == entries && moment.hard == found[group].hard;
             let Some(at) = history.moments.iter().rposition(is_found) else { return };
@@ -279,7 +280,7 @@ fn second_life(dice: &mut Dice, story: &[Step]) {
     }
 }
 
-/// A sync fails and the process tries again. What a later sync promises must be there.
+/// A sync fails and the process tries again. What a later sync acknowledges must be there.
 fn failing_sync(dice: &mut Dice, story: &[Step]) {
     let disk = SimDisk::new();
     let mut twin = Twin::default();
@@ -292,7 +293,7 @@ fn failing_sync(dice: &mut Dice, story: &[Step]) {
         }
         let mut synced = wal.sync();
         if synced.is_err() {
-            disk.fail_syncs_after(u64::MAX); // it was only this once
+            disk.fail_syncs_after(u64::MAX); // only this one fails
             synced = wal.sync();
         }
         match synced {
@@ -306,7 +307,7 @@ fn failing_sync(dice: &mut Dice, story: &[Step]) {
     }
 }
 
-/// The process dies, comes back and recovers; then the machine loses power. What recovery told is there for good.
+/// The process dies, restarts and recovers; then the machine loses power. What recovery returned is there for good.
 fn process_then_machine(dice: &mut Dice, story: &[Step]) {
     let disk = SimDisk::new();
     let mut story = story.to_vec();
@@ -332,7 +333,7 @@ fn at_rest(story: &[Step]) -> (SimDisk, Twin) {
     (disk, twin)
 }
 
-/// A byte of a segment is flipped in what was written: noticed, or without any effect.
+/// A bit of a segment is flipped in what was written: detected, or without any effect.
 fn damaged_block(dice: &mut Dice, story: &[Step]) {
     let (disk, twin) = at_rest(story);
     let name = "log-0000000000000001.seg";

@@ -3,18 +3,18 @@
 //! ```text
 //!  kattu-bugs                 every bug: seeds from 0 on until its judge claims it; then the same seeds without a bug
 //!  kattu-bugs --fast          every bug: the witness on record, with and without the bug
-//!  kattu-bugs --alone         the judges of service: for each a bug that it sees, by its witness, and nobody else
+//!  kattu-bugs --alone         the judges of service: for each a bug that it alone sees, by its witness
 //!  kattu-bugs --only NAME     one bug
 //!  kattu-bugs --seed S NAME   one bug, one seed: what is found with it and without it
-//!  kattu-bugs --by TRIAL NAME who else sees it: storms, service, protocol or images, seeds from 0 on, whatever breaks first
+//!  kattu-bugs --by TRIAL NAME what else sees it: storms, service, protocol or images, seeds from 0 on, any violation
 //!  kattu-bugs --control N     no bug: the first N seeds of everything that has seeds
-//!  kattu-bugs --storm S       no bug: the storm of one seed, cut down, if it breaks a promise
+//!  kattu-bugs --storm S       no bug: the storm of one seed, cut down, if it has a violation
 //!  kattu-bugs --show NAME     the timeline of one failing storm, shrunk
 //!  kattu-bugs --write         every bug, and the witnesses on record are written anew
 //!  kattu-bugs --list          the table
 //!  kattu-bugs --doc           docs/planted-bugs.md is written anew
 //! ```
-//! `cargo xtask bugs` builds this program with the bugs in it and passes its words on.
+//! `cargo xtask bugs` builds this program with the bugs in it and passes its arguments on.
 //! Knows nothing of: how the bugs work, how a world is simulated.
 #![forbid(unsafe_code)]
 
@@ -41,7 +41,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Seeds a bug gets before it counts as missed; `KATTU_SEEDS` says otherwise. A storm over peers takes a millisecond.
+/// Seeds a bug gets before it counts as missed; `KATTU_SEEDS` overrides it. A storm over peers takes a millisecond.
 const SEEDS_MAX: u64 = 1000;
 const PROTOCOL_SEEDS_MAX: u64 = 10_000;
 
@@ -218,7 +218,7 @@ fn one(bug: &Bug, seed: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What else notices a bug: the first finding of another kind of trial.
+/// Searches another kind of trial for a bug: its first finding.
 fn by(bug: &Bug, trial: &str) -> Result<(), String> {
     let trials = [Trial::Storms, Trial::Service, Trial::Protocol, Trial::Images];
     let trial = trials.into_iter().find(|known| known.name() == trial);
@@ -302,11 +302,11 @@ fn by_witnesses() -> Result<Vec<(&'static Bug, Option<Finding>)>, String> {
         .collect())
 }
 
-/// Seeds from a bug's witness on with which it may be that one judge alone sees it.
+/// Seeds tried from a bug's witness on, for one that a single judge sees.
 const ALONE_SEEDS: u64 = 8;
 
-/// Of each judge of service there is a bug that it alone catches: when it says nothing, the same storm breaks no promise, from
-/// its beginning to its end.
+/// Each judge of service must have a bug that it alone catches: with that judge ignored, the same storm has no
+/// violation from its beginning to its end.
 fn alone(rows: &[(&'static Bug, Option<Finding>)]) -> Result<(), String> {
     let mut missing = Vec::new();
     for judge in service::JUDGES {
@@ -334,7 +334,7 @@ fn alone(rows: &[(&'static Bug, Option<Finding>)]) -> Result<(), String> {
     }
 }
 
-/// Runs each of these without any bug, on all threads: what they found.
+/// Runs each of these without any bug, on all threads; their findings.
 fn each_clean(controls: &BTreeSet<(Trial, &str, u64)>) -> Vec<String> {
     let left = Mutex::new(controls.iter());
     let dirty = Mutex::new(Vec::new());

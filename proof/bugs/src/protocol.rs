@@ -1,7 +1,7 @@
-//! Protocol: peers alone, without stores, clients or real logs, under weather that moves in single messages and records.
+//! Protocol: peers alone, without stores, clients or real logs, under faults in single messages and records.
 //!
-//! These are the storms of `core/raft` itself: they meet in a millisecond what a whole cluster meets in minutes, and see
-//! nothing but the protocol.
+//! These are the storms of `core/raft` itself: they cover in a millisecond what takes a whole cluster minutes, and
+//! check nothing but the protocol.
 //! Knows nothing of: what is replicated.
 
 use crate::catch::promise_in;
@@ -12,7 +12,7 @@ pub mod world;
 /// Steps of one storm.
 const STEPS: usize = 1000;
 
-/// Which promise a message of theirs is about.
+/// The guarantee that each message of theirs is about.
 const PROMISES: &[(&str, &str)] = &[
     ("Election Safety", "election_safety"),
     ("two leaders", "election_safety"),
@@ -42,12 +42,12 @@ const PROMISES: &[(&str, &str)] = &[
     ("the_base_is_covered", "the_base_is_covered"),
 ];
 
-/// The promise that was broken, given what the panic said.
+/// The guarantee that was broken, by the message of the panic.
 pub fn promise_of(message: &str) -> String {
     promise_in(message, PROMISES).unwrap_or("protocol_asserts").to_string()
 }
 
-/// One storm. Panics if a promise is broken.
+/// One storm. Panics on a violation.
 pub fn trial(seed: u64) {
     world::storm::storm(seed, STEPS);
 }

@@ -1,10 +1,10 @@
-//! Detours: scenes in which a store is pinned, goes through bytes, and goes on.
+//! Round trips: scenes in which a store is pinned, goes through bytes, and goes on.
 //!
 //! | Bug | What must be true in its scene |
 //! |---|---|
 //! | `pin-lacks-the-newest-change` | a pin is the store as it was |
 //! | `dump-forgets-deletes-at-the-compacted-revision`, `load-breaks-the-order-in-a-revision` | what was dumped comes back |
-//! | `digest-sees-what-may-be-forgotten`, `hash-counts-what-may-be-forgotten` | digests do not depend on who has forgotten what |
+//! | `digest-sees-what-may-be-forgotten`, `hash-counts-what-may-be-forgotten` | digests do not depend on which old versions a store still has |
 //!
 //! Knows nothing of: replicas, logs, snapshots' files.
 
@@ -64,7 +64,7 @@ pub fn through_bytes(seed: u64) {
     assert!(bytes(&loaded) == bytes(&store), "what_was_dumped_comes_back: seed {seed}, afterwards");
 }
 
-/// Two stores do the same and forget at different paces.
+/// Two stores apply the same commands and remove old versions at different paces.
 pub fn digests_of_another_pace(seed: u64) {
     let mut dice = Dice::new(seed);
     let mut at_leisure = Store::with_pace(Pace { changes_per_change: 0, changes_per_compaction: 0 });

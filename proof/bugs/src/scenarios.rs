@@ -1,44 +1,44 @@
-//! Scenes: a situation made for one bug, where what it breaks is no promise that a storm could watch at every step.
+//! Scenes: a situation for each bug that breaks no guarantee which a storm could check at every step.
 //!
 //! | Bug | What must be true in its scene |
 //! |---|---|
 //! | `check-quorum-hears-one` | a leader that a quorum does not answer steps down |
 //! | `stickiness-switched-off` | a partial partition costs no election |
-//! | `unfit-member-never-asks-again` | two of three that are whole have a leader (`elections.rs`) |
-//! | `pre-candidate-votes-and-asks-on` | who has elected a leader does not depose it (`elections.rs`) |
+//! | `unfit-member-never-asks-again` | two whole members of three have a leader (`elections.rs`) |
+//! | `pre-candidate-votes-and-asks-on` | a voter that elected a leader does not depose it (`elections.rs`) |
 //! | `restarted-voter-deposes-its-leader` | a restart and one lost link cost no election (`elections.rs`) |
-//! | `open-questions-all-repeated` | who waits for many answers repeats one question (`questions.rs`) |
-//! | `question-overtakes-entries`, `sent-again-because-time-passed`, `unanswered-piece-sent-again`, `piece-sent-again-for-another-link` | a link that only is slow carries what is new (`flow.rs`) |
-//! | `log-pruned-under-who-is-fed` | a member that gets a snapshot is level some time, whatever clients write (`flow.rs`) |
+//! | `open-questions-all-repeated` | a follower with many open reads repeats one request (`questions.rs`) |
+//! | `question-overtakes-entries`, `sent-again-because-time-passed`, `unanswered-piece-sent-again`, `piece-sent-again-for-another-link` | a slow link carries what is new (`flow.rs`) |
+//! | `log-pruned-under-who-is-fed` | a member that gets a snapshot catches up some time, whatever clients write (`flow.rs`) |
 //! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed`, `slowed-clients-wait-without-a-bound`, `snapshot-on-its-way-is-no-gain` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
-//! | `link-that-ends-sends-again`, `entry-without-room-waits-for-a-heartbeat`, `who-is-full-agrees-with-nothing`, `who-is-behind-is-asked-every-round` | nothing goes twice or in vain, and nobody waits for a heartbeat (`ways.rs`) |
-//! | `watched-for-one-election-timeout`, `nobody-told-where-nobody-is-slowed` | who comes back is given time, and who falls behind is named (`flow.rs`) |
-//! | `loss-seen-by-where-a-log-ends` | what a disk has lost comes again (`older.rs`) |
+//! | `link-that-ends-sends-again`, `entry-without-room-waits-for-a-heartbeat`, `who-is-full-agrees-with-nothing`, `who-is-behind-is-asked-every-round` | nothing is sent twice or in vain, and no follower waits for a heartbeat (`ways.rs`) |
+//! | `watched-for-one-election-timeout`, `nobody-told-where-nobody-is-slowed` | a returning member is given time, and one that falls behind is reported (`flow.rs`) |
+//! | `loss-seen-by-where-a-log-ends` | entries that a disk has lost are sent again (`older.rs`) |
 //! | `client-writes-taken-as-they-come` | the log gets what clients may write, and nothing else (`strange.rs`) |
-//! | `forgetting-paced-by-commands` | what may be forgotten is, however many keys a command changes (`slices.rs`) |
-//! | `forwarded-write-waits-for-no-room` | "no space" is said only when there is none (`mount_namespace.rs`) |
-//! | `snapshot-overtakes-gathered-entries` | a store is handed nothing behind what it holds (`gathered.rs`) |
-//! | `waiting-snapshot-removed` | a snapshot that waits to become the tables is there when its turn comes (`waiting.rs`) |
-//! | `late-pre-vote-counts-again` | a leader that is heard again stays (`elections.rs`) |
-//! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | what clients were told is linearizable (`deposed.rs`) |
+//! | `forgetting-paced-by-commands` | compacted versions are removed, however many keys a command changes (`slices.rs`) |
+//! | `forwarded-write-waits-for-no-room` | `NoSpace` is answered only when there is none (`room.rs`) |
+//! | `snapshot-overtakes-gathered-entries` | a store gets no entries behind what it holds (`gathered.rs`) |
+//! | `waiting-snapshot-removed` | a snapshot that waits to be installed is there when its turn comes (`waiting.rs`) |
+//! | `late-pre-vote-counts-again` | a leader stays once its heartbeats arrive again (`elections.rs`) |
+//! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | the answers to clients are linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
-//! | `session-read-behind-its-session` | a session reads what it has seen, wherever it asks |
+//! | `session-read-behind-its-session` | a session reads what it has seen, at any member |
 //! | `forward-taken-in-another-term` | a forwarded write is taken in the term that it was meant for, or never |
-//! | `freshness-dated-by-its-answer` | a bounded read sees what was answered longer ago than its bound, however long an answer was on its way |
-//! | `one-member-applies-publications-in-its-own-way`, `alarm-names-those-who-agree` | members that compare find who is odd, and name nobody else (`divergent.rs`) |
-//! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `roll-told-from-memory`, `vote-before-publication`, `change-answered-before-it-is-complete` | members come and go once, whole, and as it was told (`members.rs`) |
-//! | `vote_floor-forgotten-at-restart` | a mended log owes after a restart what it owed before (`damaged.rs`) |
-//! | `told-of-lost-entries-and-votes-on` | who is told that its disk has lost something votes by what it had (`damaged.rs`) |
-//! | `returns-without-asking`, `reminded-of-a-term-and-votes-in-it`, `reminded-of-acknowledgements-and-owes-none`, `reminded-of-commits-and-votes-below`, `reminded-of-commits-and-leads-below`, `begins-without-the-others`, `answered-by-one-and-has-a-past` | who starts learns from the others what it has promised, before it says anything that counts (`returning.rs`) |
-//! | `own-disk-compared-with-the-slowest`, `slow-disk-left-at-once` | who leads on a slow disk lets another one lead, and not again and again (`slow_disks.rs`) |
-//! | `lease-counted-in-one-set` | while a lease holds nobody else leads, in the middle of a change of members either (`leader_leases.rs`) |
-//! | `lease-kept-though-clocks-differ` | a leader with proof that clocks run apart has no lease (`clocks.rs`) |
-//! | `taken-back-but-for-its-digest`, `delete-counts-its-last-slice`, `missing-keys-cost-nothing`, `slices-as-long-as-the-request`, `reads-in-the-middle-of-a-change`, `read-goes-on-in-other-tables` | work in slices comes to what it would in one go, in short steps (`slices.rs`) |
-//! | `any-term-believed`, `any-count-believed`, `unreadable-entries-taken`, `unreadable-snapshot-taken`, `unasked-votes-counted`, `snapshot-of-a-term-to-come-taken`, `acknowledgement-beyond-the-log-believed`, `round-to-come-believed`, `lives-of-learners-without-end` | what others say ends nobody, and costs bounded memory (`lies.rs`) |
-//! | `compacted-read-judged-by-tidying` | stores that forget at another pace answer and end alike |
-//! | `rebuilt-at-the-old-revision`, `rebuilt-under-the-old-id`, `restored-in-place` | a new cluster made of an old one is whole, above it, and another (`rebuilt.rs`) |
+//! | `freshness-dated-by-its-answer` | a bounded read sees what was answered longer ago than its bound, however long the leader's answer takes |
+//! | `one-member-applies-publications-in-its-own-way`, `alarm-names-those-who-agree` | members that compare report the divergent one, and no other (`divergent.rs`) |
+//! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `roll-told-from-memory`, `vote-before-publication`, `change-answered-before-it-is-complete` | a member joins and leaves once, completely, and as it was answered (`members.rs`) |
+//! | `floor-forgotten-at-restart` | a repaired log has the same vote floor after a restart (`damaged.rs`) |
+//! | `told-of-lost-entries-and-votes-on` | a member informed of a loss on its disk votes by what it had (`damaged.rs`) |
+//! | `returns-without-asking`, `reminded-of-a-term-and-votes-in-it`, `reminded-of-acknowledgements-and-owes-none`, `reminded-of-commits-and-votes-below`, `reminded-of-commits-and-leads-below`, `begins-without-the-others`, `answered-by-one-and-has-a-past` | a started member learns from the others what it acknowledged before it votes or campaigns (`returning.rs`) |
+//! | `own-disk-compared-with-the-slowest`, `slow-disk-left-at-once` | a leader on a slow disk transfers leadership, and not again and again (`slow_disks.rs`) |
+//! | `lease-counted-in-one-set` | while a leader lease holds no other member leads, also during a change of members (`leader_leases.rs`) |
+//! | `lease-kept-though-clocks-differ` | a leader with proof that clocks run apart has no leader lease (`clocks.rs`) |
+//! | `taken-back-but-for-its-digest`, `delete-counts-its-last-slice`, `missing-keys-cost-nothing`, `slices-as-long-as-the-request`, `reads-in-the-middle-of-a-change`, `read-goes-on-in-other-tables` | work in slices has the result of work in one go, in short steps (`slices.rs`) |
+//! | `any-term-believed`, `any-count-believed`, `unreadable-entries-taken`, `unreadable-snapshot-taken`, `unasked-votes-counted`, `snapshot-of-a-term-to-come-taken`, `acknowledgement-beyond-the-log-believed`, `round-to-come-believed`, `lives-of-learners-without-end` | lies of peers end no member, and cost bounded memory (`lies.rs`) |
+//! | `compacted-read-judged-by-tidying` | stores that remove old versions at different paces answer and end alike |
+//! | `rebuilt-at-the-old-revision`, `rebuilt-under-the-old-id`, `restored-in-place` | a new cluster made from an old one has all its data, higher revisions and an id of its own (`rebuilt.rs`) |
 //!
-//! Those of stores that go through bytes are `round_trips.rs`'s.
+//! Scenes of stores that go through bytes are in `round_trips.rs`.
 //! Knows nothing of: bugs other than these.
 
 mod clocks;
@@ -77,7 +77,7 @@ use world::{ET, World, get, is_done, put, value_of};
 /// Plays the scene of the named bug.
 ///
 /// # Panics
-/// If what must be true is not; if there is no such scene.
+/// If what must be true is not, or if there is no such scene.
 pub fn trial(name: &str, seed: u64) {
     match name {
         "check-quorum-hears-one" => a_leader_that_one_peer_hears(seed),
@@ -170,7 +170,7 @@ pub fn trial(name: &str, seed: u64) {
     }
 }
 
-/// The promise that was broken, and the rest of what the panic said.
+/// The guarantee that was broken, and the rest of the panic message.
 pub fn promise_of(said: String) -> (String, String) {
     match said.split_once(": ") {
         Some((promise, story)) => (promise.to_string(), story.to_string()),
@@ -178,7 +178,7 @@ pub fn promise_of(said: String) -> (String, String) {
     }
 }
 
-/// Lets some time pass, so that seeds differ in who leads and when.
+/// Lets some time pass, so that seeds differ in the leader and its time.
 fn begin(size: u64, seed: u64) -> World {
     let mut world = World::new(size);
     world.pass(Duration::from_millis(seed * 37 % 2000));
@@ -240,12 +240,12 @@ fn an_append_from_before_the_restart(seed: u64) {
         world.ask(leader, put("a", &format!("later-{number}")));
         world.deliver();
     }
-    world.pass(Duration::from_millis(200)); // told to all, marked on no disk yet
+    world.pass(Duration::from_millis(200)); // sent to all, marked on no disk yet
     let served = world.ask(follower, get("a", Consistency::Serializable));
     assert_eq!(value_of(world.outcome(follower, served)), Some(format!("later-{}", writes - 1)));
     world.kill(follower);
     world.restart(follower);
-    // All that reaches it now is the one that was held up.
+    // Only the message that was held up reaches it now.
     let cut = Rc::new(Cell::new(true));
     let is_cut = cut.clone();
     world.loses =
@@ -266,7 +266,7 @@ fn an_append_from_before_the_restart(seed: u64) {
     }
 }
 
-/// A client writes at the leader and reads at a follower that has not heard of it yet.
+/// A client writes at the leader and reads at a follower that does not have the write yet.
 fn a_session_that_moves(seed: u64) {
     let mut world = begin(3, seed);
     let leader = world.elect();
@@ -293,7 +293,7 @@ fn a_session_that_moves(seed: u64) {
     );
 }
 
-/// A follower asks its leader for a bounded read, and the answer is long on its way; meanwhile somebody writes.
+/// A follower sends its leader a bounded read, and the answer is long on its way; meanwhile another value is written.
 fn an_answer_that_was_long_on_its_way(seed: u64) {
     let mut world = begin(3, seed);
     let leader = world.elect();
@@ -341,7 +341,7 @@ fn an_answer_that_was_long_on_its_way(seed: u64) {
     assert!(told.as_deref() == Some("new"), "bounded_reads_are_recent: {told:?} when the leader was asked");
 }
 
-/// A follower's write is long on its way to a leader that loses its office and gets it back meanwhile.
+/// A follower's write is long on its way to a leader that loses its leadership and gets it back meanwhile.
 fn a_forward_of_an_earlier_term(seed: u64) {
     let mut world = begin(3, seed);
     let leader = world.elect();

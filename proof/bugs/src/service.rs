@@ -1,24 +1,24 @@
-//! Service: storms in which nothing but one member or one link is slow, and the judges of service look.
+//! Service: storms in which nothing but one member or one link is slow, with the judges of service.
 //!
-//! A bug is tried in the family of storms that brings out its kind: links that are slow if nothing else is said.
+//! A bug is tried in the family of storms that brings out its kind: slow links unless it is listed below.
 //! Knows nothing of: how the world works, bugs.
 
 use kattu_sim::service::{forget, pour, rush};
 use kattu_sim::{Family, Options, run_storm};
 
-/// The judges of service: of each there is a bug that no other judge sees, neither of these nor of safety.
+/// The judges of service: each has a bug that no other judge sees, neither of these nor of safety.
 pub const JUDGES: [&str; 6] =
     ["goodput", "progress", "bounded_step", "bounded_memory", "tail", "no_metastable_state"];
 
 /// Length of a storm, in seconds of the world.
 const SECONDS: u64 = 20;
 
-/// Bugs that show where a member has little CPU, or where history is forgotten.
+/// Bugs that show where a member has little CPU, or where history is compacted.
 const OF_SLOW_MEMBERS: [&str; 2] = ["commit-waits-for-everybody", "elections-wait-five-times-as-long"];
-/// Bugs that show where segments are made and snapshots taken at the one disk that the log has, too.
+/// Bugs that show where segments and snapshots are made on the one disk of the log.
 const OF_BUSY_DISKS: [&str; 3] =
     ["next-segment-made-while-writes-wait", "snapshot-synced-in-one-go", "compacted-versions-kept"];
-/// Bugs that show where much history is forgotten.
+/// Bugs that show where much history is compacted.
 const OF_FORGET: [&str; 1] = ["compaction-forgets-all-at-once"];
 /// Bugs that show where a member lies.
 const OF_LIARS: [&str; 1] = ["any-sequence-believed"];
@@ -28,7 +28,7 @@ const OF_RUSH: [&str; 1] = ["unanswered-forwards-go-with-every-batch"];
 /// Bugs that show where clients write more than links carry.
 const OF_POUR: [&str; 1] = ["waiting-writes-without-a-bound"];
 
-/// What the storms for this bug are called: those of one name are the same for all its bugs.
+/// The name of the storms for this bug: storms of one name are the same for all its bugs.
 pub fn called_for(bug: &str) -> &'static str {
     match bug {
         "rush" => "rush",
@@ -46,7 +46,7 @@ pub fn called_for(bug: &str) -> &'static str {
     }
 }
 
-/// One storm: the promise that was broken, and what was seen. The silent judge has seen nothing.
+/// One storm: the guarantee that was broken, and what was seen. The silent judge is ignored.
 pub fn trial(name: &str, seed: u64, silent: Option<&'static str>) -> Option<(String, String)> {
     let broken = match called_for(name) {
         "rush" => rush(seed, silent).err(),

@@ -1,9 +1,9 @@
-//! Storms: a simulated cluster under the weather of one seed, short enough to try many.
+//! Storms: a simulated cluster under the faults of one seed, short enough to try many.
 //!
-//! A storm ends with the first promise that is broken. If that was seen in what clients were told, the other judges of
-//! histories are asked too: each must be known to see, also those that come last.
+//! A storm ends with the first violation. If a judge of histories found it, the others run too: each must be known to
+//! see, also those that come last.
 //!
-//! Clients ask linearizably, which is what most judges live on, unless the bug is one of reads that need not be.
+//! Clients read linearizably, which most judges need, unless the bug is one of weaker reads.
 //! Knows nothing of: how the world works, bugs.
 
 use crate::histories;
@@ -14,19 +14,19 @@ use std::fmt::Write;
 
 /// Length of a storm, in seconds of the world.
 const SECONDS: u64 = 25;
-/// Clients: few, so that a storm takes little time; what they do is the seed's choice.
+/// Clients: few, so that a storm takes little time; their operations are the seed's choice.
 const CLIENTS: u32 = 6;
 
 /// Bugs of reads of sessions and of bounded ones.
 const OF_LEVELS: [&str; 1] = ["bounded-read-asks-nobody"];
 
-/// What the storms for this bug are called: those of one name are the same for all its bugs.
+/// The name of the storms for this bug: storms of one name are the same for all its bugs.
 pub fn called_for(bug: &str) -> &'static str {
     OF_LEVELS.iter().find(|name| **name == bug).copied().unwrap_or_default()
 }
 
 fn options(name: &str) -> Options {
-    // What is made beside a storm has scenes of its own; what is slow or heavy makes timelines long.
+    // What is made beside a storm has scenes of its own; slow and heavy kinds make timelines long.
     let kinds = Kinds::of(Kind::ALL).without(Kind::Restore).without(Kind::Recover);
     let kinds = kinds.without(Kind::Narrow).without(Kind::Tired).without(Kind::Heavy);
     let levels = Some(!called_for(name).is_empty());
@@ -39,7 +39,7 @@ fn options(name: &str) -> Options {
     }
 }
 
-/// One storm: the promise that was broken, all judges that say so if clients saw it, and what was seen.
+/// One storm: the guarantee that was broken, all judges that report it if clients saw it, and what was seen.
 pub fn trial(name: &str, seed: u64) -> Option<(String, String)> {
     let report = run_storm(seed, &Options { history: true, ..options(name) });
     let broken = report.violation.clone()?;
@@ -72,8 +72,8 @@ pub fn timeline(name: &str, seed: u64) -> Option<String> {
     Some(text)
 }
 
-/// The lines without what the others say: who follows somebody next followed nobody before, and what an operation asked
-/// has a line of its own.
+/// Leaves out what other lines say: "follows nobody" before the member follows a leader, and the operation in a
+/// violation.
 fn readable(lines: &[Line]) -> Vec<Line> {
     let is_passing = |at: usize, line: &Line| {
         let next = lines[at + 1..].iter().find(|next| next.kind == "role" && next.member == line.member);

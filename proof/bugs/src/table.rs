@@ -23,7 +23,7 @@ pub fn of_bugs() -> String {
     text
 }
 
-/// What came of each: name, judge, what it said, seeds needed.
+/// The result of each: name, judge, finding, seeds needed.
 pub fn of_catches(rows: &[(&'static Bug, Option<Finding>)]) -> String {
     let mut text = format!("{:<36} {:<8} {:<44} {:>6}  caught by", "bug", "by", "judge", "seeds");
     for (bug, caught) in rows {

@@ -1,6 +1,6 @@
-//! Trials: one bug, one seed, and what came of it.
+//! Trials: one bug, one seed, and the result.
 //!
-//! A catch counts when a judge that may claim the bug made it: the bug's row names which. Everything else that breaks is a
+//! A catch counts when a judge that may claim the bug made it: the bug's row names these. Any other violation is a
 //! finding too, about the judges or about the bug, and is shown as such.
 //! Knows nothing of: how storms, images and scenes are run inside.
 
@@ -10,12 +10,12 @@ use kattu_mutants::{Bug, Trial};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What broke.
+/// A violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Seed that shows it.
     pub seed: u64,
-    /// The promises that did not hold, with commas between.
+    /// The guarantees that did not hold, with commas between.
     pub property: String,
     /// What was seen.
     pub story: String,
@@ -33,8 +33,8 @@ impl Finding {
     }
 }
 
-/// What stands behind the seed in the trials of this bug: its scene, or the storms that are called for; trials of one kind
-/// and one setting are the same.
+/// The setting of the trials of this bug: its scene, or the name of its storms; trials of one kind and one setting are
+/// the same.
 pub fn setting(bug: &Bug) -> &'static str {
     match bug.trial {
         Trial::Scenario => bug.name,

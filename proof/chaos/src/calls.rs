@@ -1,8 +1,8 @@
 //! System calls of one member, counted, killed at, or failed: the unmodified binary under `strace`.
 //!
-//! A *strike* is one harm at the n-th call of one kind. strace counts calls in each thread by itself, and so do we: the
-//! ranges from which n is drawn are measured on a run of the same shape without any harm.
-//! Knows nothing of: what a member should do about it.
+//! A *strike* is one harm at the n-th call of one kind. strace counts calls per thread, and so do we: the ranges from
+//! which n is drawn are measured on a run of the same shape without any harm.
+//! Knows nothing of: the member's reaction.
 
 use crate::random::Random;
 use std::collections::BTreeMap;
@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// strace lets go within this time, or never. It waits for each thread, and a thread for a sync that it is in.
+/// strace detaches within this time, or never. It waits for each thread, which may wait for a sync.
 const LET_GO_LIMIT: Duration = Duration::from_secs(60);
-/// How long strace may look after a process that has died.
+/// After the death of a traced process, strace is given so long to detach.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Kinds of calls; names in one kind are one call on different systems.
@@ -28,7 +28,7 @@ pub const KINDS: &[&str] = &[
     "fallocate",
 ];
 
-/// What happens at the n-th call.
+/// The effect on the n-th call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
     /// The process is killed as it enters the call: the call does not happen.
@@ -37,12 +37,12 @@ pub enum Harm {
     Eio,
     /// The call fails with ENOSPC, once.
     NoSpace,
-    /// This call and all after it fail with ENOSPC, until strace lets go.
+    /// This call and all after it fail with ENOSPC, until strace detaches.
     NoSpaceOn,
 }
 
 impl Harm {
-    /// In words.
+    /// A description.
     pub fn name(self) -> &'static str {
         match self {
             Harm::Kill => "SIGKILL",
@@ -52,7 +52,7 @@ impl Harm {
         }
     }
 
-    /// What may happen to calls of a kind. Sockets share `write` and `writev` with files, and no socket fails like a disk.
+    /// Harms for calls of a kind. Sockets share `write` and `writev` with files, and no socket fails like a disk.
     fn of(kind: &str) -> &'static [Harm] {
         match kind {
             "fdatasync" | "fsync" => &[Harm::Kill, Harm::Kill, Harm::Eio],
@@ -66,18 +66,18 @@ impl Harm {
     }
 }
 
-/// What a member is doing when it is struck.
+/// The state of a member when it is struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Its first start: the directory is being made.
+    /// Its first start: it creates its directory.
     FirstStart,
     /// It serves small writes.
     Load,
-    /// It serves large writes: segment after segment.
+    /// It serves large writes: one segment after the other.
     Rotation,
-    /// It starts again after a kill.
+    /// It restarts after a kill.
     Recovery,
-    /// It joins a cluster that runs: a directory, a snapshot, a vote.
+    /// It joins a running cluster: a directory, a snapshot, a vote.
     Joining,
 }
 
@@ -86,7 +86,7 @@ impl Phase {
     pub const ALL: &'static [Phase] =
         &[Phase::FirstStart, Phase::Load, Phase::Rotation, Phase::Recovery, Phase::Joining];
 
-    /// In words.
+    /// A description.
     pub fn name(self) -> &'static str {
         match self {
             Phase::FirstStart => "first start",
@@ -104,18 +104,18 @@ pub type Ranges = BTreeMap<(Phase, &'static str), (u64, u64)>;
 /// One harm at one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strike {
-    /// When it is to come.
+    /// In which phase.
     pub phase: Phase,
-    /// Which calls are counted.
+    /// The kind of calls that are counted.
     pub kind: &'static str,
-    /// What happens.
+    /// The effect.
     pub harm: Harm,
-    /// At which of them, from 1.
+    /// The number of the call, from 1.
     pub n: u64,
 }
 
 impl Strike {
-    /// One within the measured ranges; `None` if nothing was measured.
+    /// Draws one within the measured ranges; `None` if nothing was measured.
     pub fn draw(random: &mut Random, ranges: &Ranges) -> Option<Strike> {
         let phases: Vec<Phase> =
             Phase::ALL.iter().copied().filter(|phase| ranges.keys().any(|(of, _)| of == phase)).collect();
@@ -126,12 +126,12 @@ impl Strike {
         let kinds: Vec<_> = ranges.iter().filter(|((of, _), _)| *of == phase).collect();
         let ((_, kind), (first, last)) = *random.pick(&kinds);
         let harm = *random.pick(Harm::of(kind));
-        // Runs differ a little: the very last calls of one may not come in the next.
+        // Runs differ a little: the last calls of one may not happen in the next.
         let most = first + (last - first) * 7 / 10;
         Some(Strike { phase, kind, harm, n: random.within(*first..most + 1) })
     }
 
-    /// `strace …`, to stand in front of a command line. The process started is the program itself; strace steps aside.
+    /// `strace …`, to put in front of a command line. The child is the program itself: strace detaches itself.
     pub fn wrapper(&self, trace: &Path) -> Vec<String> {
         let (what, more) = match self.harm {
             Harm::Kill => ("signal=SIGKILL", ""),
@@ -144,7 +144,7 @@ impl Strike {
     }
 }
 
-/// Counts all kinds and harms nobody.
+/// Counts all kinds without any harm.
 pub fn counting(trace: &Path) -> Vec<String> {
     strace(trace, &KINDS.join(","), &["-ttt".into()])
 }
@@ -153,7 +153,7 @@ fn strace(trace: &Path, calls: &str, more: &[String]) -> Vec<String> {
     let trace = trace.display().to_string();
     let calls = format!("trace={calls}");
     // Not with --seccomp-bpf, which is faster: strace 6.1 then injects no signals.
-    // -I 2: it may be told to let go.
+    // -I 2: signals can make it detach.
     let words = ["strace", "-D", "-I", "2", "-f", "-qq", "-o", &trace, "-e", &calls];
     words.into_iter().map(str::to_string).chain(more.iter().cloned()).collect()
 }
@@ -161,7 +161,7 @@ fn strace(trace: &Path, calls: &str, more: &[String]) -> Vec<String> {
 /// Whether strace works here.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn can_strike() -> Result<(), String> {
     match kattu_e2e::disk::missing(kattu_e2e::disk::Rig::Inject) {
         Some(why) => Err(why),
@@ -169,7 +169,7 @@ pub fn can_strike() -> Result<(), String> {
     }
 }
 
-/// Whether a trace tells of an injected error.
+/// Whether a trace has an injected error.
 pub fn was_injected(trace: &Path) -> bool {
     std::fs::read_to_string(trace).unwrap_or_default().contains("(INJECTED)")
 }
@@ -201,10 +201,10 @@ pub fn count(trace: &str, ready: f64) -> BTreeMap<&'static str, (u64, u64)> {
     most
 }
 
-/// Lets strace go of a process; `false` if it still holds on after a while.
+/// Detaches strace from a process; `false` if that fails for a while.
 ///
-/// A process that dies just then can leave strace waiting for its first thread, which waits for the others, which
-/// wait for strace. It dies anyway, so strace may be killed: until then the process would keep its addresses.
+/// A process that dies just then can leave strace waiting for its first thread, which waits for the others, which wait
+/// for strace. It dies anyway, so strace may be killed: until then the process would keep its addresses.
 pub fn let_go(process: u32) -> bool {
     let begun = Instant::now();
     loop {
@@ -212,7 +212,7 @@ pub fn let_go(process: u32) -> bool {
         let signal = match begun.elapsed() {
             took if LET_GO_LIMIT < took => return false,
             took if PATIENCE < took && is_dead(process) => "KILL",
-            // Lets it detach; killed outright it would leave a living process stopped.
+            // Makes it detach; killed outright it would leave a living process stopped.
             _ => "TERM",
         };
         let _ = Command::new("kill").args(["-s", signal, &tracer.to_string()]).stderr(Stdio::null()).status();
@@ -220,7 +220,7 @@ pub fn let_go(process: u32) -> bool {
     }
 }
 
-/// Its first thread has ended.
+/// Whether its first thread has ended.
 fn is_dead(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     status.lines().any(|line| line.strip_prefix("State:").is_some_and(|state| state.trim().starts_with('Z')))

@@ -1,6 +1,6 @@
-//! Many trials: progress, failures as they come, tables, and a last line that a program can read.
+//! Campaigns of many trials: progress, failures as they come, tables, and a last line for programs.
 //!
-//! Knows nothing of: what a trial does.
+//! Knows nothing of: members, faults.
 
 use crate::calls::{Harm, KINDS, Phase};
 use crate::faults::{Fault, Skipped};
@@ -22,20 +22,20 @@ use std::time::{Duration, Instant};
 /// Longer than an election and than TCP needs after a cut: worth a look, though the machine may be busy.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// What the command line asks for.
+/// Settings from the command line.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How many.
+    /// Number of trials.
     pub trials: u64,
     /// The seed of the first; the others count up.
     pub seed: u64,
-    /// Whom to attack.
+    /// The system under test.
     pub target: Target,
     /// About how long a storm lasts.
     pub length: Duration,
     /// Trials at once.
     pub jobs: u64,
-    /// Chaos that cheats: a trial whose judges see nothing has failed.
+    /// Chaos that cheats: a trial in which the judges find nothing has failed.
     pub is_control: bool,
     /// No trial begins after this.
     pub most: Option<Duration>,
@@ -52,7 +52,7 @@ struct Sum {
     judged: u64,
     lost: u64,
     seen: Seen,
-    /// What was broken, a line each, to be said once more where a long output ends.
+    /// Violations, one line each, to be repeated at the end of a long output.
     broken: Vec<String>,
 }
 
@@ -68,13 +68,13 @@ impl Sum {
         self.lost += lost;
     }
 
-    /// A trial in which something was broken.
+    /// Counts a trial with violations.
     fn violated(&mut self, seed: u64, violations: &[String]) {
         self.violations += 1;
         self.broken.extend(violations.iter().map(|violation| format!("seed {seed}: {}", short(violation))));
     }
 
-    /// What was broken, and the last line, which other programs read.
+    /// Prints the violations and the last line, which other programs read.
     fn end(&self, begun: Instant) -> ExitCode {
         println!("{}", self.seen.line());
         println!(
@@ -108,7 +108,7 @@ fn bar(settings: &Settings) -> ProgressBar {
     bar
 }
 
-/// One trial more. Where no bar can be drawn, a line now and then.
+/// Counts one trial. Where no progress bar can be drawn, prints a line now and then.
 fn step(bar: &ProgressBar, sum: &Sum) {
     let message = format!("{} writes, {} violations", sum.writes, sum.violations);
     bar.inc(1);
@@ -230,7 +230,7 @@ pub fn chaos(settings: &Settings) -> ExitCode {
     sum.end(begun)
 }
 
-/// What limited links were used for, in all trials that had any.
+/// A summary of all trials with limited links.
 fn used(limited: &[Option<Use>]) -> String {
     let mut goodputs: Vec<f64> = limited.iter().flatten().map(Use::goodput).collect();
     goodputs.sort_by(f64::total_cmp);
@@ -244,7 +244,7 @@ fn used(limited: &[Option<Use>]) -> String {
     )
 }
 
-/// The first words of a story.
+/// The first words of a violation.
 fn short(story: &str) -> String {
     story.chars().take(240).map(|it| if it == '\n' { ' ' } else { it }).collect()
 }
@@ -336,10 +336,10 @@ impl Cell {
     }
 }
 
-/// Flips of one trial: a history that the judges are done with soon.
+/// Flips of one trial: few enough that the judges are quick.
 const FLIPS_AT_ONCE: u64 = 25;
 
-/// Flips bits in the files of members. The wish's trials are flips. The last line: `N flips, R repaired, …`.
+/// Flips bits in members' files. `trials` counts flips here. The last line: `N flips, R repaired, …`.
 pub fn flips(settings: &Settings) -> ExitCode {
     let begun = Instant::now();
     let (mut sum, mut all) = (Sum::default(), flips::Outcome::default());
@@ -364,7 +364,7 @@ pub fn flips(settings: &Settings) -> ExitCode {
                 println!("repeat: cargo xtask flips --flips {FLIPS_AT_ONCE} --seed {seed}");
             });
             if outcome.flips == 0 {
-                break; // nothing works here
+                break; // no flip was possible
             }
         }
         bar.set_position(all.flips);

@@ -1,8 +1,8 @@
-//! Members that come and go in the middle of everything else. [fault-model F60, F61, M1–M13]
+//! Membership changes in the middle of all other faults. [fault-model F60, F61, M1–M13]
 //!
-//! A change is asked of whoever answers, a few times at most; what became of it is read from the list of members, because
-//! an answer may be lost and its change done all the same. A member that was removed must end by itself, with exit code
-//! 0, once somebody can tell it; one that was wiped comes back only as a new one.
+//! A change is requested from any member that answers, a few times at most. Its outcome is read from the member list,
+//! because an answer may be lost and its change done all the same. A removed member must end by itself, with exit code
+//! 0, once another member can tell it; a wiped one comes back only as a new one.
 //! Knows nothing of: faults, clients.
 
 use crate::cluster::{BACK_LIMIT, Cluster, tail};
@@ -19,24 +19,24 @@ use std::time::{Duration, Instant};
 /// A change in the middle of a storm is given up after this.
 const CHANGE_LIMIT: Duration = Duration::from_secs(4);
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// Fewer are never left: a storm over one member is another test.
+/// No removal leaves fewer: a storm over one member is another test.
 const MEMBERS_MIN: usize = 3;
 
-/// A change that somebody asks for.
+/// A membership change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// One member more.
+    /// A new member joins.
     Add,
-    /// One fewer.
+    /// A member is removed.
     Remove,
-    /// One loses its directory and comes back as a new one.
+    /// A member loses its directory and comes back as a new one.
     Replace,
 }
 
 impl Cluster {
-    /// Sends a change to a member, on a thread of its own, and does not wait for what becomes of it: [`Cluster::part`] finds
-    /// out. `whom` is to be removed; a free place is to be taken. `None` if there is nobody to ask or nothing to change, and for
-    /// a replacement, which is two changes.
+    /// Sends a change to a member, on a thread of its own, without waiting for its outcome: [`Cluster::part`] finds it
+    /// out. A removal removes `whom`; an addition takes a free place. `None` if no member can be asked, nothing can be
+    /// changed, or for a replacement, which is two changes.
     pub fn ask_and_go(&self, change: Change, whom: usize) -> Option<JoinHandle<()>> {
         let belonging = self.belonging();
         let at = belonging.iter().copied().find(|&i| i != whom && self.members[i].is_awake())?;
@@ -66,7 +66,7 @@ impl Cluster {
     /// Waits until every member's own list is the same, all on it belong, and all have a vote.
     ///
     /// # Errors
-    /// Whose list differs from what, and how.
+    /// The difference between two lists.
     pub fn agree_on_members(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
@@ -96,18 +96,18 @@ impl Cluster {
                 }
                 Some(_) => {
                     std::thread::sleep(AGAIN_AFTER);
-                    self.part()?; // a change that was given up may have happened only now
+                    self.part()?; // a change that was given up may have been carried out only now
                 }
             }
         }
     }
 
-    /// Those that belong to the cluster as far as the conductor knows.
+    /// Members that belong to the cluster, as far as the conductor knows.
     pub fn belonging(&self) -> Vec<usize> {
         (0..self.members.len()).filter(|&i| self.members[i].standing == Standing::Member).collect()
     }
 
-    /// The members, by whoever answers.
+    /// The member list of any member that answers.
     pub fn listed(&self) -> Option<Vec<Listed>> {
         self.belonging().into_iter().filter(|&i| self.members[i].is_awake()).find_map(|i| {
             let kv = &self.members[i].kv;
@@ -117,7 +117,7 @@ impl Cluster {
         })
     }
 
-    /// The list, asked for until somebody answers.
+    /// The list, requested until a member answers.
     fn surely_listed(&self, limit: Duration) -> Option<Vec<Listed>> {
         let end = Instant::now() + limit;
         loop {
@@ -134,7 +134,7 @@ impl Cluster {
         listed.iter().find(|member| member.peer_ur_ls.contains(&url))
     }
 
-    /// Asks for a change until the list shows that it is done.
+    /// Requests a change until the list shows it.
     fn change(
         &self,
         limit: Duration,
@@ -162,7 +162,7 @@ impl Cluster {
         kv.block_on(async { client.member_remove(MemberRemoveRequest { id: whom }).await }).is_ok()
     }
 
-    /// Takes the member out; true if the list says that it is. Its process is told by others.
+    /// Removes the member; true if the list shows that. Its process learns it from the other members.
     fn take_out(&mut self, i: usize, limit: Duration) -> bool {
         let Some(listed) = self.surely_listed(limit) else { return false };
         let url = self.peer_url(i);
@@ -181,10 +181,10 @@ impl Cluster {
         true
     }
 
-    /// Lets somebody new in at this place and gives it an empty directory; true if the list has it. It is not started.
+    /// Adds a new member at this place and gives it an empty directory; true if the list has it. It is not started.
     ///
     /// # Errors
-    /// What is left of an earlier life cannot be removed.
+    /// The remains of an earlier member there cannot be removed.
     pub fn invite(&mut self, i: usize, limit: Duration) -> Result<bool, String> {
         let url = self.peer_url(i);
         let is_in = self.change(
@@ -215,7 +215,7 @@ impl Cluster {
         Ok(is_in)
     }
 
-    /// One more. Returns who.
+    /// Adds and starts a member. Returns its place.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -227,12 +227,12 @@ impl Cluster {
         }
     }
 
-    /// One fewer, unless that would be too few.
+    /// Removes a member, unless too few would be left.
     pub fn shrink(&mut self, i: usize) -> bool {
         MEMBERS_MIN < self.belonging().len() && self.take_out(i, CHANGE_LIMIT)
     }
 
-    /// A member loses its directory, is taken out, and comes back as a new one; the caller has killed it.
+    /// Takes a member's directory, removes it, and adds it as a new one; the caller has killed it.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -243,7 +243,7 @@ impl Cluster {
         self.replace_within(i, CHANGE_LIMIT)
     }
 
-    /// The same, with so much patience for each of the two changes.
+    /// The same, with this time limit for each of the two changes.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -255,13 +255,13 @@ impl Cluster {
         self.let_in(i, limit)
     }
 
-    /// Whether the list shows the member, and with a vote.
+    /// Whether the list shows the member, with a vote.
     pub fn votes(&self, i: usize) -> bool {
         let listed = self.listed().unwrap_or_default();
         self.entry_of(i, &listed).is_some_and(|entry| !entry.is_learner)
     }
 
-    /// Leadership goes to this member, if the leader likes.
+    /// Asks the leader for a transfer to this member; false if that fails.
     pub fn transfer(&self, to: usize) -> bool {
         let Some(leader) = self.leader() else { return false };
         let target = self.listed().and_then(|listed| self.entry_of(to, &listed).map(|entry| entry.id));
@@ -271,10 +271,10 @@ impl Cluster {
         kv.block_on(async { client.move_leader(MoveLeaderRequest { target_id: target }).await }).is_ok()
     }
 
-    /// After the faults: what was left open is brought to an end, and whoever was removed has ended by itself.
+    /// After the faults: completes all open changes, and checks that each removed member has ended by itself.
     ///
     /// # Errors
-    /// Who goes on without belonging to anything, or the list that nobody gives.
+    /// A removed member that still runs, or no member list.
     pub fn part(&mut self) -> Result<(), String> {
         if self.has_no_changes() {
             return Ok(());
@@ -283,7 +283,7 @@ impl Cluster {
         for i in 0..self.members.len() {
             let is_listed = self.entry_of(i, &listed).is_some();
             match self.members[i].standing {
-                // An addition that was given up and happened all the same.
+                // An addition that was given up, but carried out.
                 Standing::Spare if is_listed => {
                     if !self.take_out(i, BACK_LIMIT) {
                         return Err(format!("{} cannot be taken out again", self.members[i].name));
@@ -296,7 +296,7 @@ impl Cluster {
                         self.members[i].name
                     ));
                 }
-                // A removal that was given up and happened all the same.
+                // A removal that was given up, but carried out.
                 Standing::Member if !is_listed => self.members[i].standing = Standing::Leaving,
                 Standing::Spare | Standing::Member | Standing::Leaving => {}
             }

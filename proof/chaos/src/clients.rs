@@ -1,6 +1,6 @@
-//! Clients on a thread of their own: each asks, notes the answer, asks again; on a failure it turns to the next member.
+//! Clients on a thread of their own: each sends, records the answer, and goes on; after a failure with the next member.
 //!
-//! Knows nothing of: what is done to the members meanwhile.
+//! Knows nothing of: faults.
 
 use crate::record::Recorder;
 use crate::words;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tonic::transport::Channel;
 
-/// After this a client calls an outcome unknown and goes on.
+/// After this a client records the outcome as unknown and goes on.
 const PATIENCE: Duration = Duration::from_secs(2);
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Between a failure and the next attempt: no storm of refusals.
@@ -29,11 +29,10 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Starts them against the members' client addresses.
-    /// In TLS, if there is an authority to trust.
+    /// Starts them against the members' client addresses; with TLS, if there is an authority to trust.
     ///
     /// # Errors
-    /// Its file does not work.
+    /// The authority's file cannot be used.
     pub fn start(
         hosts: &[String],
         ca: Option<&Path>,
@@ -68,17 +67,17 @@ impl Clients {
         Ok(Clients { stop, rest, thread: Some(thread) })
     }
 
-    /// They ask nothing more until they are told to go on.
+    /// While resting, they send nothing.
     pub fn rest(&self, is_resting: bool) {
         self.rest.store(is_resting, Ordering::Relaxed);
     }
 
-    /// Lets each finish what it has under way.
+    /// Stops them after their operations under way.
     pub fn stop(mut self) {
         self.end();
     }
 
-    /// The same, and it may be asked again.
+    /// The same; may be called again.
     pub fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -93,7 +92,7 @@ impl Drop for Clients {
     }
 }
 
-/// A connection to one member, made when first used and again when lost.
+/// A connection to one member, made at first use and after a loss.
 pub fn channel(host: &str, tls: Option<&ClientTls>) -> KvClient<Channel> {
     let endpoint = Endpoint::new(&format!("{host}:2379"), Duration::from_millis(500), tls);
     KvClient::new(endpoint.expect("an address").channel()).max_decoding_message_size(MESSAGE_BYTES_MAX)

@@ -1,9 +1,9 @@
-//! Clocks of one member that lie, by libfaketime between the program and libc.
+//! Lying clocks of one member, by libfaketime between the program and libc.
 //!
-//! Either the wall clock alone goes where it likes, years ahead or back, while the clock that measures durations stays
-//! right; or all clocks of the member run at a rate of their own and now and then leap ahead, as after a suspend. They
-//! never step back together: no kernel lets the monotonic clock do that.
-//! Knows nothing of: what members do with the time.
+//! Either only the wall clock jumps, years ahead or back, while the monotonic clock stays right; or all clocks of the
+//! member run at a rate of their own and sometimes jump ahead, as after a suspend. They never step back together: no
+//! kernel lets the monotonic clock do that.
+//! Knows nothing of: the members' use of time.
 
 use crate::random::Random;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use std::time::Duration;
 
 /// Below `target/tools`, where `cargo xtask tools` puts it.
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
-/// Years there and back, for a wall clock.
+/// Ten years in seconds: the wall clock jumps at most so far, ahead or back.
 const WALL_MOST: f64 = 10.0 * 365.0 * 86_400.0;
-/// The furthest leap of all clocks together, in milliseconds: beyond every timeout.
+/// The furthest jump of all clocks together, in milliseconds: longer than every timeout.
 const LEAP_MOST: u64 = 20_000;
 
-/// Which clocks lie in a trial.
+/// The clocks that lie in a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// The wall clock. [fault-model F40]
     Wall,
-    /// All of them, rates and leaps. [fault-model F41]
+    /// All of them: they run at other rates and jump. [fault-model F41]
     All,
 }
 
-/// The library.
+/// The path of the library.
 ///
 /// # Errors
 /// How to get it.
@@ -33,18 +33,18 @@ pub fn find() -> Result<PathBuf, String> {
     kattu_e2e::tool(LIBRARY).ok_or_else(|| format!("no target/tools/{LIBRARY}; run `cargo xtask tools`"))
 }
 
-/// What one member's clocks say; kept in a file that its process looks at once a second.
+/// The clocks of one member; kept in a file that its process reads once a second.
 pub struct Clock {
     library: PathBuf,
     file: PathBuf,
     lie: Lie,
-    /// Seconds from the truth.
+    /// Seconds ahead of the true time.
     offset: f64,
     rate: f64,
 }
 
 impl Clock {
-    /// A clock that is right, or, if all of them lie, goes 0.7 to 1.4 times as fast as others.
+    /// A clock that is right, or, if all of them lie, runs at 0.7 to 1.4 times the true rate.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -58,7 +58,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// What goes before the program in a command line.
+    /// Words before the program in a command line.
     pub fn words(&self) -> Vec<String> {
         let mut words = vec![
             "env".to_string(),
@@ -72,13 +72,13 @@ impl Clock {
         words
     }
 
-    /// Whether this process asks the library for the time: one that cannot load it goes on without a word.
+    /// Whether this process has loaded the library: one that cannot load it goes on silently.
     pub fn is_over(&self, process: u32) -> bool {
         let name = self.library.file_name().expect("a library has a name").to_string_lossy();
         std::fs::read_to_string(format!("/proc/{process}/maps")).is_ok_and(|maps| maps.contains(&*name))
     }
 
-    /// A jump: of the wall clock to anywhere, of all clocks ahead. Returns it in words.
+    /// Jumps: the wall clock anywhere, all clocks ahead. Returns a description.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -91,7 +91,7 @@ impl Clock {
         Ok(format!("{:+.3} s, rate {}", self.offset, self.rate))
     }
 
-    /// By a rename: a line read in halves would be another time.
+    /// By a rename: half a line would be another time.
     fn write(&self) -> Result<(), String> {
         let fresh = self.file.with_extension("new");
         std::fs::write(&fresh, format!("{:+.3} x{}\n", self.offset, self.rate))

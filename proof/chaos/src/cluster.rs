@@ -1,4 +1,4 @@
-//! The members of one trial, on a real file system, with the questions a conductor asks of all of them.
+//! The cluster of one trial, on a real file system, with the conductor's requests to all its members.
 //!
 //! Knows nothing of: faults, clients.
 
@@ -14,21 +14,21 @@ use kattu_verify::judges::FinalState;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// After this the service is gone for good. Far longer than any election: the machine may be busy.
+/// After this the service counts as lost. Far longer than any election: the machine may be busy.
 pub const BACK_LIMIT: Duration = Duration::from_secs(40);
 
 /// Members that form a cluster. Dropped, all are killed.
 pub struct Cluster {
     /// In the order of their names.
     pub members: Vec<Member>,
-    /// What they are.
+    /// The system under test.
     pub target: Target,
-    /// What the seed adds to their command lines.
+    /// Flags that the seed adds to their command lines.
     pub flags: Flags,
-    /// Who has signed all certificates, where TLS is spoken.
+    /// The authority of all certificates, if TLS is used.
     pub ca: Option<PathBuf>,
     certificates: Vec<Signed>,
-    /// Process ids of those that run, for whoever must know a member by them.
+    /// Process ids of the running members, to tell them apart by.
     pub processes: Processes,
     spare: usize,
     token: String,
@@ -36,10 +36,10 @@ pub struct Cluster {
     _place: Place,
 }
 
-/// File systems that keep nothing: a sync costs nothing there and proves nothing.
+/// File systems in memory: a sync costs nothing there and proves nothing.
 const IN_MEMORY: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
 
-/// Refuses a folder whose contents would not survive anything.
+/// Refuses a folder on a file system in memory.
 ///
 /// # Errors
 /// The file system's name.
@@ -53,8 +53,8 @@ pub fn need_real_disk(folder: &Path) -> Result<(), String> {
 }
 
 impl Cluster {
-    /// Not started yet. Every member's directory is below its entry of `homes`; the first `count` places are taken, the
-    /// others are for members that come later.
+    /// A cluster, not started yet. Every member's directory is below its entry of `homes`; the first `count` places are
+    /// taken, the others are for members that join later.
     ///
     /// # Errors
     /// A file system in memory; no program.
@@ -120,15 +120,15 @@ impl Cluster {
         })
     }
 
-    /// Where the others reach the member at this place.
+    /// The peer URL of the member at this place.
     pub fn peer_url(&self, i: usize) -> String {
         format!("{}://{}:2380", self.flags.scheme(), self.members[i].endpoint.face)
     }
 
-    /// Gives a place that is free an empty directory and the command line of somebody who joins these members.
+    /// Gives a free place an empty directory and the command line of a member that joins these members.
     ///
     /// # Errors
-    /// What is left of an earlier life cannot be removed.
+    /// The remains of an earlier member there cannot be removed.
     pub fn join_as_new(&mut self, i: usize, with: &[usize]) -> Result<(), String> {
         let url = |i: &usize| format!("n{i}={}", self.peer_url(*i));
         let roll = with.iter().map(url).collect::<Vec<_>>().join(",");
@@ -154,7 +154,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether members neither come nor go in this cluster.
+    /// Whether the membership of this cluster never changes.
     pub fn has_no_changes(&self) -> bool {
         self.spare == 0
     }
@@ -172,7 +172,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Tells the processes that run now.
+    /// Publishes the processes that run now.
     pub fn note_processes(&self) {
         let processes = self.members.iter().map(Member::process).collect();
         *self.processes.lock().expect("nobody panics with it") = processes;
@@ -181,7 +181,7 @@ impl Cluster {
     /// Waits until every member serves linearizable reads; returns how long that took.
     ///
     /// # Errors
-    /// Who does not, or ended.
+    /// A member that does not, or that has ended.
     pub fn until_served(&mut self) -> Result<Duration, String> {
         let begun = Instant::now();
         for i in self.belonging() {
@@ -201,20 +201,20 @@ impl Cluster {
         Ok(begun.elapsed())
     }
 
-    /// Whether a member has ended although nobody ended it.
+    /// Checks that no member has ended by itself without a reason.
     ///
     /// # Errors
-    /// Who and how.
+    /// The member and its end.
     pub fn check_ended(&mut self) -> Result<(), String> {
         let mut has_started = false;
         for member in &mut self.members {
             if let Some(status) = member.ended() {
-                // Nobody else knows as soon as it does; whether it is true is asked after the storm.
+                // The other members may learn of its removal later; `part` checks after the storm whether it is true.
                 if member.standing != Standing::Spare && member.was_removed(status) && 0 < self.spare {
                     member.standing = Standing::Leaving;
                     continue;
                 }
-                // Nobody answered the newcomer for as long as it asks: it is started again, as its operator would.
+                // No member answered the joining one for as long as it asks: it is restarted, as its operator would.
                 if member.has_asked_in_vain() {
                     member.start(&[], &[])?;
                     has_started = true;
@@ -234,7 +234,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Who leads, as it says itself; nobody for the moment is `None`.
+    /// The leader by its own status; `None` if no member leads at the moment.
     pub fn leader(&self) -> Option<usize> {
         self.members.iter().position(Member::leads)
     }
@@ -249,10 +249,10 @@ impl Cluster {
         }
     }
 
-    /// Everything that is stored, as member `i` reads it.
+    /// All stored keys, as member `i` reads them.
     ///
     /// # Errors
-    /// What it answered instead.
+    /// Its answer, if that is no state.
     pub fn state(&self, i: usize, serializable: bool) -> Result<FinalState, String> {
         let request = RangeRequest {
             key: b"\0".to_vec(),
@@ -268,7 +268,7 @@ impl Cluster {
     /// The linearizable state, once every member's own store is the same.
     ///
     /// # Errors
-    /// Which member differs, and where.
+    /// The member that differs, and the difference.
     pub fn agreed_state(&mut self) -> Result<FinalState, String> {
         let begun = Instant::now();
         loop {
@@ -296,7 +296,7 @@ impl Cluster {
         }
     }
 
-    /// Words in a log that nothing excuses.
+    /// A log line that no fault excuses.
     pub fn bad_words(&self) -> Option<String> {
         self.members.iter().find_map(|member| {
             let said = member.said();
@@ -317,7 +317,7 @@ fn difference(name: &str, own: &FinalState, whole: &FinalState) -> String {
     format!("{name} at revision {}: has {odd:?}, lacks {missing:?}", own.revision)
 }
 
-/// The end of a text, on one line each.
+/// The last lines of a text, joined into one.
 pub fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(8)..].join(" | ")

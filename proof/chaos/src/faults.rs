@@ -1,55 +1,55 @@
-//! What can happen in a storm, and when: a plan decided by the seed.
+//! Faults of a storm and their times: a plan decided by the seed.
 //!
-//! Two lanes run side by side: one does things to processes and disks, the other to the network; in each lane one fault
-//! ends before the next begins. Whom "the leader" is gets known only when its time comes.
+//! Two lanes run side by side: one for processes and disks, the other for the network; in each lane one fault ends
+//! before the next begins. "The leader" is looked up when the fault begins.
 //! Knows nothing of: how a fault is brought about.
 
 use crate::clocks::Lie;
 use crate::random::Random;
 use std::time::Duration;
 
-/// Something bad.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// kill -9 of one, started again at the end.
+    /// kill -9 of one member, restarted at the end.
     KillOne,
-    /// kill -9 of whoever leads.
+    /// kill -9 of the leader.
     KillLeader,
     /// kill -9 of all together.
     KillAll,
-    /// kill -9 of one again and again while it starts.
+    /// kill -9 of one member again and again while it starts.
     KillWhileStarting,
-    /// SIGSTOP of one.
+    /// SIGSTOP of one member.
     PauseOne,
-    /// SIGSTOP of whoever leads.
+    /// SIGSTOP of the leader.
     PauseLeader,
-    /// The freezer closes over whoever leads.
+    /// The leader is frozen by its cgroup.
     FreezeLeader,
-    /// One is killed, loses its directory, and must refuse to go on without it; then gets it back.
+    /// One member is killed, loses its directory, and must refuse to go on without it; then gets it back.
     Wiped,
-    /// Somebody else takes all the space on one member's disk.
+    /// Another process takes all the space on one member's disk.
     FullDisk,
-    /// The wall clock of one jumps by years.
+    /// The wall clock of one member jumps by years.
     WallClock,
-    /// All clocks of one, which go at a rate of their own, leap ahead.
+    /// All clocks of one member, which run at a rate of their own, jump ahead.
     Clocks,
-    /// One member more, let in and started.
+    /// A new member is added and started.
     Grow,
-    /// One is removed, and must end by itself.
+    /// A member is removed, and must end by itself.
     Shrink,
-    /// One loses its directory, is removed, and comes back as a new one.
+    /// A member loses its directory, is removed, and comes back as a new one.
     Replace,
-    /// Leadership is handed to another.
+    /// Leadership is transferred.
     Transfer,
     /// The members fall into two groups.
     Split,
-    /// Whoever leads is alone.
+    /// The leader is cut off from all other members.
     IsolateLeader,
-    /// Two members do not hear each other; both hear the others.
+    /// Two members are cut off from each other, but not from the others.
     Partial,
-    /// One member is not heard by another.
+    /// One direction between two members is cut.
     OneWay,
-    /// One member is heard by nobody, or hears nobody.
+    /// All outgoing or all incoming links of one member are cut.
     DeafOrDumb,
     /// A split that comes and goes.
     Flap,
@@ -57,13 +57,13 @@ pub enum Fault {
     HardSplit,
     /// Packets from one member to another are dropped.
     HardOneWay,
-    /// Whoever leads sends and receives no packets.
+    /// All packets from and to the leader are dropped.
     HardIsolateLeader,
     /// Some packets of all members are dropped.
     PacketLoss,
-    /// Whoever leads hears its clients and is not heard by them.
+    /// The leader's packets to clients are dropped, but not theirs to it.
     MuteLeader,
-    /// Every piece is late.
+    /// Every piece is delayed.
     Delay,
     /// Messages come twice, and after their successors.
     Jumble,
@@ -71,25 +71,25 @@ pub enum Fault {
     Resets,
     /// Bits are flipped.
     Corrupt,
-    /// Little passes per second.
+    /// Bandwidth is small.
     Narrow,
     /// Connections hang now and then.
     Stalls,
 }
 
-/// What a machine or a target lacks.
+/// Faults that this machine or target does not support, with reasons.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped(pub Vec<(Vec<Fault>, String)>);
 
 impl Skipped {
-    /// Whether a fault cannot be had.
+    /// Whether a fault is skipped.
     pub fn has(&self, fault: Fault) -> bool {
         self.0.iter().any(|(faults, _)| faults.contains(&fault))
     }
 }
 
 impl Fault {
-    /// Those of the first lane.
+    /// The faults of the first lane.
     pub const OF_PROCESSES: &'static [Fault] = &[
         Fault::KillOne,
         Fault::KillLeader,
@@ -108,7 +108,7 @@ impl Fault {
         Fault::Transfer,
     ];
 
-    /// Those of the second lane.
+    /// The faults of the second lane.
     pub const OF_NETWORKS: &'static [Fault] = &[
         Fault::Split,
         Fault::IsolateLeader,
@@ -129,13 +129,13 @@ impl Fault {
         Fault::Stalls,
     ];
 
-    /// Those that a trial must have been prepared for.
+    /// Faults that a trial must be prepared for.
     const PREPARED: &'static [Fault] =
         &[Fault::FullDisk, Fault::WallClock, Fault::Clocks, Fault::Grow, Fault::Shrink, Fault::Replace];
-    /// Those of trials with places that are free at first.
+    /// Faults of trials that begin with free places.
     const OF_CHANGES: [Fault; 3] = [Fault::Grow, Fault::Shrink, Fault::Replace];
 
-    /// What happens where clocks lie like this.
+    /// The fault for this kind of lie.
     fn of_clocks(lie: Lie) -> Fault {
         match lie {
             Lie::Wall => Fault::WallClock,
@@ -143,7 +143,7 @@ impl Fault {
         }
     }
 
-    /// The row of the fault model.
+    /// Its row in the fault model.
     pub fn id(self) -> &'static str {
         match self {
             Fault::KillOne | Fault::KillLeader => "F01",
@@ -165,7 +165,7 @@ impl Fault {
         }
     }
 
-    /// In words.
+    /// A description.
     pub fn name(self) -> &'static str {
         match self {
             Fault::KillOne => "kill -9 of one",
@@ -221,17 +221,17 @@ impl Fault {
 /// One step of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When, from the beginning of the storm.
+    /// Time since the beginning of the storm.
     pub at: Duration,
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// It begins, or it ends.
+    /// Whether it begins or ends.
     pub begins: bool,
-    /// Decides whom it hits and how hard.
+    /// Decides its victim and strength.
     pub dice: u64,
 }
 
-/// What one trial is made of.
+/// The plan of one trial.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Three or five.
@@ -240,7 +240,7 @@ pub struct Plan {
     pub small_disks: bool,
     /// Places that are free at first.
     pub spare: usize,
-    /// Which clocks lie, if any do.
+    /// The clocks that lie, if any do.
     pub lie: Option<Lie>,
     /// In order of time.
     pub steps: Vec<Step>,
@@ -259,11 +259,11 @@ impl Plan {
         };
         let of_clocks = lie.map(Fault::of_clocks).filter(|fault| !skipped.has(*fault));
         let lie = lie.filter(|_| of_clocks.is_some());
-        // Under all clocks that lie a thread that waits for a while waits for ever: the kernel is told the end of the wait by
-        // the library's clock, years ahead of its own. Whoever looks at the disk once a second would look once.
+        // If all clocks lie, a thread in a timed wait never wakes: the kernel gets the end of the wait by the library's
+        // clock, years ahead of its own. A thread that looks at the disk once a second would look only once.
         let small_disks = small_disks && lie != Some(Lie::All);
         let spare = if random.per_mille(400) && !skipped.has(Fault::Grow) { 2 } else { 0 };
-        // Faults that a trial is prepared for, or that cannot happen in it.
+        // Faults that this trial is prepared for.
         let special = [small_disks.then_some(Fault::FullDisk), of_clocks];
         let mut steps = Vec::new();
         for lane in [Fault::OF_PROCESSES, Fault::OF_NETWORKS] {
@@ -272,7 +272,7 @@ impl Plan {
                 .copied()
                 .filter(|fault| !skipped.has(*fault) && !Fault::PREPARED.contains(fault))
                 .collect();
-            // Swarm: a trial knows some faults only, so that they meet in other numbers than in the next one.
+            // Swarm: a trial uses only some faults, so that their mix differs from that of the next trial.
             let mut known = possible.clone();
             random.shuffle(&mut known);
             known.truncate(random.within(2..6) as usize);
@@ -294,7 +294,7 @@ fn lay_out(steps: &mut Vec<Step>, known: &[Fault], length: Duration, random: &mu
     let mut now = random.within(100..800);
     while now < end && !known.is_empty() {
         let fault = *random.pick(known);
-        // Short ones are likelier: many things happen at the edges.
+        // Short ones are likelier: many bugs show at the edges.
         let hold = fault.hold();
         let most = random.within(hold.start..hold.end) + 1;
         let hold = random.within(hold.start..most);

@@ -1,34 +1,34 @@
-//! How the members of a trial are configured: drawn from its seed, the same for chaos, kills, flips and power.
+//! The configuration of a trial's members: drawn from its seed, the same for chaos, kills, flips and power.
 //!
 //! | Drawn | Why |
 //! |---|---|
-//! | leases, in a third of the trials | reads by the clock; the file `promise` |
-//! | a comparison of members every 0.3 to 2 s | every trial must see some; as delivered there is one a minute |
-//! | a scrub of all files every 0.3 to 3 s, or none | the same; as delivered there is one a day |
+//! | leader leases, in a third of the trials | reads by the clock; the file `promise` |
+//! | a comparison of members every 0.3 to 2 s | every trial must see some; the default is one a minute |
+//! | a scrub of all files every 0.3 to 3 s, or none | the same; the default is one a day |
 //! | log and apply inline, or on threads | other orders of the same steps |
-//! | TLS on all ports, in a third of the trials | what is said goes through it; a certificate says who a member is |
-//! | priorities with a hand-over, suspicion, leaving slow disks | leadership moves, or stays, for other reasons |
+//! | TLS on all ports, in a third of the trials | all messages use it; a certificate proves a member's identity |
+//! | priorities with a transfer, suspicion, leaving slow disks | leadership moves, or stays, for other reasons |
 //!
-//! TLS is never drawn where clocks lie: a certificate is good from one day to another.
-//! Leases are never drawn where the clocks of members go at other rates or leap: answers would be as wrong as the clocks
-//! are, and lawfully so until a leader has proof. Wall clocks may jump: leases do not look at them.
-//! Knows nothing of: what is done to members; what they make of their flags.
+//! TLS is never drawn where clocks lie: a certificate has a first and a last day. Leader leases are never drawn where
+//! the clocks of members run at other rates or jump: answers would be as wrong as the clocks, and lawfully so until a
+//! leader has proof. Wall clocks may jump: leader leases do not use them.
+//! Knows nothing of: faults; the effects of flags.
 
 use crate::clocks::Lie;
 use crate::random::Random;
 use crate::target::Target;
 use std::fmt;
 
-/// Flags that one trial's members have, beyond those of every trial.
+/// Flags of one trial's members, in addition to those of every trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// `--lease-reads`.
     pub leases: bool,
-    /// `--digest-interval`, in milliseconds; 0 is as the program is delivered.
+    /// `--digest-interval`, in milliseconds; 0 is the default.
     pub digest_ms: u64,
-    /// `--scrub-period`, in milliseconds; 0 is as the program is delivered.
+    /// `--scrub-period`, in milliseconds; 0 is the default.
     pub scrub_ms: u64,
-    /// Certificates for all, and TLS wherever one speaks to another.
+    /// Certificates for all members, and TLS on all connections.
     pub tls: bool,
     /// `--log-io=thread`.
     pub log_thread: bool,
@@ -46,7 +46,7 @@ pub struct Flags {
 const PLACES: usize = 8;
 
 impl Flags {
-    /// What a seed decides. `lie` are the clocks that lie in this trial, if any do.
+    /// Draws the flags of a seed. `lie` are the clocks that lie in this trial, if any do.
     pub fn draw(seed: u64, target: Target, lie: Option<Lie>) -> Flags {
         if target != Target::Kattu {
             return Flags::default();
@@ -74,12 +74,12 @@ impl Flags {
         }
     }
 
-    /// What URLs of members begin with.
+    /// The scheme of the members' URLs.
     pub fn scheme(&self) -> &'static str {
         if self.tls { "https" } else { "http" }
     }
 
-    /// The words of the command line of the member at this place, but for its certificate.
+    /// Command line flags of the member at this place, without those for its certificate.
     pub fn words(&self, place: usize) -> Vec<String> {
         let mut words = Vec::new();
         if self.leases {

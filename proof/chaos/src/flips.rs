@@ -5,18 +5,19 @@
 //! | one bit flipped | while the member is down, or while it runs |
 //! | a sector lost: zeros, or other bytes | the same |
 //!
-//! Any file of the directory may be hit: log, snapshots, term and vote, identity, floor, promise. Then the member starts again, and
-//! must do one of three things. It mends or falls back, says so, and holds the same state as the others: *repaired*. It ends
-//! with words that name the file: *reported*; then somebody does what the words advise, removes the member and adds it as a
-//! new one with an empty directory, or puts the file back. Or what was hit counts for nothing any more: *harmless*. In all
-//! cases its state must be that of the others in the end. A member is hit only while the others are whole.
+//! Any file of the directory may be hit: log, snapshots, term and vote, identity, vote floor, vote hold (`promise`).
+//! Then the member restarts, and must do one of three things. It repairs or falls back, logs that, and holds the same
+//! state as the others: *repaired*. It ends with a message that names the file: *reported*; then the rig does what the
+//! message advises, removes the member and adds it as a new one with an empty directory, or restores the file. Or the
+//! damaged bytes are not used any more: *harmless*. In all cases its state must be that of the others in the end. A
+//! member is hit only while the others are whole.
 //!
-//! Where scrubs are on, part of the flips wait for the scrub to see what it sees: it may end the process with the same words. A
-//! member whose promise cannot be read keeps silent for the longest there is, 50 s, and says so: now and then that is waited
-//! for, and it must not serve sooner; else the file is put back as soon as it says so.
+//! Where scrubs are on, part of the flips wait for a scrub: it may end the process with the same message. A member
+//! whose file `promise` cannot be read waits for the longest vote hold, 50 s, before it votes or serves, and logs that.
+//! Some trials wait, too, and it must not serve sooner; else the file is restored as soon as the message is there.
 //!
-//! At the end all replicas must agree, also after a restart of all, and the judges decide about what clients were told.
-//! Knows nothing of: how many trials there are.
+//! At the end all replicas must agree, also after a restart of all, and the judges check the clients' history.
+//! Knows nothing of: campaigns.
 
 use crate::clients::Clients;
 use crate::cluster::{BACK_LIMIT, Cluster, tail};
@@ -41,56 +42,56 @@ use std::time::{Duration, Instant};
 
 const MEMBERS: usize = 3;
 const SECTOR: u64 = 512;
-/// Writes between two flips, and while a member lives with one.
+/// Writes between two flips, and while a member runs with one.
 const WRITES_BETWEEN: u64 = 12;
-/// How long a member may stay below its floor before the term is moved for it: only a newer term bounds some floors.
+/// How long a member may stay below its vote floor before the term is moved: only a newer term bounds some floors.
 const TERM_AFTER: Duration = Duration::from_secs(2);
-/// Of 1000 members that report, so many are removed and added as new ones.
+/// Of 1000 members that report damage, so many are removed and added as new ones.
 const REPLACED: u32 = 700;
-/// What a member says whose log was cut, and when it has grown back.
+/// Log messages of a member whose log was cut, and of one whose log is complete again.
 const CUT: &str = "is cut after";
 const WHOLE: &str = "the log is whole again";
-/// Scrubs come no later than this one after the other, in milliseconds, where a seed has them: they are waited for.
+/// The longest scrub period, in milliseconds, of trials with scrubs: they are waited for.
 const SCRUB_MS_MAX: u64 = 400;
-/// Of 1000 flips in a member that runs, and of 1000 members that have started, so many wait for a scrub.
+/// Of 1000 flips in a running member, and of 1000 restarts after a flip, so many wait for a scrub.
 const SCRUBBED: (u32, u32) = (500, 300);
-/// The file that says how long promises last, what a member says that cannot read it, and how long it keeps silent then.
+/// The file with the end of vote holds, the message of a member that cannot read it, and how long such a member waits.
 const PROMISE: &str = "promise";
-const PROMISED: &str = "nobody knows what this member has promised";
+const PROMISED: &str = "file `promise` (vote hold of an earlier run) is unreadable";
 const SILENCE: Duration = Duration::from_secs(50);
-/// Of 1000 members that keep silent, so many are waited for.
+/// Of 1000 waiting members, so many are waited for.
 const WAITED_FOR: u32 = 60;
 
-/// What came of a trial.
+/// The outcome of a trial.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Flips that were made.
     pub flips: u64,
-    /// Of them: mended, or another copy stood in.
+    /// Of them: repaired, or replaced by another copy.
     pub repaired: u64,
-    /// The member ended and said why.
+    /// Of them: the member ended with a message.
     pub reported: u64,
-    /// Of those: removed and added as a new one; the others got their file back.
+    /// Of the reported ones: removed and added as a new member; the others got their file back.
     pub replaced: u64,
-    /// Nothing that counts was hit.
+    /// Of them: without effect.
     pub harmless: u64,
-    /// Promises that were hit, and of them those whose silence was waited for.
+    /// Flips in files `promise`, and how many of the waits after them were watched to the end.
     pub promises: (u64, u64),
     /// Members that a scrub ended.
     pub scrubbed: u64,
-    /// What members showed at the end.
+    /// Work of members that was seen at the end.
     pub seen: Seen,
-    /// What was broken; empty is good.
+    /// Violations.
     pub violations: Vec<String>,
     /// How operations ended.
     pub ends: Ends,
-    /// Acknowledged writes that are not there.
+    /// Acknowledged writes that are lost.
     pub lost: u64,
     /// Answers that the judges compared with something.
     pub judged: u64,
 }
 
-/// Runs one trial of so many flips, or of fewer when the time is over: the first one always.
+/// Runs one trial of so many flips, or of fewer when the time is over: always the first one.
 pub fn run(seed: u64, flips: u64, until: Option<Instant>) -> Outcome {
     let folder = folder("flips", Target::Kattu, seed);
     let mut outcome = Outcome::default();
@@ -123,7 +124,7 @@ fn one(
     let token = format!("flips-{seed}");
     let cluster = Cluster::new(Target::Kattu, place, &homes, folder, &token, homes.len(), flags)?;
     let recorder = Arc::new(Recorder::default());
-    // Without compaction every revision can be compared. Segments of 1 MiB and snapshots as large come and go.
+    // Without compaction every revision can be compared. Segments and snapshots of 1 MiB come and go.
     let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max: 4, value_bytes: (100, 8 << 10), compact: 0 };
     let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, seed, &recorder)?;
     let mut trial = Trial { cluster, clients, recorder, random: Random::of_part(seed, "flips") };
@@ -145,7 +146,7 @@ fn one(
     Ok(())
 }
 
-/// What was done to a file.
+/// A change in a file.
 struct Flip {
     file: PathBuf,
     name: String,
@@ -155,7 +156,7 @@ struct Flip {
 }
 
 impl Flip {
-    /// Draws a place in any file of a directory, and does it.
+    /// Draws a place in any file of a directory, and changes it.
     fn strike(random: &mut Random, data: &Path) -> Result<Flip, String> {
         let mut names: Vec<String> = std::fs::read_dir(data)
             .map_err(|error| error.to_string())?
@@ -169,7 +170,7 @@ impl Flip {
             let file = data.join(&name);
             let Ok(bytes) = std::fs::read(&file) else { continue }; // pruned just now
             let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-            // Mostly where something is.
+            // Mostly within the used part of the file.
             let span = if random.per_mille(950) { used } else { bytes.len() };
             if span == 0 {
                 continue;
@@ -201,7 +202,7 @@ impl Flip {
         std::fs::OpenOptions::new().write(true).open(&self.file)?.write_all_at(bytes, self.offset)
     }
 
-    /// Puts back what was there, if it is still as the flip left it.
+    /// Restores the old bytes, if the damaged ones are still there.
     fn undo(&self) -> bool {
         let mut now = vec![0; self.after.len()];
         let read = std::fs::File::open(&self.file).and_then(|file| file.read_exact_at(&mut now, self.offset));
@@ -249,7 +250,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Damages one file of a member, and sees what it makes of it.
+    /// Damages one file of a member, and checks its reaction.
     fn flip(&mut self, victim: usize, outcome: &mut Outcome, timeline: &mut Timeline) -> Result<(), String> {
         let is_live = self.random.per_mille(300);
         if !is_live {
@@ -263,7 +264,7 @@ impl Trial {
         if is_live {
             self.until_written(WRITES_BETWEEN)?;
             if self.random.per_mille(SCRUBBED.0) {
-                // One may have begun before the flip.
+                // One scrub may have begun before the flip.
                 self.until_scrubbed(victim, 2)?;
             }
             if let Some(status) = self.cluster.members[victim].ended() {
@@ -299,7 +300,7 @@ impl Trial {
         if self.random.per_mille(SCRUBBED.1) {
             self.until_scrubbed(victim, 1)?;
             if let Some(status) = self.cluster.members[victim].ended() {
-                // What counts for nothing at a start may still be found.
+                // A scrub may find damage that a start does not read.
                 reported = true;
                 outcome.scrubbed += 1;
                 self.is_a_report(victim, &flip, status.success(), timeline)?;
@@ -314,7 +315,7 @@ impl Trial {
         }
         let said = self.cluster.members[victim].says();
         let is_repaired =
-            ["mended", "damaged at byte", PROMISED].into_iter().any(|words| said.contains(words));
+            ["repaired", "damaged at byte", PROMISED].into_iter().any(|words| said.contains(words));
         timeline.say(match (reported, is_repaired) {
             (true, _) => "reported",
             (false, true) => "repaired",
@@ -329,8 +330,8 @@ impl Trial {
         self.cluster.check_ended()
     }
 
-    /// It says that its promise cannot be read, and serves nobody for as long as one can last. Returns whether the file was
-    /// put back instead of waiting.
+    /// It logs that its file `promise` cannot be read, and does not serve for as long as a vote hold can last. Returns
+    /// whether the file was restored instead of waiting.
     fn keeps_silent(
         &mut self,
         victim: usize,
@@ -340,7 +341,7 @@ impl Trial {
         timeline: &mut Timeline,
     ) -> Result<bool, String> {
         let begun = Instant::now();
-        // It had not said so yet: its silence is younger than this.
+        // The message was not there at this time: the wait began later.
         let mut unsaid = started;
         loop {
             let looked = Instant::now();
@@ -393,7 +394,7 @@ impl Trial {
         }
     }
 
-    /// Waits until so many more scrubs of a member have ended, or the member has; nothing where none is on.
+    /// Waits until so many more scrubs of a member have ended, or the member has; returns at once if scrubs are off.
     fn until_scrubbed(&mut self, victim: usize, more: u64) -> Result<(), String> {
         if self.cluster.flags.scrub_ms == 0 {
             return Ok(());
@@ -418,7 +419,7 @@ impl Trial {
         }
     }
 
-    /// What a report advises: the member is removed and comes back as a new one, with an empty directory and a vote.
+    /// Follows the report's advice: removes the member and adds it as a new one, with an empty directory and a vote.
     fn replace(&mut self, victim: usize, timeline: &mut Timeline) -> Result<(), String> {
         timeline.say(format!("n{victim} is removed and added as a new one"));
         if !self.cluster.replace_within(victim, BACK_LIMIT)? {
@@ -459,7 +460,7 @@ impl Trial {
         Ok(true)
     }
 
-    /// A member that ends by itself says which file is bad.
+    /// Checks that a member that ended by itself has named the bad file.
     fn is_a_report(
         &self,
         victim: usize,
@@ -482,13 +483,13 @@ impl Trial {
         Ok(())
     }
 
-    /// Waits until a log that was cut has grown back.
+    /// Waits until a log that was cut is complete again.
     fn until_whole(&mut self, victim: usize) -> Result<(), String> {
         let begun = Instant::now();
         let mut moved = false;
         loop {
             let said = self.cluster.members[victim].says();
-            if !said.contains(CUT) && !said.contains("below its floor") || said.contains(WHOLE) {
+            if !said.contains(CUT) && !said.contains("below the vote floor") || said.contains(WHOLE) {
                 return Ok(());
             }
             if BACK_LIMIT < begun.elapsed() {
@@ -501,7 +502,7 @@ impl Trial {
         }
     }
 
-    /// Another whole member takes the office.
+    /// Makes another whole member the leader, which begins a new term.
     fn move_term(&self, victim: usize) -> bool {
         let others = (0..MEMBERS).filter(|&i| i != victim);
         let (leads, follows): (Vec<usize>, Vec<usize>) =
@@ -512,7 +513,7 @@ impl Trial {
         id.is_some_and(|id| self.cluster.members[leader].kv.move_leader(id).is_ok())
     }
 
-    /// What the member holds is what another one says was the state at that revision.
+    /// Checks that the member's state is the one that another member has at that revision.
     fn compare(&self, victim: usize) -> Result<(), String> {
         let begun = Instant::now();
         loop {

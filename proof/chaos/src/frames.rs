@@ -1,15 +1,15 @@
-//! A stream cut into what may be treated by itself: frames of Kattu's peers, or whatever came in one read.
+//! A stream cut into pieces that can be handled separately: frames of Kattu's peers, or the bytes of one read.
 //!
-//! TCP loses, repeats and reorders nothing; what a faulty network of messages would do can only be shown between whole
-//! frames. Of another system's stream we know no frames, so its pieces may be delayed but must stay in order.
+//! TCP loses, repeats and reorders nothing; the faults of a datagram network can only be imitated between whole frames.
+//! Other systems' frames are unknown here, so their pieces may be delayed but must stay in order.
 //! Knows nothing of: sockets.
 
 use kattu_wire::Codec;
 use kattu_wire::frame::HEADER_BYTES;
 
-/// The largest frame that a member of a trial sends is far below; what claims to be longer is no frame.
+/// Members of a trial send far smaller frames; a longer length is no frame.
 const FRAME_BYTES_MAX: usize = 64 << 20;
-/// Kinds below are greetings, which come once per connection, first. [docs/formats/frame.md]
+/// Smaller kinds are handshake frames, which come once per connection, first. [docs/formats/frame.md]
 const KIND_OF_FIRST_MESSAGE: u8 = 16;
 const KIND_AT: usize = 5;
 
@@ -18,7 +18,7 @@ const KIND_AT: usize = 5;
 pub struct Piece {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// It is a message of its own: members must bear it twice, and after the one behind it.
+    /// It is a message of its own: members must tolerate it twice, and after its successor.
     pub is_message: bool,
 }
 
@@ -35,7 +35,7 @@ impl Chopper {
         Chopper { pending: Vec::new(), knows_frames }
     }
 
-    /// Takes bytes; returns the pieces that are whole now.
+    /// Takes bytes; returns the pieces that are now complete.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
         self.pending.extend_from_slice(bytes);
         let mut pieces = Vec::new();
@@ -49,7 +49,7 @@ impl Chopper {
                     pieces.push(Piece { bytes, is_message });
                 }
                 Ok(_) => return pieces,
-                // Not a frame: from here on it is passed on as it comes.
+                // No frame: from here on bytes are passed on as they come.
                 Err(_) => self.knows_frames = false,
             }
         }
@@ -59,7 +59,7 @@ impl Chopper {
         pieces
     }
 
-    /// What is left of a stream that has ended.
+    /// The rest of a stream that has ended.
     pub fn rest(&mut self) -> Option<Piece> {
         let bytes = std::mem::take(&mut self.pending);
         (!bytes.is_empty()).then_some(Piece { bytes, is_message: false })

@@ -3,13 +3,14 @@
 //! | Harm | What the member must do |
 //! |---|---|
 //! | SIGKILL | die; everything acknowledged is there when it starts again |
-//! | EIO of a sync | end by itself: nobody knows what the disk holds (ST3) |
+//! | EIO of a sync | end by itself: the disk's contents are unknown (ST3) |
 //! | EIO of another call | end by itself, or go on; never lose anything |
-//! | ENOSPC of `fallocate` or `rename` while it serves | go on, serve reads, take writes again when there is room |
+//! | ENOSPC of `fallocate` or `rename` while it serves | go on, serve reads, take writes again when there is space |
 //! | ENOSPC of another call, or while it starts | end with an error, or go on |
 //!
-//! One that is struck while it joins is a fourth. Afterwards it starts without strace, all replicas must agree, all are killed and started once more, and the judges decide.
-//! Knows nothing of: how many trials there are.
+//! A member struck while it joins is the fourth. Afterwards it starts without strace, all replicas must agree, all are
+//! killed and restarted, and the judges check the history.
+//! Knows nothing of: campaigns.
 
 use crate::calls::{self, Harm, KINDS, Phase, Ranges, Strike};
 use crate::clients::Clients;
@@ -37,30 +38,30 @@ const MEMBERS: usize = 3;
 /// Acknowledged writes of a measured run, and of the first half of a recovery.
 const WRITES_MEASURED: u64 = 400;
 const WRITES_BEFORE_RECOVERY: u64 = 120;
-/// A strike that has not come after so many writes will not come.
+/// A strike that has not happened after so many writes will not happen.
 const WRITES_MAX: u64 = 700;
 const STRIKE_LIMIT: Duration = Duration::from_secs(10);
-/// Writes to others while a member is out of room, or back.
+/// Writes that must be acknowledged while a member has no disk space, and after it is back.
 const WRITES_MEANWHILE: u64 = 15;
-/// A member whose sync failed is gone after this, or holds on to what it must not.
+/// A member whose sync failed must end within this.
 const END_LIMIT: Duration = BACK_LIMIT;
 
-/// What came of a trial.
+/// The outcome of a trial.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was planned.
+    /// The plan.
     pub strike: Strike,
-    /// The member met it.
+    /// Whether the member met it.
     pub was_met: bool,
-    /// What was broken; empty is good.
+    /// Violations.
     pub violations: Vec<String>,
     /// How operations ended.
     pub ends: Ends,
-    /// Acknowledged writes that are not there.
+    /// Acknowledged writes that are lost.
     pub lost: u64,
     /// Answers that the judges compared with something.
     pub judged: u64,
-    /// What members showed after the strike.
+    /// Work of members that was seen after the strike.
     pub seen: Seen,
 }
 
@@ -70,13 +71,13 @@ pub struct Outcome {
 /// A run without any harm failed.
 pub fn measure(target: Target) -> Result<Ranges, String> {
     let mut ranges = Ranges::new();
-    // Everything that may be drawn, so that the ranges hold its calls.
+    // All flags that may be drawn and add calls, so that the ranges include them.
     let flags = match target {
         Target::Kattu => Flags { leases: true, digest_ms: 500, scrub_ms: 500, ..Flags::default() },
         Target::Etcd => Flags::default(),
     };
     let phases = [(Phase::Load, 1), (Phase::Rotation, 2), (Phase::Recovery, 3), (Phase::Joining, 4)];
-    // etcd gives a vote before it knows whether anybody comes: another protocol.
+    // etcd gives the new member a vote before it has started: another protocol.
     let phases = phases.into_iter().filter(|(phase, _)| *phase != Phase::Joining || target == Target::Kattu);
     for (phase, seed) in phases {
         let folder = folder("measure", target, seed);
@@ -187,13 +188,13 @@ struct Trial {
     clients: Option<Clients>,
     recorder: Arc<Recorder>,
     victim: usize,
-    /// In its life before the strike the victim had no leases, if it has them now: it begins to promise.
+    /// The victim ran without leader leases before the strike, and may have them now: it begins to grant vote holds.
     is_switched: bool,
     trace: PathBuf,
 }
 
 impl Trial {
-    /// Members that are not started, and clients that ask already.
+    /// Members that are not started, and clients that already send.
     fn begin(target: Target, seed: u64, phase: Phase, folder: &Path, flags: Flags) -> Result<Trial, String> {
         let places = MEMBERS + usize::from(phase == Phase::Joining);
         let homes: Vec<PathBuf> = (0..places).map(|i| folder.join(format!("n{i}"))).collect();
@@ -205,10 +206,10 @@ impl Trial {
             place.endpoints.iter().take(MEMBERS).map(|endpoint| endpoint.host.clone()).collect();
         let cluster = Cluster::new(target, place, &homes, folder, &format!("kills-{seed}"), MEMBERS, flags)?;
         let recorder = Arc::new(Recorder::default());
-        // Segments of 1 MiB are full after some sixty large values; who joins finds a log without its beginning.
+        // Segments of 1 MiB are full after some sixty large values; a joining member finds a log without its beginning.
         let is_large = matches!(phase, Phase::Rotation | Phase::Joining);
         let value_bytes = if is_large { (16 << 10, 64 << 10) } else { (100, 4 << 10) };
-        // Who catches up shares the machine with the load: large values take all of it if nobody rests.
+        // A member that catches up shares the machine with the load: large values without pauses would take all of it.
         let pause_ms_max = if is_large { 10 } else { 1 };
         let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max, value_bytes, compact: 2 };
         let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, seed, &recorder)?;
@@ -270,7 +271,7 @@ impl Trial {
         }
         let mut well = self.until_well();
         if well.is_err() && ended.is_none() && self.ended_late(strike) {
-            // It was struck, or felt it, only when nobody was looking any more.
+            // It was struck, or ended, only after the rig had stopped looking.
             timeline.say(format!("it ended after all: {}", tail(&self.cluster.members[self.victim].says())));
             *was_met = true;
             self.start_again()?;
@@ -280,8 +281,8 @@ impl Trial {
         well
     }
 
-    /// What comes before the life in which the member is struck: nothing, a first one that was killed, or the life of
-    /// others, who let it in.
+    /// The time before the start with the strike: nothing, a first life of the member that ends with a kill, or a
+    /// running cluster that adds it.
     fn live_once(&mut self, phase: Phase) -> Result<(), String> {
         match phase {
             Phase::FirstStart | Phase::Load => return Ok(()),
@@ -311,7 +312,7 @@ impl Trial {
         self.cluster.members[self.victim].start(&[], &[])
     }
 
-    /// Everybody serves, and writes are acknowledged.
+    /// Waits until all members serve, and writes are acknowledged.
     fn until_well(&mut self) -> Result<(), String> {
         self.cluster.until_served()?;
         if !self.until_written(WRITES_MEANWHILE, BACK_LIMIT) {
@@ -322,7 +323,7 @@ impl Trial {
         self.cluster.check_ended()
     }
 
-    /// Whether the member has ended unnoticed, and by the strike.
+    /// Whether the member has ended unnoticed, because of the strike.
     fn ended_late(&self, strike: Strike) -> bool {
         let last = self.cluster.members[self.victim].last_end();
         match strike.harm {
@@ -359,7 +360,7 @@ impl Trial {
         }
     }
 
-    /// See the table above. Returns how the member ended, if it did.
+    /// Checks the table above. Returns how the member ended, if it did.
     fn judge_behaviour(
         &mut self,
         strike: Strike,
@@ -380,7 +381,7 @@ impl Trial {
                 })?)
             }
             (None, false) => {
-                // Either it goes on, with the others, or it ends.
+                // It may go on, with the others, or end.
                 self.until_written(WRITES_MEANWHILE, Duration::from_secs(2));
                 self.cluster.members[self.victim].ended()
             }

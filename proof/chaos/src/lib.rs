@@ -1,27 +1,27 @@
-//! Real processes under real faults, judged by what their clients were told.
+//! Chaos: real processes under real faults, judged by the history of their clients.
 //!
-//! | Read in this order | What it is |
+//! | Read in this order | Contents |
 //! |---|---|
-//! | `target.rs` | what is attacked: `kattu serve`, or etcd |
+//! | `target.rs` | the system under test: `kattu serve`, or etcd |
 //! | `place.rs` | network namespaces, or loopback addresses |
-//! | `member.rs`, `cluster.rs` | processes and what is asked of them |
-//! | `flags.rs` | how a seed configures its members |
+//! | `member.rs`, `cluster.rs` | processes, and requests to them |
+//! | `flags.rs` | the members' configuration, by seed |
 //! | `faults.rs` | the plan of a seed |
 //! | `weather.rs`, `frames.rs`, `proxy.rs` | the link proxy |
 //! | `rules.rs` | packets dropped by the kernel |
 //! | `storm.rs` | the conductor |
-//! | `workload.rs`, `words.rs`, `record.rs`, `clients.rs` | clients and what they note |
+//! | `workload.rs`, `words.rs`, `record.rs`, `clients.rs` | clients and their history |
 //! | `trial.rs` | one trial of `cargo xtask chaos` |
-//! | `metrics_check.rs` | what members must show of themselves at the end |
+//! | `metrics_check.rs` | work that members must show in their metrics at the end |
 //! | `calls.rs`, `kills.rs` | one trial of `cargo xtask kills` |
 //! | `flips.rs` | one trial of `cargo xtask flips` |
-//! | `limited.rs` | links of limited bandwidth in a third of the trials, and what they were used for |
+//! | `limited.rs` | links of limited bandwidth in a third of the trials, and their use |
 //! | `slow_link.rs` | `cargo xtask bench slow-link` |
-//! | `campaign.rs` | many of them: progress, tables, the last line |
+//! | `campaign.rs` | many trials: progress, tables, the last line |
 //!
-//! The judges are `kattu_verify`'s. What happens here depends on seeds only as far as real processes can: a seed repeats
-//! who is hit, when and how, and what clients ask.
-//! Knows nothing of: the insides of what it attacks.
+//! The judges are those of `kattu_verify`. A seed decides only as much as it can with real processes: victims, times
+//! and kinds of faults, and the clients' operations.
+//! Knows nothing of: the insides of the system under test.
 #![forbid(unsafe_code)]
 
 pub mod calls;

@@ -1,17 +1,17 @@
-//! Links of limited bandwidth: in a third of the trials one member hears and is heard at 1, 10 or 100 MB/s, whatever else
-//! happens to its links; and when all faults are over it must come back from far behind without wasting them.
+//! Links of limited bandwidth: in a third of the trials all links of one member carry 1, 10 or 100 MB/s, beside all
+//! other faults; and when all faults are over it must catch up from far behind without wasting them.
 //!
-//! Method: after the storm, and after all that its judges ask of members, nobody asks for anything any more. The member behind
-//! the limited links is killed, values are written to the others, and it is started again. Counted is what comes out of its
-//! links until it has applied what the leader had.
+//! Method: after the storm and its checks, no client sends anything any more. The member behind the limited links is
+//! killed, values are written to the others, and it is restarted. Counted is all that comes out of its links until it
+//! has applied what the leader had.
 //!
 //! ```text
 //!   goodput = bytes that it lacked / bytes that came out of the links to it
-//!             (with snapshots: those of their files and of the entries behind the last one, if they are more; a snapshot
-//!             holds what it had before, too)
+//!             (with snapshots: those of their files and of the entries behind the last one, if they are more; a
+//!              snapshot holds what it had before, too)
 //! ```
-//! Members of these trials keep half a megabyte of log behind a snapshot, so who has just got one may need the next one, which
-//! was made meanwhile: both are counted as new.
+//! Members of these trials keep half a megabyte of log behind a snapshot, so a member that has just got one may need
+//! the next one, which was made meanwhile: both are counted as new.
 //! Knows nothing of: the storm.
 
 use crate::cluster::Cluster;
@@ -22,45 +22,45 @@ use kattu_e2e::until_within;
 use kattu_verify::service::LinkCount;
 use std::time::{Duration, Instant};
 
-/// What must be held. [fault-model P14]
+/// The least goodput. [fault-model P14]
 const GOODPUT_MIN: f64 = 0.85;
-/// Every so many-th seed has limited links, so that campaigns have their share of them.
+/// One in so many seeds has limited links, so that campaigns have their share of them.
 const ONE_OF: u64 = 3;
-/// Bytes per second, and bytes that the member is then behind: seconds at most, and enough that greetings do not count.
+/// Bytes per second, and bytes that the member is then behind: seconds at most, and handshakes do not count.
 const KINDS: [(u32, u64); 3] = [(1_000_000, 4_000_000), (10_000_000, 12_000_000), (100_000_000, 24_000_000)];
-/// Beyond what the links need: the start of a process, an election, a busy machine.
+/// Time allowed beyond that of the links: the start of a process, an election, a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// Which links of a trial are limited.
+/// The limited links of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
     /// All links to and from this member.
     pub member: usize,
     /// Bytes per second.
     pub bandwidth: u32,
-    /// Bytes that it is to be behind in the end.
+    /// By how many bytes it is behind at the end.
     behind: u64,
 }
 
-/// What the links were used for.
+/// The use of the links.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
     /// Bytes that were new.
     pub news: u64,
     /// Bytes that came out of the links.
     pub crossed: u64,
-    /// Until everything was there.
+    /// Time until everything was there.
     pub took: Duration,
 }
 
 impl Use {
-    /// New bytes of those that crossed.
+    /// The new bytes' share of those that crossed.
     #[must_use]
     pub fn goodput(&self) -> f64 {
         self.news as f64 / self.crossed.max(1) as f64
     }
 
-    /// What is wrong with it, if anything is.
+    /// An error if too much was wasted.
     fn verdict(&self, limited: Limited) -> Result<(), String> {
         let count = LinkCount { sent: self.crossed, taken: self.news };
         let found = judge_link(count, GOODPUT_MIN);
@@ -71,7 +71,7 @@ impl Use {
 }
 
 impl Limited {
-    /// What a seed decides for a trial that begins with so many members.
+    /// Draws the limit for a trial that begins with so many members.
     pub fn draw(seed: u64, members: usize) -> Option<Limited> {
         let mut random = Random::of_part(seed, "limited links");
         let member = random.below(members);
@@ -79,7 +79,7 @@ impl Limited {
         seed.is_multiple_of(ONE_OF).then_some(Limited { member, bandwidth, behind })
     }
 
-    /// Limits them, for as long as the trial lasts.
+    /// Limits the links, for as long as the trial lasts.
     pub fn impose(self, links: &Links, members: usize) {
         let weather = Weather { bandwidth: self.bandwidth, ..Weather::default() };
         for other in (0..members).filter(|other| *other != self.member) {
@@ -88,11 +88,11 @@ impl Limited {
         }
     }
 
-    /// Lets the member come back from far behind. `None` where it does not belong to the cluster any more, or where the
-    /// others are no quorum without it.
+    /// Lets the member catch up from far behind. `None` if it is not in the cluster any more, or if the others are no
+    /// quorum without it.
     ///
     /// # Errors
-    /// It stays behind; it wasted its links.
+    /// It stays behind, or it wastes its links.
     pub fn judge(self, cluster: &mut Cluster, links: &Links) -> Result<Option<Use>, String> {
         let belonging = cluster.belonging();
         if !belonging.contains(&self.member) || belonging.len() < 3 {
@@ -128,7 +128,7 @@ impl Limited {
             std::thread::sleep(Duration::from_millis(10));
         }
         let (crossed, took) = (crossed() - before, begun.elapsed());
-        // It says so after all that it has to say of snapshots.
+        // This message comes after all messages about snapshots.
         let says = until_within(WAIT_LIMIT, "what the member says is whole", || {
             Some(cluster.members[self.member].says()).filter(|said| said.contains("is ready to serve"))
         });
@@ -137,10 +137,10 @@ impl Limited {
     }
 }
 
-/// Bytes of the snapshots that a member says it installs, of the entries from there to its goal, and of those that it had been
-/// `seen` to apply since it came back before the first of them; 0 where it got none.
+/// New bytes, by the snapshots in the member's log: those of their files, of the entries from the last one to its goal,
+/// and of the entries that it was `seen` to apply before the first one since its restart; 0 without snapshots.
 fn by_snapshots(says: &str, seen: &[u64], goal: u64) -> u64 {
-    let lines = says.lines().filter_map(|line| line.split_once("installs the snapshot up to "));
+    let lines = says.lines().filter_map(|line| line.split_once("installing the snapshot up to "));
     let installed: Vec<(u64, u64)> = lines
         .filter_map(|(_, rest)| {
             let (last, rest) = rest.split_once(": ")?;
@@ -183,9 +183,12 @@ mod tests {
     #[test]
     fn what_follows_the_last_snapshot_is_new_too() {
         let entry = VALUE_BYTES as u64 + KEY_BYTES;
-        assert_eq!(by_snapshots("info  snapshot up to 4.17039: 4678571 bytes in 9ms", &[1, 99], 99), 0);
-        let says = "x info  installs the snapshot up to 4.100: 4678571 bytes in 6ms\n\
-                    x info  installs the snapshot up to 4.110: 9 bytes in 6ms\nready";
+        assert_eq!(
+            by_snapshots("info  took a snapshot up to 4.17039: 4678571 bytes in 9ms", &[1, 99], 99),
+            0
+        );
+        let says = "x info  installing the snapshot up to 4.100: 4678571 bytes in 6ms\n\
+                    x info  installing the snapshot up to 4.110: 9 bytes in 6ms\nready";
         assert_eq!(by_snapshots(says, &[], 130), 4_678_580 + 20 * entry);
         assert_eq!(
             by_snapshots(says, &[90, 97, 100, 130], 130),

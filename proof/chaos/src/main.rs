@@ -1,6 +1,6 @@
 //! `cargo xtask chaos`, `kills`, `flips` and `bench slow-link`.
 //!
-//! Chaos runs itself again in a network and a mount namespace of its own where that is allowed, and says so where not.
+//! Chaos restarts itself in a network and a mount namespace of its own where that is allowed, and says so where not.
 //! Knows nothing of: how trials work.
 #![forbid(unsafe_code)]
 

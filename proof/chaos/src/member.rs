@@ -1,7 +1,7 @@
-//! One member as a process: started, killed, paused, frozen, watched for ending by itself.
+//! One member as a process: started, killed, paused, frozen, watched for its end.
 //!
-//! Its log goes on through all its lives, with a line between them. It dies with us, however we end.
-//! Knows nothing of: other members, what is stored.
+//! Its log file spans all its runs, with a line between them. The process dies with the rig, however that ends.
+//! Knows nothing of: other members, keys.
 
 use crate::clocks::Clock;
 use crate::place::Endpoint;
@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a call of the conductor may take: a member that is slow is asked again.
+/// Limit of the conductor's requests: a slow member is asked again.
 const ASK_LIMIT: Duration = Duration::from_millis(800);
 
 /// Whether a member belongs to the cluster, as far as the conductor knows.
@@ -33,7 +33,7 @@ pub enum Standing {
 pub struct Member {
     /// `n0`, `n1`, …
     pub name: String,
-    /// Where it lives.
+    /// Its addresses.
     pub endpoint: Endpoint,
     /// Its directory.
     pub data: PathBuf,
@@ -41,17 +41,17 @@ pub struct Member {
     pub standing: Standing,
     /// Its clocks, if they may lie.
     pub clock: Option<Clock>,
-    /// Its own client, for questions of the conductor.
+    /// The conductor's own client of it.
     pub kv: Kv,
-    /// The same with more patience, for long answers.
+    /// The same with a longer limit, for long answers.
     pub reader: Kv,
     program: PathBuf,
     arguments: Vec<String>,
     log: PathBuf,
     child: Option<Child>,
-    /// Where the log of its present life begins.
+    /// Offset in the log at which its present run begins.
     life_at: u64,
-    /// Where the log of its first life with this directory begins.
+    /// Offset in the log at which its first run with this directory begins.
     anew_at: u64,
     is_stopped: bool,
     freezer: Option<Freezer>,
@@ -59,7 +59,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Not started yet.
+    /// A member that is not started yet.
     pub fn new(
         name: String,
         endpoint: Endpoint,
@@ -90,7 +90,7 @@ impl Member {
         }
     }
 
-    /// Starts it. `wrapper` goes between the place's prefix and the program: `strace …`; `more` behind its flags.
+    /// Starts it. `wrapper` goes between the place's prefix and the program (`strace …`), `more` after its flags.
     ///
     /// # Errors
     /// It cannot be started at all.
@@ -115,7 +115,7 @@ impl Member {
             .collect();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
-        // What is meant for us would be taken for settings, or refused as such.
+        // Variables meant for the rig would be taken for the member's settings, or refused as such.
         let ours = std::env::vars_os().map(|(name, _)| name);
         ours.filter(|name| {
             let name = name.to_string_lossy();
@@ -129,7 +129,7 @@ impl Member {
         Ok(())
     }
 
-    /// It becomes somebody new: another directory, another command line.
+    /// Turns it into a new member: another directory, another command line.
     pub fn begin_anew(&mut self, data: PathBuf, arguments: Vec<String>) {
         assert!(self.child.is_none(), "{} runs", self.name);
         (self.data, self.arguments, self.last_end) = (data, arguments, None);
@@ -141,7 +141,7 @@ impl Member {
         self.child.as_ref().map(Child::id)
     }
 
-    /// It has been started and not been killed by us.
+    /// It has been started, and the rig has not killed it.
     pub fn is_started(&self) -> bool {
         self.child.is_some()
     }
@@ -151,7 +151,7 @@ impl Member {
         self.child.is_some() && !self.is_stopped && self.freezer.is_none()
     }
 
-    /// How it ended, if it did so without us.
+    /// Its exit status, if it ended by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.child.as_mut()?.try_wait().ok()??;
         self.child = None;
@@ -160,22 +160,22 @@ impl Member {
         Some(status)
     }
 
-    /// Whether it has ended without us; how is still to be asked.
+    /// Whether it has ended by itself; leaves the status to [`Member::ended`].
     pub fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
-    /// Whether an end like this says that it was removed: it heard so, or nobody knew it who had no directory yet.
+    /// Whether this end means that it was removed: it was told so, or no member knew it and it has no directory yet.
     pub fn was_removed(&self, status: ExitStatus) -> bool {
-        status.success() || self.says().contains("no member of the cluster is reached there")
+        status.success() || self.says().contains("no member of the cluster has this peer address")
     }
 
-    /// How it ended when it last did so without us; `None` while it runs.
+    /// Its exit status when it last ended by itself; `None` while it runs.
     pub fn last_end(&self) -> Option<ExitStatus> {
         self.last_end.filter(|_| self.child.is_none())
     }
 
-    /// Waits until it has ended by itself, at most so long.
+    /// Waits until it has ended by itself; not longer than `limit`.
     pub fn wait_end(&mut self, limit: Duration) -> Option<ExitStatus> {
         let end = Instant::now() + limit;
         while Instant::now() < end {
@@ -187,14 +187,14 @@ impl Member {
         None
     }
 
-    /// kill -9 without waiting for it: several should die together.
+    /// kill -9 without waiting for the end: several should die together.
     pub fn strike(&mut self) {
         if let Some(child) = &mut self.child {
             let _ = child.kill();
         }
     }
 
-    /// kill -9; nothing if it does not run.
+    /// kill -9; does nothing if it does not run.
     pub fn kill(&mut self) {
         self.strike();
         // A frozen process dies when it is thawed.
@@ -212,10 +212,10 @@ impl Member {
         }
     }
 
-    /// The freezer of its own cgroup.
+    /// Freezes it with a cgroup of its own.
     ///
     /// # Errors
-    /// Why this machine has none for us.
+    /// The reason why this machine cannot.
     pub fn freeze(&mut self, most: Duration) -> Result<(), String> {
         if let Some(process) = self.process() {
             self.freezer = Some(Freezer::close(process, most)?);
@@ -223,7 +223,7 @@ impl Member {
         Ok(())
     }
 
-    /// Goes on after a stop or a freeze.
+    /// Ends a stop or a freeze.
     pub fn wake(&mut self) {
         if let Some(child) = &self.child
             && self.is_stopped
@@ -234,19 +234,19 @@ impl Member {
         self.freezer = None;
     }
 
-    /// What it wrote in its present life.
+    /// Its log of the present run.
     pub fn says(&self) -> String {
         self.wrote_from(self.life_at)
     }
 
-    /// It was ready once, in this life or an earlier one with this directory, so that others know that it has one.
+    /// It was ready once, in this run or an earlier one with this directory, so that the others know the directory.
     pub fn has_served(&self) -> bool {
         self.wrote_from(self.anew_at).contains("is ready to serve client requests")
     }
 
-    /// It is new, and gave up because nobody answered it for as long as it asks.
+    /// It is new, and gave up because no member answered it for as long as it asks.
     pub fn has_asked_in_vain(&self) -> bool {
-        !self.has_served() && self.says().contains("none of the other members tells who is in the cluster")
+        !self.has_served() && self.says().contains("no other member answered with the member list")
     }
 
     fn wrote_from(&self, at: u64) -> String {
@@ -259,17 +259,17 @@ impl Member {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// What it wrote in all its lives.
+    /// Its log of all runs.
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// It answers a linearizable read.
+    /// Whether it answers a linearizable read.
     pub fn serves(&self) -> bool {
         self.is_awake() && self.kv.get("ready").is_ok()
     }
 
-    /// It says that it leads.
+    /// Whether its own status says that it leads.
     pub fn leads(&self) -> bool {
         self.is_awake()
             && self.kv.status().is_ok_and(|status| {
@@ -284,7 +284,7 @@ impl Drop for Member {
     }
 }
 
-/// How an end looks to a reader.
+/// An exit status for readers.
 pub fn shown(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("signal {signal}"),
@@ -299,13 +299,13 @@ struct Freezer {
     guard: Option<Child>,
 }
 
-/// Where the freezer is mounted on machines that have one.
+/// Mount point of the freezer, on machines that have one.
 const FREEZER: &str = "/sys/fs/cgroup/freezer";
 
 /// Whether processes can be frozen here.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn can_freeze() -> Result<(), String> {
     let folder = Path::new(FREEZER).join(format!("kattu-chaos-{}-try", std::process::id()));
     std::fs::create_dir(&folder).map_err(|error| format!("no freezer: {error}"))?;
@@ -322,7 +322,7 @@ impl Freezer {
         let failed = |error: std::io::Error| format!("freezer: {error}");
         std::fs::create_dir(&folder).map_err(failed)?;
         let mut freezer = Freezer { folder, guard: None };
-        // A frozen process cannot even be killed: somebody thaws it should we not live to do so.
+        // A frozen process cannot even be killed: a guard thaws it, should the rig die before.
         let thaw = format!("sleep {}; echo THAWED > freezer.state", most.as_secs() + 10);
         let mut guard = Command::new("setsid");
         guard.args(["sh", "-c", &thaw]).current_dir(&freezer.folder).stdin(Stdio::null());

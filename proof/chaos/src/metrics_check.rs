@@ -1,9 +1,9 @@
-//! What members say of themselves on `/metrics`: who is accused, who has a lease, how far comparisons and scrubs are.
+//! Metrics check: alarms, leader leases, comparisons and scrubs, as members show them on `/metrics`.
 //!
-//! Asked while clients write and nothing is wrong any more, everything that a trial's flags switch on must really happen: a
-//! new comparison on which all voters agree, a scrub that ends on every member, a lease of whoever leads. A leader that has
-//! none for the rest of its term, because a hand-over came to nothing, is asked to hand over; the next one must have one.
-//! Nobody may ever be accused: no fault that these rigs know makes a store diverge. [fault-model F70, ST12]
+//! While clients write after all faults, everything that a trial's flags switch on must really happen: a new comparison
+//! on which all voters agree, a scrub that ends on every member, a leader lease. A leader that has none for the rest of
+//! its term, because a transfer failed, is asked to transfer leadership; the next one must have one. No member may ever
+//! be reported: no fault of these rigs makes a store diverge. [fault-model F70, ST12]
 //! Knows nothing of: faults, clients.
 
 use crate::cluster::{BACK_LIMIT, Cluster};
@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 const AGAIN_AFTER: Duration = Duration::from_millis(30);
 
-/// Who is accused of what, if anybody is.
+/// A reported store or clock on this page, if there is one.
 fn complaint(page: &Page) -> Option<String> {
     let mut alarms = page.lines("etcd_server_alarms").filter(|alarm| alarm.contains("CORRUPT"));
     if let Some(alarm) = alarms.next() {
         return Some(format!("alarm {alarm}"));
     }
-    // Trials with leases have no clock that goes at another rate.
+    // Trials with leader leases have no clock that runs at another rate.
     if let Some(apart) = page.lines("kattu_clocks_apart_ppm").next() {
         return Some(format!("clock {apart}"));
     }
@@ -32,18 +32,18 @@ fn complaint(page: &Page) -> Option<String> {
         .map(|name| format!("{name} is {:?}", page.number(name)))
 }
 
-/// What was seen to happen in one or many trials.
+/// Work that was seen in one or many trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Trials that came to their end.
     pub trials: u64,
-    /// Of them of several members.
+    /// Of them: those of several members.
     pub with_others: u64,
-    /// Of those with `--lease-reads`.
+    /// Of those: with `--lease-reads`.
     pub with_leases: u64,
-    /// Leaders that were seen to hold a lease.
+    /// Leaders that were seen to hold a leader lease.
     pub leases: u64,
-    /// Reports of members that were compared.
+    /// Members' reports that were compared.
     pub reports: u64,
     /// Trials in which all voters agreed on a new comparison after the faults.
     pub agreed: u64,
@@ -54,7 +54,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// One more trial, or another sum.
+    /// Adds a trial, or another sum.
     pub fn add(&mut self, other: Seen) {
         self.trials += other.trials;
         self.with_others += other.with_others;
@@ -66,7 +66,7 @@ impl Seen {
         self.scrubs += other.scrubs;
     }
 
-    /// A line for the end of a campaign.
+    /// A summary for the end of a campaign.
     pub fn line(&self) -> String {
         let Seen { with_others, with_leases, leases, reports, agreed, with_scrubs, scrubs, .. } = self;
         format!(
@@ -77,22 +77,22 @@ impl Seen {
 }
 
 impl Member {
-    /// Its page, if it answers.
+    /// Its metrics page, if it answers.
     pub fn page(&self) -> Option<Page> {
         if self.is_awake() { Page::within(&format!("{}:2379", self.endpoint.host), ASK_LIMIT) } else { None }
     }
 
-    /// Scrubs that have ended in its present life.
+    /// Scrubs that have ended in its present run.
     pub fn scrubs(&self) -> Option<u64> {
         self.page()?.number("kattu_scrubs_total")
     }
 }
 
 impl Cluster {
-    /// Nobody is accused by anybody who answers.
+    /// Checks that no member that answers reports another one, or itself.
     ///
     /// # Errors
-    /// Who says what of whom.
+    /// The report.
     pub fn nothing_is_reported(&self) -> Result<(), String> {
         if self.target != Target::Kattu {
             return Ok(());
@@ -106,12 +106,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until everything that the flags switch on has been seen to happen, while clients write: a comparison that was
-    /// not there before, a scrub on every member, a lease, and no alarm is left. With `is_damaged` scrubs may have found
-    /// something.
+    /// Waits until everything that the flags switch on has been seen to happen, while clients write: a new comparison,
+    /// a scrub on every member, a leader lease; and until no alarm is left. With `is_damaged` scrubs may have found
+    /// damage.
     ///
     /// # Errors
-    /// Who is accused; what does not happen.
+    /// A report, or work that does not happen.
     pub fn prove(&mut self, is_damaged: bool) -> Result<Seen, String> {
         if self.target != Target::Kattu {
             return Ok(Seen { trials: 1, ..Seen::default() });
@@ -138,7 +138,7 @@ impl Cluster {
                 }
             };
             let Some(missing) = missing else { return Ok(seen(&self.flags, &pages)) };
-            // Lawfully nobody has a lease before there is another leader.
+            // Lawfully there is no leader lease before there is another leader.
             if let Some(leader) =
                 pages.iter().position(|page| page.number("kattu_leader_lease_is_over") == Some(1))
             {
@@ -152,13 +152,13 @@ impl Cluster {
     }
 }
 
-/// What has not happened yet that must.
+/// Required work that has not happened yet.
 fn unseen(flags: &Flags, pages: &[Page], marked: u64) -> Option<String> {
     let has = |page: &Page, name| page.number(name).unwrap_or(0);
     if let Some(alarm) = pages.iter().find_map(|page| page.lines("etcd_server_alarms").next()) {
         return Some(format!("an alarm is raised: {alarm}"));
     }
-    // One that is alone has nobody to compare with, and nobody whose promise a lease could rest on.
+    // A single member has no other to compare with, and none that could grant a vote hold.
     let has_others = 1 < pages.len();
     let agrees = |page: &Page| marked < has(page, "kattu_digest_agreed_index");
     if has_others && 0 < flags.digest_ms && !pages.iter().all(agrees) {
@@ -175,7 +175,7 @@ fn unseen(flags: &Flags, pages: &[Page], marked: u64) -> Option<String> {
     }
 }
 
-/// What pages with nothing missing show.
+/// The work that complete pages show.
 fn seen(flags: &Flags, pages: &[Page]) -> Seen {
     let of = |name| pages.iter().filter_map(move |page| page.number(name));
     Seen {

@@ -1,4 +1,4 @@
-//! Where members live: a network namespace each, or a loopback address each.
+//! Places of members: a network namespace each, or a loopback address each.
 //!
 //! ```text
 //!   ┌ member 0 ─────────┐        ┌ hub (this process) ─────────────────────────┐
@@ -8,12 +8,12 @@
 //!   │ 10.b.1.2  ════════╪═ veth ═╪═ 10.b.1.1     clients                       │
 //!   └───────────────────┘        └─────────────────────────────────────────────┘
 //! ```
-//! Members know each other by their *faces*, where the link proxy listens; what it sends on to member `i` for member `j`
-//! comes from the stand-in of `j`. So the address pair of every packet says which members it belongs to, and a rule of
-//! iptables can cut one direction of one link. The hub is a namespace of its own too: nothing reaches the machine's
-//! network, and all of it vanishes with the processes in it.
-//! Without root: loopback addresses, no rules; the proxy looks up who opened a connection.
-//! Knows nothing of: what the members are.
+//! Members know each other by their *faces*, where the link proxy listens; it connects to member `i` for member `j`
+//! from the stand-in of `j`. So the address pair of every packet identifies its two members, and a rule of iptables can
+//! cut one direction of one link. The hub is a namespace of its own too: nothing reaches the machine's network, and all
+//! of it vanishes with the processes in it.
+//! Without root: loopback addresses, no rules; the proxy looks up the process that opened a connection.
+//! Knows nothing of: Kattu, etcd.
 
 use kattu_e2e::process::own_host;
 use std::io::Write;
@@ -25,17 +25,17 @@ use std::time::{Duration, Instant};
 /// One member's place.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// Where it listens and is asked by clients.
+    /// Where it listens, for clients and the proxy.
     pub host: String,
-    /// Where the other members reach it: the proxy's listener.
+    /// Its address for other members: the proxy's listener.
     pub face: String,
-    /// From where the proxy speaks for it, and the address its own connections come from; `None` on loopback.
+    /// The proxy's address for its connections, and the source address of those that it opens; `None` on loopback.
     pub stand_in: Option<(IpAddr, IpAddr)>,
-    /// What a command line must begin with to run there.
+    /// Words that a command line must begin with to run there.
     pub prefix: Vec<String>,
 }
 
-/// The places of one cluster. Dropped, they are gone.
+/// The places of one cluster; removed when dropped.
 pub struct Place {
     /// One per member.
     pub endpoints: Vec<Endpoint>,
@@ -54,7 +54,7 @@ pub fn is_inside() -> bool {
 /// The command that runs this program again in a network and a mount namespace of its own, if that is possible here.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn enter() -> Result<Command, String> {
     let trial = Command::new("unshare").args(["--net", "--mount", "ip", "link", "set", "lo", "up"]).output();
     let trial = trial.map_err(|error| format!("no unshare: {error}"))?;
@@ -71,7 +71,7 @@ pub fn enter() -> Result<Command, String> {
     Ok(again)
 }
 
-/// A command line that ends with us, however we end.
+/// Words before a command that make it die with the rig, however that ends.
 fn mortal() -> Vec<String> {
     let can = Command::new("setpriv").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     match can {
@@ -95,10 +95,10 @@ impl Place {
         Place { endpoints, holders: Vec::new(), hub_addresses: Vec::new() }
     }
 
-    /// A namespace per member around the one we are in.
+    /// A namespace per member around the present one.
     ///
     /// # Errors
-    /// What `ip` or the kernel said.
+    /// The message of `ip` or the kernel.
     pub fn namespaces(members: usize) -> Result<Place, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed) % 128;
@@ -138,7 +138,7 @@ impl Place {
         Ok(place)
     }
 
-    /// A process that does nothing but keep a namespace alive.
+    /// Starts a process that only keeps a namespace alive.
     fn hold(&mut self) -> Result<u32, String> {
         let mut words = mortal();
         words.extend(["unshare", "--net", "--", "sleep", "infinity"].map(str::to_string));
@@ -162,7 +162,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         for holder in &mut self.holders {
-            // With the last process in it a namespace ends, and its half of the veth pair takes the other along.
+            // With its last process a namespace ends, and its half of the veth pair takes the other half along.
             let _ = holder.kill();
             let _ = holder.wait();
         }

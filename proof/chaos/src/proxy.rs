@@ -1,13 +1,13 @@
-//! The link proxy: every byte between members goes through it, and the weather of its link decides what becomes of it.
+//! The link proxy: all bytes between members pass through it, and the weather of their link decides their fate.
 //!
 //! ```text
-//!  member i ──▶ face of j ─ accept ─▶ who is it? ─▶ connect to member j
-//!              i→j:  read ▶ pieces ▶ reset? hang? flip? twice? later? ▶ queue ▶ wait for its time, and for no cut ▶ write
-//!              j→i:  the same with the weather from j to i
+//!    member i ──▶ face of j ─ accept ─▶ which member? ─▶ connect to member j
+//!         i→j:  read ▶ pieces ▶ reset? hang? flip? twice? later? ▶ queue ▶ wait until due and not cut ▶ write
+//!         j→i:  the same with the weather from j to i
 //! ```
 //! Chance comes from the trial's seed and the number of the connection. Real processes are not deterministic, so a seed
 //! repeats the plan of a trial, not its bytes.
-//! Knows nothing of: what the bytes mean, beyond where Kattu's frames end.
+//! Knows nothing of: the meaning of the bytes, beyond the length of Kattu's frames.
 
 use crate::frames::{Chopper, Piece};
 use crate::place::Endpoint;
@@ -22,13 +22,13 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Pieces under way in one direction of one connection; beyond it the sender feels it.
+/// Pieces under way in one direction of one connection; more make the sender wait.
 const QUEUE_PIECES: usize = 64;
-/// A message that is to come late waits so long for one that overtakes it.
+/// A message that is to be overtaken waits so long for its successor.
 const HELD_MAX: Duration = Duration::from_millis(40);
 const STALL_MS: std::ops::Range<u64> = 100..1_500;
 
-/// Process ids of the members that run: how an opener is known where addresses do not tell.
+/// Process ids of the running members: they identify an opener where addresses do not.
 pub type Processes = Arc<Mutex<Vec<Option<u32>>>>;
 
 /// The proxies of one cluster, on a thread of their own. Dropped, all connections through them end.
@@ -102,7 +102,7 @@ impl Drop for Proxy {
 async fn listen(shared: Arc<Shared>, listener: TcpListener, to: usize) {
     let mut number = 0;
     loop {
-        // A connection that was gone before it was accepted is no loss.
+        // A connection that was closed before it was accepted is no loss.
         let Ok((socket, address)) = listener.accept().await else { continue };
         let Ok(face) = socket.local_addr() else { continue };
         let Some(from) = opener(&shared, address, face) else { continue };
@@ -112,7 +112,7 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener, to: usize) {
     }
 }
 
-/// Which member opened a connection that comes from this address to this face.
+/// The member that opened a connection from this address to this face.
 fn opener(shared: &Shared, address: SocketAddr, face: SocketAddr) -> Option<usize> {
     if shared.endpoints.iter().all(|endpoint| endpoint.stand_in.is_some()) {
         return shared
@@ -125,8 +125,8 @@ fn opener(shared: &Shared, address: SocketAddr, face: SocketAddr) -> Option<usiz
     processes.iter().position(|process| process.is_some_and(|process| has_socket(process, inode)))
 }
 
-/// The inode of the open socket with these ends, from the kernel's table. The near end alone would not do: the kernel uses it
-/// for connections to others, too, and lists those that ended (with inode 0) for a minute.
+/// The inode of the open socket with these ends, from the kernel's table. The near end alone is not enough: the kernel
+/// uses it for connections to others, too, and lists ended ones (with inode 0) for a minute.
 fn inode_of(near: SocketAddr, far: SocketAddr) -> Option<u64> {
     let wanted = [in_table(near)?, in_table(far)?];
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
@@ -137,7 +137,7 @@ fn inode_of(near: SocketAddr, far: SocketAddr) -> Option<u64> {
     })
 }
 
-/// An address as that table shows it: a number in the machine's byte order, and the port.
+/// An address in that table's format: a number in the machine's byte order, and the port.
 fn in_table(address: SocketAddr) -> Option<String> {
     let IpAddr::V4(ip) = address.ip() else { return None };
     Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()))
@@ -152,7 +152,7 @@ fn has_socket(process: u32, inode: u64) -> bool {
 async fn connection(shared: Arc<Shared>, opened: TcpStream, from: usize, to: usize, seed: u64) {
     shared.links.until_open(from, to).await;
     let Ok(onward) = connect(&shared.endpoints[from], &shared.endpoints[to]).await else {
-        // The opener learns from a reset what it would have learned from the member.
+        // The reset tells the opener what the member's refusal would have.
         let _ = socket2::SockRef::from(&opened).set_linger(Some(Duration::ZERO));
         return;
     };
@@ -170,7 +170,7 @@ async fn connection(shared: Arc<Shared>, opened: TcpStream, from: usize, to: usi
     };
     let there = pump(from, to, opened_in, onward_out, random.number());
     let back = pump(to, from, onward_in, opened_out, random.number());
-    // The first end, good or bad, is the end of both: neither system uses half a connection.
+    // The first end, clean or not, ends both directions: neither system uses half a connection.
     tokio::select! {
         () = there => (),
         () = back => (),
@@ -194,11 +194,11 @@ struct Pump {
     random: Random,
 }
 
-/// Something for the writing half.
+/// Input of the writing half.
 enum Outgoing {
     Bytes {
         at: Instant,
-        /// What the link let through per second when that was decided.
+        /// The link's bandwidth when that was decided.
         bandwidth: u32,
         bytes: Vec<u8>,
     },
@@ -212,7 +212,7 @@ impl Pump {
         tokio::join!(self.take(source, chopper, sender), give(&links, from, to, sink, receiver));
     }
 
-    /// Reads until the end, or until what was read could not be passed on.
+    /// Reads until the end, or until a piece cannot be passed on.
     async fn take(mut self, mut source: OwnedReadHalf, mut chopper: Chopper, sender: mpsc::Sender<Outgoing>) {
         let mut buffer = vec![0; 32 << 10];
         let mut held: Option<Piece> = None;
@@ -266,7 +266,7 @@ impl Pump {
                     let late = self.random.within(least.as_micros() as u64..most.as_micros() as u64);
                     let mut at = Instant::now() + Duration::from_micros(late);
                     if weather.bandwidth != last_bandwidth {
-                        // What waits at the old rate is let go, or is few by the new one.
+                        // Pieces that wait at the old rate are released, or are few at the new one.
                         (free_at, last_at, last_bandwidth) =
                             (Instant::now(), Instant::now(), weather.bandwidth);
                     }
@@ -298,7 +298,7 @@ impl Pump {
     }
 }
 
-/// Writes until the end, or until the connection is reset, by chance or because the link is.
+/// Writes until the end, or until the connection is reset, by chance or with its link.
 async fn give(
     links: &Links,
     from: usize,
@@ -316,14 +316,14 @@ async fn give(
     if is_reset {
         let socket: &TcpStream = sink.as_ref();
         let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
-        // Without this, dropping the half would end it politely.
+        // Without this, dropping the half would close it cleanly.
         sink.forget();
     } else {
         let _ = sink.shutdown().await;
     }
 }
 
-/// Writes what comes, each piece when its time has come; whether it ends with a reset.
+/// Writes each piece when it is due; returns whether the connection ends with a reset.
 async fn deliver(
     links: &Links,
     from: usize,
@@ -350,7 +350,7 @@ mod tests {
     use crate::weather::Weather;
     use std::io::{Read, Write};
 
-    /// Two places; whoever listens at the second echoes nothing, it hands its connection to the test.
+    /// Two places; the listener at the second gives its connection to the test.
     fn pair() -> (Place, Proxy, std::net::TcpListener) {
         let place = Place::loopback(2, true);
         let processes = Arc::new(Mutex::new(vec![Some(std::process::id()), None]));
@@ -440,7 +440,7 @@ mod tests {
     fn what_waits_behind_a_narrow_link_passes_when_it_is_wide_again() {
         let (place, proxy, listener) = pair();
         let (mut here, mut there) = open(&place, &listener);
-        // A thousand seconds for these bytes; the read above gives up after twenty.
+        // They need a thousand seconds; the read above gives up after twenty.
         proxy.links.set(0, 1, Weather { bandwidth: 1, ..Weather::default() });
         here.write_all(&[7; 1000]).expect("the proxy takes it");
         there.set_nonblocking(true).expect("a socket");

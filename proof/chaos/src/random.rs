@@ -1,4 +1,4 @@
-//! Chance from a seed: the same plan for the same seed on every machine.
+//! Random numbers from a seed: the same plan for the same seed on every machine.
 //!
 //! SplitMix64. [Steele14 §4]
 //! Knows nothing of: faults, requests.
@@ -15,7 +15,7 @@ impl Random {
         Random(seed)
     }
 
-    /// A stream of its own for one part of what a seed decides, so that more numbers taken in one part change no other.
+    /// A separate stream for one part of a seed's decisions: more numbers drawn in one part change no other part.
     pub fn of_part(seed: u64, part: &str) -> Random {
         let salt = part.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -39,12 +39,12 @@ impl Random {
         range.start + self.number() % range.end.saturating_sub(range.start).max(1)
     }
 
-    /// A place in a list of `len`.
+    /// An index into a list of `len`.
     pub fn below(&mut self, len: usize) -> usize {
         (self.number() % len.max(1) as u64) as usize
     }
 
-    /// True so many times in a thousand.
+    /// True with this chance, in thousandths.
     pub fn per_mille(&mut self, times: u32) -> bool {
         self.number() % 1000 < u64::from(times)
     }
@@ -54,7 +54,7 @@ impl Random {
         &from[self.below(from.len())]
     }
 
-    /// Puts a list into another order.
+    /// Shuffles a list.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             list.swap(last, self.below(last + 1));

@@ -1,8 +1,8 @@
-//! The recorder: what clients asked and were told, on one clock, in one order.
+//! The recorder: the clients' operations and answers, on one clock, in one order.
 //!
-//! An invocation is recorded before its request leaves, an end after its answer has arrived; both take their time while
+//! An invocation is recorded before its request leaves, an end after its answer has arrived; both read the clock while
 //! they hold the list, so that the list is in the order of time.
-//! Knows nothing of: who judges it.
+//! Knows nothing of: judges.
 
 use kattu_verify::history::{Operation, Record, What};
 use kattu_verify::operations::{has_written, paired};
@@ -33,14 +33,14 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// A client is about to ask; returns the operation's number.
+    /// Records the start of an operation; returns its number.
     pub fn invoke(&self, client: u32, member: u64, operation: Operation) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.push(client, id, What::Invoke { member, operation, level: None });
         id
     }
 
-    /// How it ended.
+    /// Records the end of an operation.
     pub fn end(&self, client: u32, id: u64, what: What) {
         if let What::Done { revision, answer } = &what {
             self.revision.fetch_max(revision.unwrap_or(0), Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Recorder {
         self.push(client, id, what);
     }
 
-    /// The process of a member has ended: what its next one answers may be older.
+    /// Records that a member's process has ended: answers of its next one may be older.
     pub fn crashed(&self, member: u64) {
         self.push(0, 0, What::Crashed { member });
     }
@@ -67,12 +67,12 @@ impl Recorder {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// The highest revision anybody was told.
+    /// The highest revision in any answer.
     pub fn revision(&self) -> i64 {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// Everything recorded so far.
+    /// Takes all records so far.
     pub fn take(&self) -> Vec<Record> {
         std::mem::take(&mut self.records.lock().expect("nobody panics with it"))
     }
@@ -81,13 +81,13 @@ impl Recorder {
 /// How the operations of a history ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// Asked.
+    /// All operations.
     pub operations: u64,
     /// Acknowledged writes.
     pub writes: u64,
     /// Certainly without effect.
     pub refused: u64,
-    /// Open.
+    /// With an unknown outcome.
     pub unknown: u64,
 }
 

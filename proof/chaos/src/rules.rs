@@ -1,8 +1,8 @@
-//! Packets that are dropped by the kernel: hard cuts, one-way cuts, random loss.
+//! Packets dropped by the kernel: hard cuts, one-way cuts, random loss.
 //!
-//! Unlike what the proxy does, nobody is told: data is sent again and again, connections hang, new ones do not come
-//! about, and after the cut it takes TCP a while to notice that it is over.
-//! Knows nothing of: why.
+//! Unlike with the proxy, no end notices: data is sent again and again, connections hang, new ones are not established,
+//! and after the cut TCP needs a while to recover.
+//! Knows nothing of: plans, storms.
 
 use crate::place::Endpoint;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// iptables, wherever it is, if this kernel lets it work in our namespace.
+    /// iptables, from the tools or the system, if this kernel lets it work in our namespace.
     ///
     /// # Errors
-    /// Why there are no rules here.
+    /// The reason why there are no rules here.
     pub fn find() -> Result<Rules, String> {
         if !crate::place::is_inside() {
             return Err("rules need network namespaces".into());
@@ -33,31 +33,31 @@ impl Rules {
         Err("no working iptables; run `cargo xtask tools`".into())
     }
 
-    /// Whatever member `from` sends to member `to` is lost from now on.
+    /// Drops all packets from member `from` to member `to`.
     ///
     /// # Errors
-    /// What iptables said.
+    /// The message of iptables.
     pub fn cut(&self, from: &Endpoint, to: &Endpoint) -> Result<(), String> {
         let Some((stand_in, _)) = to.stand_in else { return Err("no namespaces".into()) };
-        // On the connections it opened itself, and on those the other one opened.
+        // On the connections that `from` opened, and on those that `to` opened.
         for address in [to.face.clone(), stand_in.to_string()] {
             self.run(&["-A", "INPUT", "-s", &from.host, "-d", &address, "-j", "DROP"])?;
         }
         Ok(())
     }
 
-    /// Clients hear nothing of this member, although it hears them.
+    /// Drops this member's packets to clients, but not theirs to it.
     ///
     /// # Errors
-    /// What iptables said.
+    /// The message of iptables.
     pub fn mute(&self, member: &Endpoint) -> Result<(), String> {
         self.run(&["-A", "INPUT", "-s", &member.host, "-p", "tcp", "--sport", "2379", "-j", "DROP"])
     }
 
-    /// Of the packets of this member so many in a thousand are lost.
+    /// Drops so many in a thousand of this member's packets.
     ///
     /// # Errors
-    /// What iptables said.
+    /// The message of iptables.
     pub fn lose(&self, member: &Endpoint, per_mille: u32) -> Result<(), String> {
         let share = format!("{}", f64::from(per_mille) / 1000.0);
         let chance = ["-m", "statistic", "--mode", "random", "--probability", &share];
@@ -65,10 +65,10 @@ impl Rules {
         self.run(&words)
     }
 
-    /// Everything passes again.
+    /// Removes all rules.
     ///
     /// # Errors
-    /// What iptables said.
+    /// The message of iptables.
     pub fn heal(&self) -> Result<(), String> {
         self.run(&["-F", "INPUT"])
     }

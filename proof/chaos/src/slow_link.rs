@@ -1,19 +1,21 @@
-//! `cargo xtask bench slow-link`: a follower that is far behind a link of limited bandwidth comes back.
+//! `cargo xtask bench slow-link`: a follower that is far behind catches up over a link of limited bandwidth.
 //!
-//! Method: three members with the settings they are delivered with, every connection between them through the link proxy.
-//! One follower is killed, values are written until it is behind by so many bytes, its link is given a bandwidth, and it is
-//! started again. Timed is until it has applied what the leader had when it started; counted are the bytes of entries that the
-//! leader says it has sent meanwhile, and the bytes that came out of the link. Reads ask for rounds of all members all the
-//! time, which cross the link, too, or nobody reads; resets end every connection of the link every five seconds, or nothing
-//! does. Where there are resets the follower is so far behind that its link needs twelve seconds, and two resets must have
-//! fallen into its return; members are told there to keep all of the log, because they would send a snapshot otherwise.
+//! Method: three members with default settings, all connections between them through the link proxy. One follower is
+//! killed, values are written until it is behind by so many bytes, its link gets a bandwidth, and it is restarted.
+//! Timed is until it has applied what the leader had at its start. Counted are the bytes of entries that the leader's
+//! metrics show as sent meanwhile, and the bytes that came out of the link. Either linearizable reads go on all the
+//! time, whose rounds cross the link, too, or there are no reads. Either all connections of the link are reset every
+//! five seconds, or never; where they are, the follower is so far behind that its link needs twelve seconds, two resets
+//! must have happened meanwhile, and members are told to keep all of the log, because they would send a snapshot
+//! otherwise.
 //!
 //! ```text
-//!   goodput = bytes of keys and values that are new to the follower / bytes of entries sent that can have crossed the link
+//!   goodput = bytes of keys and values that are new to the follower
+//!             / bytes of entries sent that can have crossed the link
 //!   time    ≤ 1.3 · those bytes / bandwidth
 //! ```
-//! A member that does not count the entries it sends is judged by all that crossed the link. The judges are those of the
-//! simulator: goodput, and progress of the follower, looked at five times a second.
+//! A member that does not count the entries it sends is judged by all that crossed the link. The judges are those of
+//! the simulator: goodput, and progress of the follower, sampled five times a second.
 //! Knows nothing of: how members send.
 
 use crate::member::Member;
@@ -30,43 +32,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What must be held. Storms have no resets and ask for 0.9. [fault-model P14]
+/// The least goodput. Storms have no resets and demand 0.9. [fault-model P14]
 const GOODPUT_MIN: f64 = 0.85;
-/// The same, of the time that the link needs for what is missing.
+/// The longest time, as a multiple of the link's time for the missing bytes.
 const TIME_MAX: f64 = 1.3;
 /// Bytes of each value: small enough that many travel together, large enough that their heads do not count.
 pub const VALUE_BYTES: usize = 8 << 10;
 const WRITERS: usize = 16;
 const READERS: usize = 4;
 const RESET_EVERY: Duration = Duration::from_secs(5);
-/// What shows what a reset costs sees so many.
+/// Resets that a run with resets must have had.
 const RESETS_MIN: u64 = 2;
-/// With resets, the link needs so long for what the follower lacks.
+/// With resets, the link needs so long for the missing bytes.
 const WITH_RESETS: Duration = Duration::from_secs(12);
-/// Further behind than this, a member with the settings it is delivered with gets a snapshot.
+/// A member with default settings that is further behind gets a snapshot.
 pub const BEHIND_MAX: u64 = 60_000_000;
 /// … and with these it does not.
 const KEEP_ALL: [&str; 2] = ["--snapshot-log-bytes=17179869184", "--snapshot-keep-bytes=17179869184"];
-/// What is not done after this many times the time that the link needs never will be.
+/// A return that takes so many times the link's time will never end.
 pub const PATIENCE: f64 = 8.0;
 const MEMBERS: usize = 3;
-/// A follower that is behind holds more after this. [fault-model P14]
+/// A follower that is behind must hold more after this. [fault-model P14]
 const STANDSTILL: Duration = Duration::from_secs(5);
-/// Time between two looks at it.
+/// Time between two samples of it.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// What has not happened after this never will.
+/// A condition that does not hold after this never will.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// What is tried.
+/// Settings from the command line.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Bytes that the follower is behind; where its link is reset, at least as many as that carries in 12 s.
     pub behind: u64,
     /// Bytes per second of its link.
     pub bandwidths: Vec<u32>,
-    /// Only what has reads, or what has none.
+    /// Only cells with reads, or only those without.
     pub reads: Option<bool>,
-    /// Only what has resets, or what has none.
+    /// Only cells with resets, or only those without.
     pub resets: Option<bool>,
 }
 
@@ -85,44 +87,44 @@ struct Cell {
 }
 
 impl Cell {
-    /// How far behind the follower is, where at least `behind` is wished for.
+    /// How far behind the follower is: at least `behind` bytes.
     fn behind(self, behind: u64) -> u64 {
         let for_resets = u64::from(self.bandwidth) * WITH_RESETS.as_secs();
         if self.resets { behind.max(for_resets) } else { behind }
     }
 }
 
-/// What came of it.
+/// The outcome of a cell.
 #[derive(Clone, Debug)]
 struct Outcome {
     /// Bytes of keys and values that were new to the follower.
     news: u64,
     /// Bytes that came out of the link to it.
     crossed: u64,
-    /// Bytes of entries sent by the leader, if it says so.
+    /// Bytes of entries sent by the leader, if it counts them.
     sent: Option<u64>,
     took: Duration,
-    /// It has what the leader had.
+    /// It has applied what the leader had.
     is_back: bool,
     /// Linearizable reads answered meanwhile.
     reads: u64,
     resets: u64,
-    /// What the judge of progress found.
+    /// The progress judge's violation.
     stood_still: Option<Violation>,
 }
 
 impl Outcome {
     fn count(&self) -> LinkCount {
-        // What a reset took from the leader's buffers was sent and never crossed.
+        // Bytes that a reset took from the leader's buffers were sent and never crossed.
         LinkCount { sent: self.sent.unwrap_or(self.crossed).min(self.crossed), taken: self.news }
     }
 
-    /// How long it took, in times that the link needs.
+    /// Its time as a multiple of the link's time.
     fn times(&self, bandwidth: u32) -> f64 {
         self.took.as_secs_f64() * f64::from(bandwidth) / self.news.max(1) as f64
     }
 
-    /// What is wrong, in words.
+    /// The violations.
     fn faults(&self, cell: Cell) -> Vec<String> {
         let mut faults: Vec<String> = self.stood_still.iter().map(ToString::to_string).collect();
         if !self.is_back {
@@ -144,10 +146,10 @@ impl Outcome {
     }
 }
 
-/// Asks the judge of goodput about one link.
+/// Asks the goodput judge about one link.
 ///
 /// # Errors
-/// What it found.
+/// Its violation.
 pub fn judge_link(count: LinkCount, least: f64) -> Result<(), Violation> {
     let (from, to) = (NodeId(1), NodeId(2));
     let mut goodput = Goodput::default();
@@ -156,7 +158,7 @@ pub fn judge_link(count: LinkCount, least: f64) -> Result<(), Violation> {
     goodput.judge(least, 1, 0)
 }
 
-/// Tries all combinations and prints a line for each.
+/// Runs all cells and prints a line for each.
 pub fn run(settings: &Settings) -> ExitCode {
     let picked =
         |only: Option<bool>| [false, true].into_iter().filter(move |it| only.is_none_or(|only| only == *it));
@@ -221,7 +223,7 @@ fn folder(number: usize) -> PathBuf {
     folder
 }
 
-/// The members, each as it is delivered, but for these flags.
+/// The members, with default settings except for these flags.
 fn members(place: &Place, folder: &Path, flags: &[&str]) -> Result<Vec<Member>, String> {
     let program = Target::Kattu.program()?;
     let url = |face: &str| format!("http://{face}:2380");
@@ -231,7 +233,7 @@ fn members(place: &Place, folder: &Path, flags: &[&str]) -> Result<Vec<Member>, 
         .enumerate()
         .map(|(i, endpoint)| format!("n{i}={}", url(&endpoint.face)))
         .collect();
-    let of_seat = |(i, endpoint): (usize, &crate::place::Endpoint)| {
+    let of_endpoint = |(i, endpoint): (usize, &crate::place::Endpoint)| {
         let name = format!("n{i}");
         let data = folder.join(&name);
         let mut words = kattu_e2e::cluster::flags(&name, &endpoint.host, &data, &roll.join(","), "slow-link");
@@ -243,14 +245,14 @@ fn members(place: &Place, folder: &Path, flags: &[&str]) -> Result<Vec<Member>, 
         let log = folder.join(format!("{name}.log"));
         Member::new(name, endpoint.clone(), data, log, program.clone(), words)
     };
-    Ok(place.endpoints.iter().enumerate().map(of_seat).collect())
+    Ok(place.endpoints.iter().enumerate().map(of_endpoint).collect())
 }
 
 fn note(processes: &Processes, members: &[Member]) {
     *processes.lock().expect("nobody panics with it") = members.iter().map(Member::process).collect();
 }
 
-/// How far a member has applied the log, if it answers.
+/// A member's applied index, if it answers.
 pub fn applied(member: &Member) -> Option<u64> {
     member.kv.status().ok().map(|status| status.raft_applied_index)
 }
@@ -292,7 +294,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
         .collect();
     members[follower].start(&[], &[])?;
     note(&processes, &members);
-    // What the link is busy with counts from its first byte on; before it, a process starts.
+    // The link's time counts from its first byte on; before it, a process starts.
     until_within(WAIT_LIMIT, "the leader's first byte", || {
         (crossed_before + 4096 < proxy.links.passed(leader, follower)).then_some(())
     });
@@ -301,7 +303,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
         + Duration::from_secs(5);
     let (mut is_back, mut resets, mut reset_at) = (false, 0, begun + RESET_EVERY);
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    // Who leads is not looked at here.
+    // Leaders are not judged here.
     let mut progress = Progress::new(Bounds { leaderless: u64::MAX, standstill: nanos(STANDSTILL) });
     let (mut stood_still, mut look_at) = (None, begun);
     while !is_back && begun.elapsed() < limit {
@@ -310,9 +312,9 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
         is_back = held.is_some_and(|index| goal <= index);
         if look_at <= Instant::now() {
             look_at += LOOK_EVERY;
-            // What the leader knows to have arrived counts from the first byte on, what is applied once it is whole.
+            // Bytes whose arrival the leader knows count from the first on, entries are applied once they are complete.
             let received = entries_taken(&members[leader].endpoint.host).unwrap_or(0);
-            // Nobody writes: whatever it gets brings it closer.
+            // There are no writes: all that it gets brings it closer.
             let standing =
                 Standing { reachable: true, held: LogIndex(held.unwrap_or(0)), received, lacks: None };
             let seen = progress.look_at_member(nanos(begun.elapsed()), NodeId(2), standing, LogIndex(goal));
@@ -341,7 +343,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     Ok(Outcome { news, crossed, sent, took, is_back, reads, resets, stood_still })
 }
 
-/// What a follower that is not back has got so far, by the keys that it holds.
+/// Bytes that a follower that is not back has got so far, by the keys that it holds.
 fn new_bytes(member: &Member, behind: u64) -> u64 {
     let all = RangeRequest {
         key: b"slow/".to_vec(),
@@ -354,8 +356,8 @@ fn new_bytes(member: &Member, behind: u64) -> u64 {
     (held * (VALUE_BYTES as u64 + KEY_BYTES)).min(behind)
 }
 
-/// Bytes of entries that a member has sent to all its peers, as its metrics say. Nobody writes while this is compared, so
-/// only who is behind is sent any.
+/// Bytes of entries that a member has sent to all its peers, by its metrics. There are no writes while this is
+/// compared, so entries go only to the follower that is behind.
 fn entries_sent(host: &str) -> Option<u64> {
     of_all_peers(host, "kattu_peer_entry_sent_bytes")
 }
@@ -377,7 +379,7 @@ fn key(number: u64) -> String {
     format!("slow/{number:011}")
 }
 
-/// Puts so many bytes, each key once, and again where nobody knows what became of it: who leads may just have changed.
+/// Puts so many bytes, each key once; a put with an unknown outcome is retried, as the leader may just have changed.
 pub fn write(host: &str, bytes: u64) {
     let count = bytes.div_ceil(VALUE_BYTES as u64 + KEY_BYTES);
     let next = AtomicU64::new(0);

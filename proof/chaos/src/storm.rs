@@ -1,7 +1,7 @@
-//! The conductor: carries out a plan against a cluster, one step at its time, and undoes all of it at the end.
+//! The conductor: carries out a plan against a cluster, each step at its time, and undoes all of it at the end.
 //!
-//! Everything it does goes into the timeline. A member that ends although nobody ended it is a violation.
-//! Knows nothing of: clients' answers; who is right.
+//! All its actions go into the timeline. A member that ends by itself is a violation.
+//! Knows nothing of: clients' answers, judges.
 
 use crate::clocks::Clock;
 use crate::cluster::{Cluster, tail};
@@ -38,7 +38,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// Something happened.
+    /// Adds a line.
     pub fn say(&mut self, line: impl AsRef<str>) {
         self.lines.push(format!("{:>9.3} s  {}", self.begun.elapsed().as_secs_f64(), line.as_ref()));
     }
@@ -51,7 +51,7 @@ impl Timeline {
 
 /// A cluster in a storm.
 pub struct Storm<'a> {
-    /// Whom it hits.
+    /// The members.
     pub cluster: &'a mut Cluster,
     /// The links between them.
     pub proxy: &'a Proxy,
@@ -59,19 +59,19 @@ pub struct Storm<'a> {
     pub rules: Option<&'a Rules>,
     /// A small disk per member, or none.
     pub disks: &'a [SmallDisk],
-    /// Where members' ends are noted.
+    /// Records members' ends.
     pub recorder: &'a Arc<Recorder>,
-    /// What happened.
+    /// Records the events.
     pub timeline: &'a mut Timeline,
     /// Faults that were carried out.
     pub counts: BTreeMap<Fault, u64>,
-    /// Members that a fault of the first lane has in its hands.
+    /// Members that a fault of the first lane has hit.
     hit: Vec<usize>,
     ballast: Option<(usize, Ballast)>,
 }
 
 impl<'a> Storm<'a> {
-    /// Calm before it.
+    /// Before the first step.
     pub fn new(
         cluster: &'a mut Cluster,
         proxy: &'a Proxy,
@@ -96,7 +96,7 @@ impl<'a> Storm<'a> {
     /// Carries out a plan, then heals.
     ///
     /// # Errors
-    /// A member did what no fault excuses; or the rig failed.
+    /// A member did what no fault excuses, or the rig failed.
     pub fn rage(&mut self, plan: &Plan) -> Result<(), String> {
         let begun = Instant::now();
         let mut result = Ok(());
@@ -113,7 +113,7 @@ impl<'a> Storm<'a> {
         result.and(self.heal())
     }
 
-    /// Ends everything that is still going on and starts whoever is down.
+    /// Ends all faults and starts all members that are down.
     fn heal(&mut self) -> Result<(), String> {
         self.proxy.links.calm();
         if let Some(rules) = self.rules {
@@ -168,7 +168,7 @@ impl<'a> Storm<'a> {
         Ok(())
     }
 
-    /// Starts whoever is down; does not wait.
+    /// Starts all members that are down; does not wait.
     fn revive(&mut self) -> Result<(), String> {
         for (i, member) in self.cluster.members.iter_mut().enumerate() {
             let is_missed = match member.standing {
@@ -178,7 +178,7 @@ impl<'a> Storm<'a> {
                 Standing::Spare => false,
             };
             if is_missed && !member.is_started() {
-                // Once more: an answer of its last life may have been read since the first note.
+                // Once more: an answer of its last run may have been recorded after the first note.
                 self.recorder.crashed(i as u64);
                 member.start(&[], &[])?;
             }
@@ -198,7 +198,7 @@ impl<'a> Storm<'a> {
         self.cluster.note_processes();
     }
 
-    /// Whoever leads, or will in a moment.
+    /// The leader, also if it is elected within a moment.
     fn leader(&self) -> Option<usize> {
         let end = Instant::now() + LEADER_LIMIT;
         loop {
@@ -214,7 +214,7 @@ impl<'a> Storm<'a> {
         members.iter().map(|i| self.cluster.members[*i].name.as_str()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns whom it hit.
+    /// Returns the victim.
     fn hit_process(&mut self, fault: Fault, random: &mut Random) -> Result<Option<String>, String> {
         let belonging = self.cluster.belonging();
         let any = *random.pick(&belonging);
@@ -283,14 +283,15 @@ impl<'a> Storm<'a> {
                 }
             }
             Fault::Wiped => {
-                // One that is killed while it joins has promised nothing yet: it joins once more.
+                // A member killed while it joins has not voted or acknowledged yet: it joins once more.
                 if !self.cluster.members[any].has_served() {
                     return Ok(None);
                 }
                 self.wipe(any)?;
             }
             Fault::FullDisk => {
-                // A newcomer that finds no room for its first files ends, and says so: it has promised nothing yet.
+                // A joining member without space for its first files ends with a message: it has not voted or
+                // acknowledged yet.
                 if !self.cluster.members[any].has_served() {
                     return Ok(None);
                 }
@@ -302,7 +303,7 @@ impl<'a> Storm<'a> {
         Ok(Some(self.names(&[any])))
     }
 
-    /// A member that should have a past must not go on without one.
+    /// Checks that a member that has lost its directory does not go on without it.
     fn wipe(&mut self, i: usize) -> Result<(), String> {
         self.kill(&[i]);
         let member = &mut self.cluster.members[i];
@@ -312,11 +313,11 @@ impl<'a> Storm<'a> {
         member.start(&[], &["--initial-cluster-state=existing"])?;
         let status = member.wait_end(REFUSAL_LIMIT);
         let said = member.says();
-        // Cut off from everybody it goes on asking who it is, and has nothing to go on with meanwhile.
+        // Cut off from all others it goes on asking for its identity, and has nothing to go on with meanwhile.
         let is_nobody = status.is_none() && !member.data.join("identity").exists() && !member.serves();
         let is_refused = is_nobody || status.is_some_and(|status| !status.success());
         member.kill();
-        // What it may have made must not be there before the past comes back.
+        // Files that it may have made must be gone before the old directory comes back.
         let _ = std::fs::remove_dir_all(&member.data);
         std::fs::rename(&aside, &member.data).map_err(moved)?;
         if is_refused {
@@ -326,7 +327,7 @@ impl<'a> Storm<'a> {
         Err(format!("{} has lost its directory and {how} instead of refusing: {}", member.name, tail(&said)))
     }
 
-    /// Returns whom it hit.
+    /// Returns the victims.
     fn hit_network(&mut self, fault: Fault, random: &mut Random) -> Result<Option<String>, String> {
         let members = self.cluster.belonging();
         let count = members.len();
@@ -362,7 +363,7 @@ impl<'a> Storm<'a> {
                     for (from, to) in both_ways(left, right) {
                         self.proxy.links.set(from, to, cut);
                     }
-                    // About half an election timeout: the worst rhythm.
+                    // About half an election timeout: the worst interval.
                     std::thread::sleep(ms(random.within(150..400)));
                     self.proxy.links.calm();
                     std::thread::sleep(ms(random.within(50..300)));
@@ -422,7 +423,7 @@ fn some(all: &[(usize, usize)], random: &mut Random) -> Vec<(usize, usize)> {
     links
 }
 
-/// Faults that this machine or this target cannot have, each with the reason.
+/// Faults that this machine or this target does not support, each with the reason.
 pub fn skipped(target: Target, rules: &Result<Rules, String>) -> Vec<(Vec<Fault>, String)> {
     let mut skipped = Vec::new();
     if let Err(why) = rules {

@@ -1,11 +1,11 @@
-//! What is attacked: `kattu serve`, or etcd, to see that the judges are fair.
+//! The system under test: `kattu serve`, or etcd, to check that the judges are fair.
 //!
-//! Knows nothing of: where a member runs, what is done to it.
+//! Knows nothing of: places, faults.
 
 use kattu_e2e::authority::Signed;
 use std::path::{Path, PathBuf};
 
-/// The system under attack.
+/// The system under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Ours.
@@ -14,12 +14,12 @@ pub enum Target {
     Etcd,
 }
 
-/// Elections that do not make a trial slow, and still survive a busy machine.
+/// Timeouts that keep a trial quick, and still survive a busy machine.
 const HEARTBEAT_MS: &str = "50";
 const ELECTION_MS: &str = "500";
 
 impl Target {
-    /// As the command line says it.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Target::Kattu => "kattu",
@@ -42,11 +42,11 @@ impl Target {
         }
     }
 
-    /// The command line of one member. `face` is the address at which the others reach it.
+    /// The command line of one member. `face` is its address for the other members.
     pub fn command_line(self, member: &Naming<'_>) -> Vec<String> {
         let Naming { name, host, face, data, roll, token, tls } = member;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        // Whoever only looks at pages does so without TLS: one port speaks both.
+        // Pages can be read without TLS: one port accepts both.
         let clients = match tls {
             Some(_) => format!("http://{host}:2379,https://{host}:2379"),
             None => format!("http://{host}:2379"),
@@ -63,15 +63,15 @@ impl Target {
         words.extend(["--initial-cluster", roll, "--initial-cluster-token", token]);
         words.extend(["--heartbeat-interval", HEARTBEAT_MS, "--election-timeout", ELECTION_MS]);
         match self {
-            // Small segments, so that the log goes on to the next one many times in a trial.
+            // Small segments, so that the log reaches a new one many times in a trial.
             Target::Kattu => words.extend([
                 "--segment-bytes=1048576",
                 "--snapshot-log-bytes=1048576",
                 "--snapshot-keep-bytes=524288",
                 "--max-request-bytes=262144",
                 "--disk-reserve-bytes=4194304",
-                // Disks that hang are for the end-to-end tests (F16). Here the machine's own may be slow for a while, and
-                // whoever does not serve because of it is seen all the same.
+                // Hanging disks are a matter of the end-to-end tests (F16). Here the machine's own disk may be slow for
+                // a while, and a member that does not serve because of it is noticed all the same.
                 "--disk-stall-timeout=60000",
             ]),
             // Few entries between snapshots, for the same reason.
@@ -101,21 +101,21 @@ impl Target {
     }
 }
 
-/// Who a member is, and where.
+/// A member's name, addresses and files.
 #[derive(Clone, Copy, Debug)]
 pub struct Naming<'a> {
     /// `n0`, `n1`, …
     pub name: &'a str,
     /// Where it listens.
     pub host: &'a str,
-    /// Where the others reach it.
+    /// Its address for the other members.
     pub face: &'a str,
     /// Its directory.
     pub data: &'a Path,
-    /// All members, as `--initial-cluster` wants them.
+    /// All members, in the format of `--initial-cluster`.
     pub roll: &'a str,
-    /// Tells clusters apart.
+    /// Distinguishes clusters.
     pub token: &'a str,
-    /// Its certificate, and the authority that has signed those of all; where TLS is spoken.
+    /// Its certificate, and the authority of all certificates; if TLS is used.
     pub tls: Option<(&'a Signed, &'a Path)>,
 }

@@ -1,16 +1,16 @@
 //! One trial: a cluster, clients, a storm, calm, the verdict.
 //!
-//! 1. Start, and wait until everybody serves.
-//! 2. Clients ask without pause; the plan of the seed is carried out.
-//! 3. Everything is healed; every member must serve, writes must be acknowledged again; comparisons, scrubs and leases go on,
-//!    and nobody is accused.
+//! 1. Start, and wait until all members serve.
+//! 2. Clients send without pause; the plan of the seed is carried out.
+//! 3. All faults end; every member must serve, writes must be acknowledged again; comparisons, scrubs and leader leases
+//!    go on, and no member is reported.
 //! 4. Clients stop; all replicas must hold the same.
-//! 5. Everybody is killed and started once more: what is there now is the final state.
-//! 6. The judges decide; where links were limited, the member behind them comes back from far behind first.
+//! 5. All members are killed and restarted: the state now is the final one.
+//! 6. The judges decide; where links were limited, the member behind them catches up from far behind first.
 //!
-//! A trial that fails keeps its folder: history, timeline, members' logs. A *control* cheats between 4 and 5: everybody
-//! goes back to what it held after the storm, as if all disks had lied. The judges must see it.
-//! Knows nothing of: how many trials there are.
+//! A trial that fails keeps its folder: history, timeline, members' logs. A *control* cheats between 4 and 5: all
+//! members go back to their state after the storm, as if all disks had lied. The judges must notice it.
+//! Knows nothing of: campaigns.
 
 use crate::clients::Clients;
 use crate::clocks::{self, Clock};
@@ -38,43 +38,43 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const DISK_MIB: u64 = 200;
-/// Writes that must be acknowledged after the faults, to believe that the service is back.
+/// Writes that must be acknowledged after the faults to show that the service is back.
 const WRITES_AFTER: u64 = 20;
 
-/// What all trials of a run share.
+/// Settings that all trials of a run share.
 pub struct Setting {
-    /// Whom to attack.
+    /// The system under test.
     pub target: Target,
     /// About how long a storm lasts.
     pub length: Duration,
-    /// The kernel's rules, or why there are none.
+    /// The kernel's rules, or the reason why there are none.
     pub rules: Result<Rules, String>,
-    /// What cannot be had here.
+    /// Faults that are not supported here.
     pub skipped: Skipped,
-    /// Cheat, and see whether it is seen.
+    /// Cheat, and check that the judges notice.
     pub is_control: bool,
 }
 
-/// What came of a trial.
+/// The outcome of a trial.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What was broken, each in a line or more; empty is good.
+    /// Violations, each of one or more lines.
     pub violations: Vec<String>,
     /// How operations ended.
     pub ends: Ends,
-    /// Acknowledged writes that are not there.
+    /// Acknowledged writes that are lost.
     pub lost: u64,
     /// Answers that the judges compared with something.
     pub judged: u64,
     /// Faults that happened.
     pub faults: BTreeMap<Fault, u64>,
-    /// What the proxy did.
+    /// Changes that the proxy made to pieces.
     pub pieces: Counts,
-    /// What members showed after the faults.
+    /// Work of members that was seen after the faults.
     pub seen: Seen,
-    /// From the end of the faults until everybody served.
+    /// From the end of the faults until all members served.
     pub back: Duration,
-    /// What limited links were used for; whether there were any.
+    /// Whether links were limited, and their use.
     pub limited: (bool, Option<Use>),
 }
 
@@ -84,14 +84,14 @@ pub fn run(seed: u64, setting: &Setting) -> Outcome {
     let mut trial = Trial { outcome: Outcome::default(), timeline: Timeline::default(), history: Vec::new() };
     let failure = failure_of(|| trial.run(seed, setting, &folder));
     trial.outcome.violations.extend(failure);
-    // A control that was caught has nothing left to tell.
+    // A control that was caught needs no report.
     let is_caught = setting.is_control && 0 < trial.outcome.lost;
     let worth_keeping = if is_caught { &[][..] } else { &trial.outcome.violations[..] };
     keep_or_remove(&folder, worth_keeping, &trial.timeline, &trial.history);
     trial.outcome
 }
 
-/// What stopped a trial before its end, a panic of the rig included.
+/// The error that stopped a trial before its end, a panic of the rig included.
 pub fn failure_of(run: impl FnOnce() -> Result<(), String>) -> Option<String> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
         Ok(ended) => ended.err(),
@@ -99,7 +99,7 @@ pub fn failure_of(run: impl FnOnce() -> Result<(), String>) -> Option<String> {
     }
 }
 
-/// A trial's own folder, empty.
+/// A new folder for one trial.
 pub fn folder(verb: &str, target: Target, seed: u64) -> PathBuf {
     let name = format!("{verb}-{}-{seed}-{}", target.name(), std::process::id());
     let folder = kattu_e2e::process::root().join("target/chaos").join(name);
@@ -108,7 +108,7 @@ pub fn folder(verb: &str, target: Target, seed: u64) -> PathBuf {
     folder
 }
 
-/// A failed trial is kept with everything that explains it.
+/// Keeps a failed trial's folder, with everything that explains it; removes that of a good one.
 pub fn keep_or_remove(folder: &Path, violations: &[String], timeline: &Timeline, history: &[Record]) {
     if violations.is_empty() && std::env::var_os("KATTU_KEEP").is_none() {
         let _ = std::fs::remove_dir_all(folder);
@@ -123,7 +123,7 @@ pub fn keep_or_remove(folder: &Path, violations: &[String], timeline: &Timeline,
     }
 }
 
-/// Asks the judges. Returns what is broken, how many writes are lost, how many answers were judged.
+/// Asks the judges. Returns the violations, the number of lost writes, and the number of judged answers.
 pub fn judge(history: &[Record], last: &FinalState) -> (Vec<String>, u64, u64) {
     let mut broken = Vec::new();
     let lost = match lost_writes(history, last) {
@@ -259,7 +259,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Replicas agree, and still do after everybody was killed at once.
+    /// Replicas agree, and still do after all were killed at once.
     fn settle(
         &mut self,
         cluster: &mut Cluster,
@@ -283,7 +283,7 @@ impl Trial {
         let after = cluster.agreed_state()?;
         cluster.nothing_is_reported()?;
         self.timeline.say("the same after a restart of all");
-        // An open write may have been done meanwhile; without one nothing changes.
+        // An open write may have been carried out meanwhile; otherwise nothing changes.
         if after.revision < before.revision {
             return Err(format!(
                 "revision {} before a restart of all, {} after",

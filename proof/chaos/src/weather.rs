@@ -1,8 +1,8 @@
-//! The state of every link: what becomes of the bytes that one member sends to another.
+//! The weather of every link: the fate of the bytes that one member sends to another.
 //!
-//! A link is an ordered pair of members; both connections between two members carry bytes in both directions, so a
-//! direction of a connection asks for the weather of *its* pair.
-//! Knows nothing of: sockets, who changes the weather and why.
+//! A link is an ordered pair of members. Both connections between two members carry bytes in both directions, so each
+//! direction of a connection uses the weather of *its* pair.
+//! Knows nothing of: sockets, plans.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,12 +11,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What becomes of bytes on their way; chances are per piece, in thousandths.
+/// The fate of bytes on their way; chances are per piece, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weather {
-    /// Nothing passes until this ends; what was sent waits, as it would in TCP.
+    /// Nothing passes until this ends; bytes wait, as they would in TCP.
     pub is_cut: bool,
-    /// Each piece is late by something between these.
+    /// Each piece is delayed by a time between these.
     pub delay: (Duration, Duration),
     /// Bytes per second; 0 for no limit.
     pub bandwidth: u32,
@@ -28,11 +28,11 @@ pub struct Weather {
     pub corrupt: u32,
     /// A message is sent twice.
     pub duplicate: u32,
-    /// A message is sent after the one behind it.
+    /// A message is sent after its successor.
     pub reorder: u32,
 }
 
-/// What was done to pieces, by name.
+/// Changes made to pieces, by name.
 pub type Counts = BTreeMap<&'static str, u64>;
 
 /// The weather between the members of one cluster.
@@ -43,14 +43,14 @@ pub struct Links {
     changed: watch::Sender<u64>,
     /// Bytes that came out at the other end, by link.
     passed: Vec<AtomicU64>,
-    /// Times that all connections of a link were to end.
+    /// Resets of all connections of a link.
     resets: Vec<watch::Sender<u64>>,
 }
 
 #[derive(Debug)]
 struct State {
     weather: Vec<Weather>,
-    /// What each link goes back to.
+    /// The weather that each link returns to.
     usual: Vec<Weather>,
     counts: Counts,
 }
@@ -78,12 +78,12 @@ impl Links {
         self.passed[from * self.members + to].load(Ordering::Relaxed)
     }
 
-    /// Notes bytes that came out of a link.
+    /// Counts bytes that came out of a link.
     pub fn pass(&self, from: usize, to: usize, bytes: usize) {
         self.passed[from * self.members + to].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Resets every connection that carries bytes from one member to another; what is under way on them is lost.
+    /// Resets every connection that carries bytes from one member to another; bytes under way on them are lost.
     pub fn reset(&self, from: usize, to: usize) {
         self.resets[from * self.members + to].send_modify(|times| *times += 1);
     }
@@ -92,7 +92,7 @@ impl Links {
     pub async fn until_reset(&self, from: usize, to: usize) {
         let mut resets = self.resets[from * self.members + to].subscribe();
         if resets.changed().await.is_err() {
-            std::future::pending::<()>().await; // nobody can ask for one any more
+            std::future::pending::<()>().await; // no reset can come any more
         }
     }
 
@@ -101,13 +101,13 @@ impl Links {
         self.state.lock().expect("nobody panics with it").weather[from * self.members + to]
     }
 
-    /// Changes what the weather from one member to another is when nothing else is said.
+    /// Changes the usual weather from one member to another, and the present one.
     pub fn set_usual(&self, from: usize, to: usize, weather: Weather) {
         self.state.lock().expect("nobody panics with it").usual[from * self.members + to] = weather;
         self.set(from, to, weather);
     }
 
-    /// Changes the weather from one member to another. A link that usually has a limit has it in any weather, unless that
+    /// Changes the weather from one member to another. A usual limit of bandwidth stays in force, unless this weather
     /// has a lower one.
     pub fn set(&self, from: usize, to: usize, weather: Weather) {
         let mut state = self.state.lock().expect("nobody panics with it");
@@ -119,7 +119,7 @@ impl Links {
         self.changed.send_modify(|times| *times += 1);
     }
 
-    /// Everywhere as usual again.
+    /// Returns all links to their usual weather.
     pub fn calm(&self) {
         let mut state = self.state.lock().expect("nobody panics with it");
         state.weather = state.usual.clone();
@@ -127,7 +127,7 @@ impl Links {
         self.changed.send_modify(|times| *times += 1);
     }
 
-    /// Returns as soon as something may pass.
+    /// Returns as soon as bytes may pass.
     pub async fn until_open(&self, from: usize, to: usize) {
         let mut changed = self.changed.subscribe();
         while self.weather(from, to).is_cut {
@@ -137,8 +137,8 @@ impl Links {
         }
     }
 
-    /// Returns when a piece's time has come, or when its link has become faster than it was `then`: what was queued behind a
-    /// narrow link does not stay late after it.
+    /// Returns when a piece is due, or when its link has become faster than it was `then`: pieces queued behind a
+    /// narrow link do not stay late after it.
     pub async fn until_due(&self, from: usize, to: usize, at: Instant, then: u32) {
         let mut changed = self.changed.subscribe();
         while Instant::now() < at {
@@ -151,12 +151,12 @@ impl Links {
         }
     }
 
-    /// Counts what was done to a piece.
+    /// Counts a change made to a piece.
     pub fn count(&self, what: &'static str) {
         *self.state.lock().expect("nobody panics with it").counts.entry(what).or_default() += 1;
     }
 
-    /// What was done so far.
+    /// The changes so far.
     pub fn counts(&self) -> Counts {
         self.state.lock().expect("nobody panics with it").counts.clone()
     }

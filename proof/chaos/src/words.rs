@@ -1,7 +1,7 @@
-//! Between a history's words and etcd's messages.
+//! Translation between a history's operations and etcd's messages.
 //!
-//! What a failed call means is [`kattu_client`]'s to say: in doubt, unknown. The store's own no (compacted, not reached
-//! yet, against the rules) is a final answer.
+//! [`kattu_client`] defines the meaning of a failed call: in doubt, unknown. A refusal by the store itself (compacted,
+//! future revision, invalid) is a final answer.
 //! Knows nothing of: connections.
 
 use kattu_client::{Code, Failure, Kind};
@@ -15,7 +15,7 @@ use pb::response_op::Response;
 use tonic::Status;
 use tonic::transport::Channel;
 
-/// Asks one member, once, and says how it ended.
+/// Sends an operation to one member, once, and returns its outcome.
 pub async fn ask(kv: &mut KvClient<Channel>, operation: &Operation) -> What {
     match try_ask(kv, operation).await {
         Ok((header, answer)) => What::Done { revision: header.map(|it| it.revision), answer: Ok(answer) },
@@ -53,7 +53,7 @@ async fn try_ask(kv: &mut KvClient<Channel>, operation: &Operation) -> Result<An
     })
 }
 
-/// What a status means for the history.
+/// The meaning of a status for the history.
 pub fn meaning(status: &Status) -> What {
     let rejected = |why| What::Done { revision: None, answer: Err(why) };
     match (status.code(), status.message()) {

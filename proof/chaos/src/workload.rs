@@ -1,22 +1,22 @@
-//! What clients ask: a seeded mix over few keys, so that they meet, and over keys written once, so that a loss shows.
+//! The clients' operations: a seeded mix over few keys, for conflicts, and over keys written once, for losses.
 //!
 //! Knows nothing of: members, answers beyond the revision last seen.
 
 use crate::random::Random;
 use kattu_verify::history::{Compare, How, Operation, Target};
 
-/// How a trial's load looks.
+/// Parameters of a trial's load.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Clients, each with one operation at a time.
     pub clients: u32,
-    /// Keys that all of them fight for.
+    /// Keys that all clients write.
     pub hot_keys: u64,
-    /// The most that a client waits between an answer and the next question.
+    /// Longest pause of a client between an answer and its next operation.
     pub pause_ms_max: u64,
     /// Bytes of a usual value, and of one in fifty.
     pub value_bytes: (usize, usize),
-    /// Of a thousand operations so many compact.
+    /// Compactions per thousand operations.
     pub compact: u32,
 }
 
@@ -33,7 +33,7 @@ impl Shape {
     }
 }
 
-/// One client's questions.
+/// One client's operations.
 #[derive(Debug)]
 pub struct Questions {
     client: u32,
@@ -43,7 +43,7 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Of one client; decided by the seed.
+    /// Those of one client, decided by the seed.
     pub fn new(seed: u64, client: u32, shape: &Shape) -> Questions {
         let random = Random::of_part(seed, &format!("client {client}"));
         Questions { client, asked: 0, random, shape: shape.clone() }
@@ -54,11 +54,11 @@ impl Questions {
         self.random.within(0..self.shape.pause_ms_max + 1)
     }
 
-    /// The next question, by somebody who has heard of `revision`.
+    /// The next operation of a client that has seen `revision`.
     pub fn next(&mut self, revision: i64) -> Operation {
         self.asked += 1;
         if self.random.per_mille(self.shape.compact) {
-            // Mostly something that can be forgotten; now and then what is forgotten already, or not there yet.
+            // Mostly a revision that can be compacted; now and then one that is compacted already, or in the future.
             let back = self.random.within(0..40) as i64;
             return Operation::Compact { revision: (revision - back + 2).max(1) };
         }
@@ -83,7 +83,7 @@ impl Questions {
         format!("hot/{:02}", self.random.within(0..self.shape.hot_keys))
     }
 
-    /// No two values of a trial are alike.
+    /// A value; all values of a trial differ.
     fn value(&mut self) -> String {
         let (usual, large) = self.shape.value_bytes;
         let bytes = if self.random.per_mille(20) { large } else { usual };
@@ -110,7 +110,7 @@ impl Questions {
         range
     }
 
-    /// If a key still is as it was some revisions ago, it changes; else its value is told.
+    /// Changes a key if it is as it was some revisions ago; else reads it.
     fn compare_and_set(&mut self, revision: i64) -> Operation {
         let key = self.hot_key();
         let (how, target) = match self.random.within(0..5) {
@@ -127,7 +127,7 @@ impl Questions {
         }
     }
 
-    /// Several keys change at once, and are read around it.
+    /// Changes several keys at once, and reads around that.
     fn several_keys(&mut self) -> Operation {
         let mut keys: Vec<u64> = (0..self.shape.hot_keys).collect();
         self.random.shuffle(&mut keys);

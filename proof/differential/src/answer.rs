@@ -1,6 +1,6 @@
 //! Answers as trees of fields, so that any difference has a path.
 //!
-//! Of cluster id, member id and raft term only their presence stays: they differ between any two clusters.
+//! Cluster id, member id and raft term are reduced to whether they are present: they differ between any two clusters.
 //! Knows nothing of: rules, servers.
 
 use crate::call::text;
@@ -13,12 +13,12 @@ use kattu_proto::mvccpb::KeyValue;
 use serde_json::{Value, json};
 use tonic::Response;
 
-/// What came back.
+/// A server's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// `{"ok": …}` or `{"error": {"code", "message"}}`.
     pub tree: Value,
-    /// The store's revision in the header, if there was an answer.
+    /// The store's revision in the header, if it was no error.
     pub revision: Option<i64>,
 }
 
@@ -32,13 +32,13 @@ impl Answer {
         Answer { tree: json!({ "ok": fields }), revision: header.as_ref().map(|header| header.revision) }
     }
 
-    /// It is an answer and not an error.
+    /// Whether it is an answer and no error.
     pub fn is_done(&self) -> bool {
         self.tree.get("ok").is_some()
     }
 }
 
-/// Headers outside transactions: present ids, the revision.
+/// Headers outside transactions: whether ids are present, and the revision.
 fn header(header: &Option<ResponseHeader>) -> Value {
     match header {
         None => Value::Null,
@@ -58,7 +58,7 @@ fn pair(kv: &KeyValue) -> Value {
     })
 }
 
-/// Long values keep their length and a sum, so that two of them still compare.
+/// Long values keep their length and a sum, so that two of them can still be compared.
 fn whole(value: &[u8]) -> String {
     let sum = value.iter().fold(0u64, |sum, byte| sum.wrapping_mul(1_099_511_628_211) ^ u64::from(*byte));
     if value.len() <= 24 { text(value) } else { format!("{} sum {sum:016x}", text(value)) }

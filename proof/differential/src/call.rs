@@ -1,6 +1,6 @@
-//! One request, whole: sent, shown on a line, written to a file and read back.
+//! One request: sent, shown on a line, written to a file and read back.
 //!
-//! Knows nothing of: what answers should be.
+//! Knows nothing of: right and wrong answers.
 
 use crate::answer::{self, Answer};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::time::Duration;
 use tonic::transport::Channel;
 
-/// A server silent for this long has hung.
+/// A server that is silent for so long has hung.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
 /// One request.
@@ -50,7 +50,7 @@ impl Call {
         }
     }
 
-    /// The RPC's name, as rules call it.
+    /// The RPC's name in rules.
     pub fn name(&self) -> &'static str {
         match self {
             Call::Range(_) => "range",
@@ -61,12 +61,12 @@ impl Call {
         }
     }
 
-    /// It cannot change the store, so it may travel together with other reads.
+    /// Whether it cannot change the store, so that it may be sent together with other reads.
     pub fn is_read(&self) -> bool {
         matches!(self, Call::Range(_))
     }
 
-    /// `name hex`, to be read back by [`Call::parse`].
+    /// `name hex`, for [`Call::parse`].
     pub fn encode(&self) -> String {
         let bytes = match self {
             Call::Range(request) => request.encode_to_vec(),
@@ -79,7 +79,7 @@ impl Call {
         format!("{} {hex}", self.name())
     }
 
-    /// Reads a line of [`Call::encode`]; what follows ` #` is for people.
+    /// Reads a line of [`Call::encode`]; text after ` #` is a comment.
     pub fn parse(line: &str) -> Result<Call, String> {
         let line = line.split(" #").next().unwrap_or("").trim();
         let (name, hex) = line.split_once(' ').unwrap_or((line, ""));

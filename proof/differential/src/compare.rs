@@ -1,6 +1,6 @@
-//! Two answers to one request: what differs, and where.
+//! Comparison of two answers to one request: the fields that differ.
 //!
-//! Knows nothing of: which differences are explained.
+//! Knows nothing of: rules, explanations.
 
 use crate::answer::Answer;
 use crate::call::{Call, shown_op};
@@ -12,8 +12,7 @@ use std::fmt;
 /// One field that differs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The path, indexes left out: `ok.kvs[].lease`. `answer` if one side refused and the other did not, `error`
-    /// if both refused.
+    /// The path, indexes left out: `ok.kvs[].lease`. `answer` if only one side refused, `error` if both did.
     pub field: String,
     /// etcd's value, as JSON text; `ok`, or `code message` of an error, for `answer` and `error`.
     pub left: String,
@@ -21,7 +20,7 @@ pub struct Difference {
     pub right: String,
     /// The innermost request that the field answers: an operation of a transaction, or the whole call.
     pub request: String,
-    /// The two lists of pairs hold the same sequence of sort fields; only keys with equal sort fields changed places.
+    /// Both lists of pairs have the same sequence of sort fields; only keys with equal sort fields changed places.
     pub is_among_ties: bool,
 }
 
@@ -58,7 +57,7 @@ fn in_short(answer: &Answer) -> String {
     }
 }
 
-/// As much of the request as the comparison of its answer needs: which ranges were sorted by what.
+/// The part of the request that the comparison of its answer needs: the sort order of its ranges.
 enum Shape<'a> {
     Plain,
     Range(&'a RangeRequest),
@@ -156,7 +155,7 @@ impl Walk {
     }
 }
 
-/// Both lists are sorted the same way, and where they differ, the sort field is the same.
+/// Whether both lists are sorted the same way, and have equal sort fields where they differ.
 fn is_among_ties(request: &RangeRequest, left: &Value, right: &Value) -> bool {
     let field = match request.sort_target {
         1 => "version",
@@ -168,7 +167,7 @@ fn is_among_ties(request: &RangeRequest, left: &Value, right: &Value) -> bool {
     let fields = |value: &Value| -> Option<Vec<Value>> {
         Some(value.as_array()?.iter().map(|pair| pair[field].clone()).collect())
     };
-    // With keys_only the values are gone; then nothing can be said about ties by value.
+    // With keys_only there are no values; then ties by value cannot be seen.
     if request.keys_only && field == "value" {
         return fields(left).map(|list| list.len()) == fields(right).map(|list| list.len());
     }

@@ -1,6 +1,6 @@
 //! An episode: two fresh servers, one list of requests, every answer compared.
 //!
-//! Knows nothing of: how many episodes a run has.
+//! Knows nothing of: the number of episodes in a run.
 
 use crate::answer::Answer;
 use crate::call::Call;
@@ -11,29 +11,29 @@ use crate::server::{Kind, Server};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What two servers are compared, and how.
+/// The two servers to compare, and how.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The side that is right.
+    /// The reference.
     pub left: Kind,
-    /// The side under test.
+    /// The server under test.
     pub right: Kind,
-    /// Where servers keep their data.
+    /// The folder for the servers' data.
     pub data: PathBuf,
-    /// The side that is right survives sort targets that do not exist.
+    /// The reference survives sort targets that do not exist.
     pub bad_sorts_everywhere: bool,
     /// Explained differences.
     pub rules: Vec<Rule>,
-    /// Falsify every so many answers of the right side: shows that the comparison sees.
+    /// Falsify one in so many answers of the right side: shows that the comparison finds it.
     pub plant_every: Option<u64>,
 }
 
-/// What became of an episode.
+/// The outcome of an episode.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Requests answered by both.
     pub requests: u64,
-    /// Requests by name, with how many of them etcd refused.
+    /// Requests by name, and how many of them etcd refused.
     pub calls: BTreeMap<&'static str, (u64, u64)>,
     /// How often each rule was needed.
     pub rules_used: BTreeMap<String, u64>,
@@ -41,16 +41,16 @@ pub struct Outcome {
     pub unexplained: Option<Unexplained>,
 }
 
-/// A difference that no rule explains, with all that led to it.
+/// A difference that no rule explains, with its history.
 #[derive(Clone, Debug)]
 pub struct Unexplained {
-    /// Requests of the episode so far, the one that differs last.
+    /// The requests of the episode so far; the last one's answers differ.
     pub history: Vec<Call>,
-    /// What differs.
+    /// The differences.
     pub differences: Vec<Difference>,
 }
 
-/// Two servers with the same past.
+/// Two servers with the same history.
 pub struct Pair {
     left: Server,
     right: Server,
@@ -66,7 +66,7 @@ impl Pair {
         Ok(Pair { left: left?, right: right?, plant_every: setup.plant_every, sent: 0 })
     }
 
-    /// Sends requests that may travel together to both, and returns the answers in order.
+    /// Sends requests that need no order to both, and returns the answers in order.
     pub async fn ask(&mut self, group: &[Call]) -> Result<Vec<(Answer, Answer)>, String> {
         let waiting: Vec<_> = group
             .iter()
@@ -97,7 +97,7 @@ impl Pair {
     }
 }
 
-/// The smallest lie that matters: a revision one too high, or a message one letter short.
+/// The smallest relevant falsification: a revision one too high, or a message one letter short.
 fn falsify(answer: &mut Answer) {
     if let Some(revision) = answer.tree.pointer_mut("/ok/header/revision") {
         *revision = serde_json::json!(revision.as_i64().unwrap_or(0) + 1);
@@ -129,7 +129,7 @@ pub fn judge(
         .collect()
 }
 
-/// Runs `requests` requests of part `part` of the list with this seed; `Err` if a server failed us.
+/// Runs `requests` requests of part `part` of the list with this seed; `Err` if a server failed.
 pub async fn run(setup: &Setup, seed: u64, part: u64, requests: u64) -> Result<Outcome, String> {
     let mut pair = Pair::start(setup).await?;
     let mut generator = Generator::new(seed, part).with_bad_sorts_everywhere(setup.bad_sorts_everywhere);

@@ -1,7 +1,7 @@
-//! Requests from a seed: mostly sensible, some at the edge, some nonsense.
+//! Requests from a seed: most are valid, some are edge cases, some are invalid.
 //!
-//! Keys come from a small pool, so that requests meet each other; revisions lie around the current one, which the
-//! caller reports after each group. Nonsense is: enums outside their range, empty keys, empty operations, duplicate
+//! Keys come from a small pool, so that requests affect each other; revisions lie around the current one, which the
+//! caller reports after each group. Invalid are: enums outside their range, empty keys, empty operations, duplicate
 //! keys, too many operations, negative and enormous numbers, oversize values.
 //! Knows nothing of: answers, except the revision they carry.
 
@@ -12,7 +12,7 @@ use kattu_proto::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, compare,
 };
 
-/// Reads that may travel together.
+/// Reads that may be sent together.
 const GROUP: usize = 24;
 /// Levels of transactions within transactions.
 const TXN_DEPTH: usize = 3;
@@ -47,24 +47,24 @@ impl Generator {
         }
     }
 
-    /// Asks for sort targets that do not exist, and for such orders also inside transactions. etcd 3.4 dies of the
-    /// first and carries out the second, so that the stores would part; 3.6 refuses both.
+    /// Requests sort targets that do not exist, and such orders also inside transactions. etcd 3.4 crashes at the first
+    /// and carries out the second, so that the stores would diverge; 3.6 refuses both.
     pub fn with_bad_sorts_everywhere(mut self, asked: bool) -> Generator {
         self.bad_sorts_everywhere = asked;
         self
     }
 
-    /// The store is at this revision now.
+    /// Reports the store's present revision.
     pub fn saw_revision(&mut self, revision: i64) {
         self.revision = self.revision.max(revision);
     }
 
-    /// The store was compacted there.
+    /// Reports a compaction.
     pub fn saw_compaction(&mut self, revision: i64) {
         self.compacted = self.compacted.max(revision);
     }
 
-    /// The next requests that may travel together: several reads, or one write.
+    /// The next requests that may be sent together: several reads, or one write.
     pub fn group(&mut self) -> Vec<Call> {
         let mut group = Vec::new();
         while group.len() < GROUP {
@@ -130,7 +130,7 @@ impl Generator {
         (key, end)
     }
 
-    /// A revision around the interesting ones.
+    /// A revision at or near an edge.
     fn revision(&mut self) -> i64 {
         let back = self.random.below(30) as i64;
         match self.random.below(24) {
@@ -166,7 +166,7 @@ impl Generator {
         *self.random.pick(&[1, 2, 3, 4, 7, 12, 100, 1 << 40, i64::MAX, -1, i64::MIN])
     }
 
-    /// An enum's number: a known one mostly.
+    /// A number for an enum: mostly a known one.
     fn number(&mut self, known: i32) -> i32 {
         if self.random.one_in(40) {
             *self.random.pick(&[known, known + 1, -1, 100, i32::MAX, i32::MIN])
@@ -178,7 +178,7 @@ impl Generator {
     fn range(&mut self) -> RangeRequest {
         let (key, range_end) = self.key_range();
         let mut request = RangeRequest { key, range_end, ..RangeRequest::default() };
-        // None, one, mostly two, sometimes many options.
+        // No option, one, mostly two, sometimes many.
         let options = *self.random.pick(&[0, 1, 1, 2, 2, 2, 2, 3, 4, 6]);
         for _ in 0..options {
             let option = self.random.below(RANGE_OPTIONS);
@@ -237,7 +237,7 @@ impl Generator {
 
     fn delete_range(&mut self) -> DeleteRangeRequest {
         let (key, range_end) = self.key_range();
-        // Deletes of everything are rare: there should be something to read.
+        // Deletes of everything are rare: reads should find keys.
         let is_wide = range_end == [0];
         let range_end = if is_wide && !self.random.one_in(4) { Vec::new() } else { range_end };
         DeleteRangeRequest { key, range_end, prev_kv: self.random.one_in(2) }
@@ -258,8 +258,8 @@ impl Generator {
                 return self.big_txn();
             }
             // A delete up to the last key (`range_end` of one zero byte) escapes etcd's check for duplicate keys; a put
-            // with `ignore_value` after it passes all checks and ends the process, in 3.4 as in 3.6. So one
-            // transaction asks for only one of the two.
+            // with `ignore_value` after it passes all checks and ends the process, in 3.4 as in 3.6. So one transaction
+            // has only one of the two.
             self.txn_may_delete = self.random.one_in(2);
         }
         let conditions = *self.random.pick(&[0, 1, 1, 1, 2, 3]);

@@ -125,7 +125,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(Options { setup, requests, seed, episode, episode_size, lanes, replay, root })
 }
 
-/// What an etcd says about itself.
+/// The version that an etcd reports.
 fn version(program: &Path) -> String {
     let answer = std::process::Command::new(program).arg("--version").output();
     answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Chance from a seed.
+//! Random numbers from a seed.
 //!
 //! SplitMix64: tiny, good enough to pick test inputs, the same everywhere. [Steele14 §4]
 //! Knows nothing of: requests.
@@ -15,7 +15,7 @@ impl Random {
         Random { state: seed }
     }
 
-    /// A stream of its own for part `part` of a run.
+    /// A separate stream for part `part` of a run.
     pub fn of_part(seed: u64, part: u64) -> Random {
         let mut random = Random::new(seed ^ part.wrapping_mul(0xd134_2543_de82_ef95));
         random.number();

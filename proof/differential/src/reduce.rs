@@ -1,17 +1,17 @@
-//! The shortest history that still shows a difference.
+//! Reduction: a short history that still shows a difference.
 //!
 //! Method: drop all reads, then halves, quarters, … of the writes, and keep what still differs. Every try runs on fresh
-//! servers, so tries are few; what comes out is short, not proven shortest.
-//! Knows nothing of: why the difference is there.
+//! servers, so tries are few; the result is short, not proven shortest.
+//! Knows nothing of: the cause of the difference.
 
 use crate::call::Call;
 use crate::episode::{Pair, Setup, judge};
 use std::collections::BTreeMap;
 
-/// Tries before we are content.
+/// Number of tries.
 const TRIES: usize = 60;
 
-/// Asks fresh servers the same again: does any answer differ without a rule? Returns how many requests that took.
+/// Sends the same requests to fresh servers; returns the unexplained differences and how many requests that took.
 pub async fn replay(
     setup: &Setup,
     history: &[Call],
@@ -29,7 +29,7 @@ pub async fn replay(
     Ok(None)
 }
 
-/// Shortens; `None` if the difference does not show again.
+/// Shortens a history; `None` if the difference does not show again.
 pub async fn shorten(setup: &Setup, history: &[Call]) -> Result<Option<Vec<Call>>, String> {
     let Some((last, before)) = history.split_last() else { return Ok(None) };
     let mut tries = 0;

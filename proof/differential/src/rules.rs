@@ -12,7 +12,7 @@
 //! | `request lacks P` | … and does not match this |
 //! | `ties` | only keys with equal sort fields changed places |
 //!
-//! In a pattern `*` stands for anything, `|` is written as `\|`.
+//! In a pattern `*` matches any text, `|` is written as `\|`.
 //! Knows nothing of: servers.
 
 use crate::call::Call;
@@ -44,7 +44,7 @@ enum Term {
 }
 
 impl Rule {
-    /// It explains this difference.
+    /// Whether it explains this difference.
     pub fn explains(&self, call: &Call, difference: &Difference) -> bool {
         self.terms.iter().all(|term| match term {
             Term::Call(name) => call.name() == name,

@@ -1,4 +1,4 @@
-//! One server of either kind: a fresh process on a loopback address of its own, or an endpoint that is already there.
+//! One server of either kind: a fresh process on a loopback address of its own.
 //!
 //! Knows nothing of: requests.
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// Room for the longest answers the requests can ask for.
+/// Large enough for the longest answers to these requests.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// How to get a server.
@@ -28,7 +28,7 @@ pub enum Kind {
 pub struct Server {
     child: Child,
     folder: PathBuf,
-    /// Talks to it.
+    /// Its client.
     pub client: KvClient<Channel>,
 }
 
@@ -53,7 +53,7 @@ impl Server {
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
             .args(["--initial-cluster", &format!("d={peers}")])
-            // A lone member elects itself; short times only make it start sooner.
+            // A single member elects itself; short timeouts make it start sooner.
             .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(|error| error.to_string())?)
@@ -88,7 +88,7 @@ impl Server {
         matches!(tokio::time::timeout(Duration::from_secs(2), read).await, Ok(Ok(_)))
     }
 
-    /// What it wrote, if it ended.
+    /// Its exit status and the end of its log, if it has ended.
     pub fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();

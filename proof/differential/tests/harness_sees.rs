@@ -1,6 +1,6 @@
-//! Is the harness a harness? etcd must agree with itself, and a single false answer must be found.
+//! A check of the harness: etcd must agree with itself, and a single falsified answer must be found.
 //!
-//! Needs etcd 3.4 in `target/tools` (`cargo xtask tools`); without it the tests say SKIPPED.
+//! Needs etcd 3.4 in `target/tools` (`cargo xtask tools`); without it the tests print SKIPPED.
 
 use kattu_differential::episode::{self, Outcome, Setup};
 use kattu_differential::server::Kind;

@@ -1,8 +1,9 @@
-//! Two tests of one program run side by side, for they mostly wait; one that judges times has the machine to itself.
+//! Alone: tests of one program run side by side, for they mostly wait; a test that judges times runs by itself.
 //!
-//! Every [`Cluster`](crate::Cluster) is counted for as long as it lives; [`alone`] waits until there is none, and then
-//! nobody but its own thread may have one. Nobody who waits bars others from starting: the last test of all is alone anyway.
-//! Knows nothing of: what is judged.
+//! Every [`Cluster`](crate::Cluster) is counted for as long as it lives. [`alone`] waits until there is none; from then
+//! on only its own thread may have one. A waiting thread does not keep others from starting: the last test of all is
+//! alone anyway.
+//! Knows nothing of: members, times, verdicts.
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -23,13 +24,13 @@ fn present() -> MutexGuard<'static, Present> {
     PRESENT.lock().expect("nobody panics while it is held")
 }
 
-/// One cluster beside others; nothing in the hands of whoever is alone.
+/// Counts one cluster; the thread that holds [`Alone`] does not count its own.
 pub(crate) struct Beside {
     is_counted: bool,
 }
 
 impl Beside {
-    /// Waits while another thread is alone.
+    /// Waits while another thread holds [`Alone`].
     pub(crate) fn new() -> Beside {
         let is_counted = !IS_ALONE.get();
         if is_counted {
@@ -49,7 +50,7 @@ impl Drop for Beside {
     }
 }
 
-/// The machine is this thread's until it is dropped, as far as tests of this program go.
+/// Until it is dropped, no other thread of this program has a cluster.
 pub struct Alone(());
 
 /// Waits until no other thread has a cluster.

@@ -1,6 +1,6 @@
-//! An authority that signs certificates for tests: good ones, and every kind of bad one.
+//! A certificate authority for tests: it signs valid certificates, and every kind of invalid one.
 //!
-//! Knows nothing of: who shows them to whom.
+//! Knows nothing of: servers, clients.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
@@ -19,18 +19,18 @@ pub struct Authority {
     serials: AtomicU64,
 }
 
-/// A certificate in a file, its key in another.
+/// A certificate in one file, its key in another.
 #[derive(Clone, Debug)]
 pub struct Signed {
     /// The certificate.
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// By which it is revoked.
+    /// The serial number, by which it is revoked.
     pub serial: u64,
 }
 
-/// When a certificate is good.
+/// When a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Good {
     /// For 90 days.
@@ -41,7 +41,7 @@ pub enum Good {
     Later,
 }
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Servers and clients.
@@ -65,19 +65,19 @@ impl Authority {
         Authority { issuer, folder: folder.join(name), serials: AtomicU64::new(1) }
     }
 
-    /// Its own certificate, for those who trust it.
+    /// Its own certificate, for peers that trust it.
     #[must_use]
     pub fn ca(&self) -> PathBuf {
         self.folder.with_extension("ca.crt")
     }
 
-    /// A good certificate for these hosts.
+    /// A valid certificate for these hosts.
     #[must_use]
     pub fn sign(&self, stem: &str, hosts: &[&str]) -> Signed {
         self.sign_as(stem, hosts, Good::Now, Use::All)
     }
 
-    /// A certificate of any kind; one of the same stem is written over, as whoever renews one does it.
+    /// A certificate of any kind. One of the same stem is overwritten, as a renewal does.
     #[must_use]
     pub fn sign_as(&self, stem: &str, hosts: &[&str], good: Good, purpose: Use) -> Signed {
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
@@ -102,13 +102,13 @@ impl Authority {
             self.folder.with_extension(format!("{stem}.crt")),
             self.folder.with_extension(format!("{stem}.key")),
         );
-        // The key first: whoever looks in between finds a pair that does not fit, and must wait.
+        // The key first: a reader between the two writes finds a pair that does not match, and must retry.
         std::fs::write(&key_file, key.serialize_pem()).expect("the folder can be written");
         std::fs::write(&cert, signed.pem()).expect("the folder can be written");
         Signed { cert, key: key_file, serial }
     }
 
-    /// The list of those that are revoked, in `NAME.crl`, written over if it is there.
+    /// The revocation list, in `NAME.crl`, overwritten if it exists.
     #[must_use]
     pub fn revoke(&self, revoked: &[&Signed]) -> PathBuf {
         let now = SystemTime::now();

@@ -1,6 +1,6 @@
-//! Members as processes: started, killed, restarted, asked who leads.
+//! Clusters: members as processes that are started, killed, restarted and asked for their leader.
 //!
-//! Knows nothing of: what is stored.
+//! Knows nothing of: keys, values.
 
 use crate::alone::Beside;
 use crate::grpc::Kv;
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The line of the contract.
+/// The log line by which a member reports that it serves.
 pub const READY: &str = "ready to serve client requests";
-/// Within this a member that is asked to stop ends.
+/// A member that is asked to stop ends within this.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// A member whose disk or machine stalls ends by its own deadline, shortly before the limit, and says so with these
-/// words; its end may then come later than ours to see, but not by more than this.
+/// A member whose disk or machine stalls ends by its own deadline, shortly before [`STOP_LIMIT`], and logs these words.
+/// We may see its end later than that limit, but not later than [`STOP_LIMIT_LATE`].
 const STOPPED_LATE: &str = "stopping took too long";
 const STOP_LIMIT_LATE: Duration = Duration::from_secs(15);
 
-/// What a cluster is started with.
+/// Options of a new cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many members.
@@ -78,7 +78,7 @@ pub fn serve() -> Command {
     serve_by(&process::kattu())
 }
 
-/// The same by a program of ours, such as another version's.
+/// The same with this binary, such as another version's.
 fn serve_by(program: &Path) -> Command {
     let mut command = Command::new(program);
     if program.file_name().is_none_or(|name| name != "etcd") {
@@ -102,7 +102,7 @@ impl Cluster {
         cluster
     }
 
-    /// Everything but started.
+    /// Creates the folder and the members' command lines; starts no process.
     pub fn plan(what: &str, options: Options) -> Cluster {
         let beside = Beside::new();
         let folder = own_folder(what);
@@ -132,8 +132,8 @@ impl Cluster {
         Cluster { members, folder, _beside: beside }
     }
 
-    /// One more member, added to nothing yet and not started: `kattu serve` with the flags of one that joins the members
-    /// that run. Returns its place.
+    /// Plans one more member, neither added to the cluster nor started: its flags are those of a member that joins the
+    /// running ones. Returns its place.
     pub fn plan_joining(&mut self, what: &str) -> usize {
         let name = format!("n{}", self.members.len());
         let host = own_host();
@@ -169,7 +169,7 @@ impl Cluster {
     pub fn kill_all(&mut self) {
         for member in &mut self.members {
             if let Some(child) = &mut member.child {
-                // All signals first, then the waiting: they should die together.
+                // Signal all before waiting for any: they should die together.
                 let _ = child.kill();
             }
         }
@@ -183,17 +183,17 @@ impl Cluster {
         self.members.iter().map(Member::address).collect()
     }
 
-    /// The same in one text, with commas between them.
+    /// The same as one string, separated by commas.
     pub fn endpoints(&self) -> String {
         self.addresses().join(",")
     }
 
-    /// A folder of this cluster's for the test's own files.
+    /// The cluster's folder, for files of the test.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Which member leads, as it says itself; waits for one.
+    /// The place of the leader, from the members' own status; waits for one.
     #[track_caller]
     pub fn leader(&self) -> usize {
         let clients: Vec<(usize, Kv)> = self
@@ -244,8 +244,8 @@ impl Member {
         Kv::of(&self.address())
     }
 
-    /// A number without labels on its page of metrics; `None` if it does not answer or knows no such number. Who needs
-    /// several of one moment, or numbers with labels, reads a [`Page`].
+    /// A metric without labels; `None` if the member does not answer or has no such metric. For several numbers of one
+    /// moment, or for labels, read a [`Page`].
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<u64> {
         Page::of(&self.address())?.number(name)
@@ -257,7 +257,7 @@ impl Member {
         self.child.as_ref().map(Child::id).expect("the member runs")
     }
 
-    /// The process id, if it was started and not ended by us.
+    /// The process id, if the harness started it and has not ended it.
     pub fn pid_if_runs(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
@@ -273,7 +273,7 @@ impl Member {
         self.child = Some(command.spawn().expect("the binary can be run"));
     }
 
-    /// Waits for the line that it serves.
+    /// Waits for the log line [`READY`]; panics if the process ends before.
     #[track_caller]
     pub fn wait_ready(&mut self) {
         let (log, name) = (self.log.clone(), self.name.clone());
@@ -294,7 +294,7 @@ impl Member {
         self.wait_ready();
     }
 
-    /// kill -9; nothing if it does not run.
+    /// kill -9; does nothing if the process does not run.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -302,8 +302,8 @@ impl Member {
         }
     }
 
-    /// Sends a signal and returns the exit code; panics if it takes longer than the contract's 5 s, unless the member
-    /// ended itself by its deadline.
+    /// Sends a signal and returns the exit code. Panics if the member needs more than 5 s, unless its own deadline
+    /// ended it.
     #[track_caller]
     pub fn stop(&mut self, signal: &str) -> Option<i32> {
         let mut child = self.child.take().expect("the member runs");
@@ -325,12 +325,12 @@ impl Member {
         }
     }
 
-    /// It still runs.
+    /// True while the process runs.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Waits until it has ended by itself; returns its exit code and what it wrote.
+    /// Waits until the process has ended by itself; returns its exit code and output.
     #[track_caller]
     pub fn wait_end(&mut self) -> Ended {
         let child = self.child.as_mut().expect("the member runs");
@@ -339,7 +339,7 @@ impl Member {
         Ended { code: status.code(), out: String::new(), err: self.log_text() }
     }
 
-    /// Everything it wrote since it was started.
+    /// All output since its last start.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -350,12 +350,12 @@ impl Member {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// From its next start on it is run by this program; until then by the binary under test.
+    /// Its next start uses this binary instead of the one under test.
     pub fn run_by(&mut self, program: &Path) {
         self.program = program.to_path_buf();
     }
 
-    /// Flags of its command line; a test may add some before it starts.
+    /// Its command line; a test may add flags before it starts.
     pub fn arguments_mut(&mut self) -> &mut Vec<String> {
         &mut self.arguments
     }

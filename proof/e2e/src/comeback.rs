@@ -1,17 +1,18 @@
-//! How long until a large member is back: one that was killed, and one that has never been there.
+//! Comeback: how long until a large member is back that was killed, and until a new one has caught up.
 //!
 //! Method: three members are filled with keys in transactions of 100, until a snapshot is on every disk; then a tail of
-//! puts goes on top. A follower is killed with SIGKILL and started again, a few times: timed are the line that it serves
-//! and its first answer to a read that asks the leader. Then a learner is added and started with nothing: timed is until it
-//! has applied as much as the leader, first with nobody writing, then (another learner) under eight clients that put.
-//! Memory is each process's peak. At last a follower of another cluster is killed and comes back in the midst of puts at full
-//! speed, which go to the two others all the time; three times, for on a machine of others a single time says little. The judge
-//! of progress looks at it; the judge of tails compares what puts took while it came back with what they took before it was
-//! killed; and clients must have kept the share that is theirs, and no put may have failed. Where there are processors enough,
-//! the two that stay have the first, the clients the others, and so has the one that comes back, behind the clients: what its
-//! own work takes from others that share a machine with it is not asked here. On two processors it waits for the clients most
-//! of the time, like a member on a machine that is too slow. So the judge's clock stands while it waits, and where it waits
-//! for more than a quarter of the time, it need not come closer, only hold more. [fault-model F51, P18]
+//! puts goes on top. A follower is killed with SIGKILL and restarted, a few times: timed are its ready line and its
+//! first linearizable read. Then a learner is added and started with an empty directory: timed is until it has applied
+//! as much as the leader; first without writes, then (another learner) under eight clients that put. Memory is each
+//! process's peak.
+//! At last a follower of another cluster is killed and restarted in the midst of puts at full speed, which go to the
+//! two other members all the time; three times, for on a shared machine a single time says little. The progress judge
+//! watches it. The tail judge compares put latency while it came back with put latency before it was killed. Clients
+//! must have kept their share, and no put may have failed. With enough processors, the two other members have the
+//! first; the clients and the follower, at lower priority, have the others: the cost of its own work to other processes
+//! on its machine is not measured here. On two processors it waits for the clients most of the time, like a member on a
+//! machine that is too slow. So the judge's clock stops while it waits; where it waits for more than a quarter of the
+//! time, it need not come closer, only hold more. [fault-model F51, P18]
 //! Knows nothing of: snapshots, logs; only of files, processes and answers.
 
 use crate::cluster::{Cluster, Options};
@@ -33,91 +34,90 @@ const TOKEN: &str = "comeback";
 const PUTS_PER_TXN: u64 = 100;
 const FILLERS: u64 = 16;
 const RESTARTS: usize = 5;
-/// Puts on top of the last snapshot, in hundreds of the fill.
+/// Puts on top of the last snapshot, in percent of the fill.
 const TAIL_PERCENT: u64 = 5;
-/// A member that is not back after so long never will be.
+/// A member that is not back after this long is lost.
 const BACK_MAX: Duration = Duration::from_secs(600);
 
-/// A follower is away from the full load for so long.
+/// How long a follower is away from the full load.
 const AWAY: Duration = Duration::from_secs(10);
-/// … and is to be back within this.
+/// It must be back within this.
 const BACK_UNDER_LOAD_MAX: Duration = Duration::from_secs(60);
-/// It has more after each of these, or more of a snapshot; time in which it waits for a processor does not count.
-/// [fault-model P14]
+/// It must hold more entries, or more of a snapshot, after each of these; time that it waits for a processor does not
+/// count. [fault-model P14]
 const STANDSTILL: Duration = Duration::from_secs(5);
-/// Puts per second are counted over so long before it is killed.
+/// Puts per second are counted for so long before each kill.
 const COUNTED: Duration = Duration::from_secs(5);
-/// How the file of a snapshot is called that a member makes itself, while it does.
+/// Ending of the file that a member writes while it makes a snapshot of its own.
 const OWN_PART: &str = ".taken.part";
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Clients keep so many hundredths of what they put before: `--client-share-min`, as it is by default. [docs/operations.md]
+/// Clients keep at least so many percent of their former rate: `--client-share-min`'s default. [docs/operations.md]
 const SHARE_MIN: f64 = 80.0;
-/// How often it comes back where times are judged: all puts are judged together.
+/// Restarts where times are judged: all their puts are judged together.
 const TIMES: usize = 3;
-/// What writes may take more than before: as in storms, and a heartbeat interval and a tenth of waiting for who comes back.
-/// [fault-model P18]
+/// How much longer writes may take than before: as in storms, plus a heartbeat interval and a tenth of waiting for the
+/// restarted member. [fault-model P18]
 const SLOWER: Slower = Slower { factor: 2.0, allowance: 120_000_000 };
-/// The full load: so many clients for each of two members, on so many connections.
+/// The full load: clients for each of two members, and their connections.
 const CLIENTS: usize = 128;
 const CONNECTIONS: usize = 50;
 const LOAD_KEYS: u64 = 1_000_000;
 const LOAD_VALUE: usize = 256;
-/// A put that is not answered after this has failed.
+/// A put that is not answered within this has failed.
 const PUT_LIMIT: Duration = Duration::from_secs(10);
-/// A connection that does not stand after this is tried anew.
+/// A connection that is not established within this is retried.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// What who comes back adds to its niceness: it has about a tenth of the clients' share where both want to run.
+/// Added to the restarted member's niceness: it gets about a tenth of the clients' share where both want to run.
 const NICER: i32 = 10;
-/// It has applied so much before anything is counted.
+/// The leader has applied more than this before anything is counted.
 const WARM: u64 = 10_000;
 
-/// A follower that comes back under full load, again and again.
+/// A follower that restarts under full load, several times.
 #[derive(Clone, Debug)]
 pub struct UnderLoad {
-    /// Of each time: the entries that it lacked when it was started, and how long from then until it lacked less than is put
-    /// in a second.
+    /// Each time: the entries that it lacked at its start, and how long until it lacked fewer than are put in a second.
     pub times: Vec<(u64, Duration)>,
-    /// Puts per second before it was killed, over all times.
+    /// Puts per second before it was killed, over all restarts.
     pub before: f64,
     /// … and while it came back.
     pub meanwhile: f64,
-    /// How much of the time, all times together, the follower waited for a processor.
+    /// Share of the time, over all restarts, that the follower waited for a processor.
     pub waited: f64,
-    /// What they took, before and while it came back; none if they were too few.
+    /// Put latencies before and while it came back; `None` if there were too few, or if they break the bound.
     pub tails: Option<Tails>,
-    /// Puts that failed, or were not answered.
+    /// Puts that failed or were not answered.
     pub failed: u64,
-    /// How often the leader began to slow its clients.
+    /// How often the leader began to slow down its clients.
     pub slowed: u64,
-    /// What does not hold.
+    /// Expectations that did not hold.
     pub faults: Vec<String>,
 }
 
-/// What was seen.
+/// Results of the first part.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Bytes of the newest snapshot of the member that was restarted.
     pub snapshot_bytes: u64,
     /// Bytes of its log.
     pub log_bytes: u64,
-    /// From the start of the process to the line that it serves, each time.
+    /// From the start of the process to its ready line, each time.
     pub serving: Vec<Duration>,
     /// From the start of the process to the first read that was confirmed by the leader.
     pub first_read: Vec<Duration>,
-    /// From the start of a learner with nothing to having applied what the leader had: nobody writes.
+    /// From the start of a learner with an empty directory until it had applied as much as the leader; without writes.
     pub learner_calm: Duration,
     /// The same under load.
     pub learner_load: Duration,
-    /// Puts acknowledged to the load meanwhile, a second.
+    /// Puts acknowledged to that load, per second.
     pub load_rate: f64,
     /// Peak memory of the leader, of the restarted member and of the first learner, in bytes.
     pub peaks: [u64; 3],
-    /// Keys on the learner at the end of its catch-up, and what it should have had.
+    /// Keys on the learner at the end of its catch-up, and on the leader.
     pub keys: (i64, i64),
 }
 
 impl Report {
-    /// The learner has every key.
+    /// The learner has as many keys as the leader.
     pub fn is_whole(&self) -> bool {
         self.keys.0 == self.keys.1
     }
@@ -175,14 +175,14 @@ pub fn run(keys: u64, mut say: impl FnMut(&str)) -> Report {
 }
 
 impl UnderLoad {
-    /// Of a hundred puts that there were before, so many there were while it came back.
+    /// Rate of puts while it came back, in percent of the rate before.
     #[must_use]
     pub fn share(&self) -> f64 {
         100.0 * self.meanwhile / self.before
     }
 }
 
-/// Brings a follower back in the midst of puts at full speed; times and shares are not judged on a machine that others use.
+/// Restarts a follower in the midst of puts at full speed. Pass false on a shared machine: then no time is judged.
 pub fn under_full_load(judges_times: bool) -> UnderLoad {
     std::thread::scope(|scope| {
         let of_it = scope.spawn(move || under_full_load_on_one_core(judges_times));
@@ -190,12 +190,12 @@ pub fn under_full_load(judges_times: bool) -> UnderLoad {
     })
 }
 
-/// Starts a member away from the others, behind the clients.
+/// Starts a member on other processors than the others', at lower priority than the clients.
 fn spawn_elsewhere(cluster: &mut Cluster, place: usize) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             on_other_cores();
-            // Of a thread and what it starts, in spite of the name. [setpriority(2), C library/kernel differences]
+            // Affects this thread and its children, not the process. [setpriority(2), C library/kernel differences]
             rustix::process::nice(NICER).expect("anybody may be nicer");
             cluster.members[place].spawn();
         });
@@ -270,12 +270,12 @@ fn judge_share(mut seen: UnderLoad) -> UnderLoad {
     seen
 }
 
-/// A follower that came back once.
+/// One restart of a follower.
 struct CameBack {
     took: Duration,
     /// How long of that it waited for a processor.
     waited: Duration,
-    /// The first thing that did not hold.
+    /// The first expectation that did not hold.
     fault: Option<String>,
 }
 
@@ -301,10 +301,10 @@ fn comes_back(
         let goal = until("the leader tells what it has applied", || applied(cluster, leader));
         let held = applied(cluster, back).unwrap_or(0);
         let parts = files(&cluster.members[back].data, ".part");
-        // A snapshot of its own brings it no closer.
+        // A snapshot that it makes itself brings it no closer.
         let received =
             parts.iter().filter(|(name, _)| !name.ends_with(OWN_PART)).map(|(_, bytes)| bytes).sum();
-        // While a snapshot comes in, what it lacks becomes less with the last piece only.
+        // While a snapshot arrives, the number of lacking entries falls only with its last piece.
         let lacks = (judges_times && has_time_enough && received == 0).then(|| goal as i64 - held as i64);
         let standing = Standing { reachable: true, held: LogIndex(held), received, lacks };
         let clock = nanos(looked.saturating_sub(seen.waited));
@@ -323,17 +323,17 @@ fn comes_back(
     }
 }
 
-/// How often a member has begun to slow its clients.
+/// How often a member has begun to slow down its clients.
 fn slowed(cluster: &Cluster, place: usize) -> u64 {
     let of_member = || Page::of(&cluster.members[place].address())?.number("kattu_clients_slowed_total");
     until("the leader says how often it has slowed its clients", of_member)
 }
 
-/// Clients that put again as soon as they are answered, and remember how long each put took.
+/// Clients that put again as soon as they are answered, and record each put's latency.
 struct Puts {
     stop: Arc<AtomicBool>,
     failed: Arc<AtomicU64>,
-    /// What each put took that was done since they were taken last, in nanoseconds.
+    /// Latencies, in nanoseconds, of the puts that ended since the last `take`.
     times: Arc<Mutex<Vec<u64>>>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
@@ -360,7 +360,7 @@ impl Puts {
                         let (times, number) = (times.clone(), number.clone());
                         tasks.spawn(async move {
                             while !stop.load(Ordering::Relaxed) {
-                                // Every key in turn, in an order that looks like none.
+                                // Each key in turn, in a scattered order.
                                 let drawn = number.fetch_add(1, Ordering::Relaxed).wrapping_mul(7919);
                                 let put = PutRequest {
                                     key: format!("load/{:011}", drawn % LOAD_KEYS).into_bytes(),
@@ -387,12 +387,12 @@ impl Puts {
         Puts { stop, failed, times, threads }
     }
 
-    /// What puts took that have been done since this was asked last.
+    /// Latencies of the puts that ended since the last call.
     fn take(&self) -> Vec<u64> {
         std::mem::take(&mut self.times.lock().expect("nobody panics with it"))
     }
 
-    /// Ends; how many puts failed.
+    /// Stops the clients; returns the number of failed puts.
     fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -402,7 +402,7 @@ impl Puts {
     }
 }
 
-/// What a member has applied, if it answers.
+/// The member's applied index, if it answers.
 fn applied(cluster: &Cluster, place: usize) -> Option<u64> {
     let status = cluster.members[place].kv().within(Duration::from_secs(1)).status().ok()?;
     Some(status.raft_applied_index)
@@ -442,7 +442,7 @@ fn fill_one(address: &str, mut keys: std::ops::Range<u64>) {
     }
 }
 
-/// Adds a learner, starts it with nothing; its place, and how long until it had what the leader had.
+/// Adds a learner and starts it with an empty directory; its place, and how long until it had the leader's entries.
 fn join(cluster: &mut Cluster, leader: usize) -> (usize, Duration) {
     let place = cluster.plan_joining(TOKEN);
     let url = cluster.members[place].peer_url();
@@ -453,7 +453,7 @@ fn join(cluster: &mut Cluster, leader: usize) -> (usize, Duration) {
     (place, began.elapsed())
 }
 
-/// Waits until a member has applied what the leader has now.
+/// Waits until a member has applied what the leader has applied by now.
 fn same_as_leader(cluster: &Cluster, leader: usize, place: usize) {
     let goal = until("the leader tells what it has applied", || applied(cluster, leader));
     let end = Instant::now() + BACK_MAX;
@@ -472,7 +472,7 @@ fn log_size(data: &Path) -> u64 {
     files(data, ".seg").into_iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// Name and size of all files with this ending, below the directory. The names of snapshots sort by index.
+/// Name and size of all files with this ending, in the folder and below. The names of snapshots sort by index.
 fn files(folder: &Path, ending: &str) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {

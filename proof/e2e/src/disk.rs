@@ -1,9 +1,9 @@
-//! Disks that fill up and system calls that fail: a small file system of its own, and `strace` that injects.
+//! Disk faults: full disks on a small file system, and failing system calls injected by `strace`.
 //!
-//! A [`SmallDisk`] is an ext4 image on a loop device: full means full there and nowhere else, and what the file system
-//! says about it is the truth. [`injecting`] starts the unmodified binary so that its n-th call of a kind fails or kills
-//! it; [`inject_into`] does so to a process that runs. Both need what not every machine has: [`missing`] says what.
-//! Knows nothing of: what a member should do about it.
+//! A [`SmallDisk`] is an ext4 image on a loop device: only this disk is full, and its errors are those of a real file
+//! system. [`injecting`] starts the unmodified binary so that its n-th call of a kind fails or kills it;
+//! [`inject_into`] does so to a running process. Not every machine can do both: [`missing`] returns the reason.
+//! Knows nothing of: members, their reactions.
 
 use crate::process::{own_folder, until};
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Returns from the test, with a line that is counted, when the machine lacks what the rig needs.
+/// Returns from the test, with a line that is counted, if the machine lacks something that the rig needs.
 #[macro_export]
 macro_rules! need_rig {
     ($rig:expr) => {
@@ -26,7 +26,7 @@ macro_rules! need_rig {
     };
 }
 
-/// What a test does to a disk.
+/// A kind of disk fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rig {
     /// A file system on a loop device.
@@ -35,7 +35,7 @@ pub enum Rig {
     Inject,
 }
 
-/// Why a rig cannot be had here, if it cannot.
+/// Why this machine cannot run a rig; `None` if it can.
 pub fn missing(rig: Rig) -> Option<String> {
     match rig {
         Rig::Loop => {
@@ -72,13 +72,13 @@ fn can_run(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// Files that a small disk has room for.
+/// Files that a small disk can hold.
 const FILES_MAX: usize = 1024;
 
-/// Taken by writing when a disk is filled: the file system keeps some of what it calls free for itself.
+/// When a disk is filled, so many bytes are written, not allocated: the file system reserves some of its free space.
 const SLACK: u64 = 8 << 20;
 
-/// A file system of a few MiB. Declare it before the cluster on it: that is dropped, and so ended, first.
+/// A file system of a few MiB. Declare it before the cluster on it: variables drop in reverse order.
 pub struct SmallDisk {
     folder: PathBuf,
     mount: PathBuf,
@@ -86,17 +86,17 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Makes and mounts it; an error is why this machine cannot.
+    /// Makes and mounts it.
     ///
     /// # Errors
-    /// What `mkfs.ext4` or `mount` said.
+    /// The output of `mkfs.ext4` or `mount`.
     pub fn make(what: &str, mib: u64) -> Result<SmallDisk, String> {
         let folder = own_folder(&format!("disk-{what}"));
         let (image, mount) = (folder.join("image"), folder.join("mount"));
         let mut disk = SmallDisk { folder, mount, mounted: false };
         let file = File::create(&image).and_then(|file| file.set_len(mib << 20));
         file.and_then(|()| std::fs::create_dir(&disk.mount)).map_err(|error| error.to_string())?;
-        // No blocks kept for root: the member runs as root here, and full should mean full.
+        // No blocks reserved for root: the member runs as root here, and full should mean full.
         let layout = ["-q", "-F", "-m", "0", "-b", "4096", "-N", &FILES_MAX.to_string()];
         run(Command::new("mkfs.ext4").args(layout).arg(&image))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&disk.mount))?;
@@ -104,12 +104,12 @@ impl SmallDisk {
         Ok(disk)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.mount
     }
 
-    /// Bytes that an ordinary user may still take, and bytes altogether, as the file system counts.
+    /// Free bytes for an ordinary user, and the size in bytes, as the file system counts them.
     pub fn free_and_size(&self) -> (u64, u64) {
         let shown = Command::new("stat").args(["-f", "-c", "%a %b %S"]).arg(&self.mount).output();
         let text = String::from_utf8(shown.expect("stat can be run").stdout).expect("numbers");
@@ -121,16 +121,16 @@ impl SmallDisk {
         self.mount.join("ballast")
     }
 
-    /// Takes all but `leave` bytes, once.
+    /// Takes all free bytes but `leave`, once.
     pub fn fill(&self, leave: u64) {
         let mut file =
             File::options().create(true).append(true).open(self.ballast_file()).expect("a ballast file");
-        // Most of it is allocated, not written: bytes would have to reach the disk before a member's next sync does.
+        // Most of it is allocated, not written: a member's next sync would have to wait for written bytes.
         let at = file.metadata().expect("its size").len();
         let most = self.free_and_size().0.saturating_sub(leave + SLACK) & !4095;
         if 0 < most {
             let range = ["-o", &at.to_string(), "-l", &most.to_string()];
-            // Somebody may have taken some of it meanwhile: then all is taken by writing.
+            // A member may have taken some of it meanwhile; then all is taken by writing.
             let _ = run(Command::new("fallocate").args(range).arg(self.ballast_file()));
         }
         let chunk = vec![0x5A; 64 << 10];
@@ -142,7 +142,7 @@ impl SmallDisk {
         }
     }
 
-    /// Takes everything, and goes on taking whatever becomes free, until the ballast is let go.
+    /// Takes all free bytes, also those that become free later, until the ballast is dropped.
     pub fn fill_and_hold(&self) -> Ballast {
         self.fill(0);
         let stop = Arc::new(AtomicBool::new(false));
@@ -159,7 +159,7 @@ impl SmallDisk {
         Ballast { stop, thread: Some(thread) }
     }
 
-    /// Makes empty files until there is no room for another one, though there is for bytes.
+    /// Makes empty files until no inode is free, though bytes are.
     pub fn fill_names(&self) {
         let crowd = self.mount.join("crowd");
         std::fs::create_dir_all(&crowd).expect("room for a folder");
@@ -167,7 +167,7 @@ impl SmallDisk {
         assert!(made <= FILES_MAX, "{made} files on a disk that takes {FILES_MAX}");
     }
 
-    /// Gives everything back.
+    /// Frees all that was taken.
     pub fn relieve(&self) {
         let _ = std::fs::remove_file(self.ballast_file());
         let _ = std::fs::remove_dir_all(self.mount.join("crowd"));
@@ -177,7 +177,7 @@ impl SmallDisk {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         if self.mounted {
-            // A process that has just been killed may hold it for a moment.
+            // A process that has just been killed may keep it busy for a moment.
             let gone = (0..100).any(|_| {
                 let gone = run(Command::new("umount").arg(&self.mount)).is_ok();
                 if !gone {
@@ -195,7 +195,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Somebody who takes every byte of a disk; stops when dropped and leaves what was taken.
+/// A thread that takes every free byte of a disk; dropped, it stops and leaves the bytes taken.
 pub struct Ballast {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -210,7 +210,7 @@ impl Drop for Ballast {
     }
 }
 
-/// Appends up to `wanted` bytes in pieces; returns how many there was room for.
+/// Appends up to `wanted` bytes in pieces; returns how many fitted.
 fn grow(file: &mut File, piece: &[u8], wanted: u64) -> u64 {
     let mut taken = 0;
     while taken < wanted {
@@ -231,14 +231,14 @@ fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// What `strace` does to the n-th call of some kinds, in its own words: `error=EIO` or `signal=SIGKILL`.
+/// A fault that `strace` injects into the n-th call of some kinds.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Comma-separated names of system calls; each is counted by itself, in each thread by itself.
+    /// Comma-separated names of system calls; each call is counted separately, per thread.
     pub calls: &'static str,
-    /// What happens.
+    /// The effect, in strace's notation: `error=EIO` or `signal=SIGKILL`.
     pub what: &'static str,
-    /// When, from 1; `3+` is the third and all after it.
+    /// Which call, from 1; `3+` is the third and all after it.
     pub when: String,
 }
 
@@ -251,7 +251,7 @@ impl Fault {
     }
 }
 
-/// Runs a command with a fault in it. The child is the command itself: strace steps aside.
+/// Runs a command with a fault injected. The child is the command itself: `strace -D` detaches itself.
 pub fn injecting(fault: &Fault, trace: &Path, command: &Command, log: File) -> Child {
     let mut strace = Command::new("strace");
     strace.arg("-D").args(fault.arguments(trace)).arg(command.get_program()).args(command.get_args());
@@ -259,10 +259,10 @@ pub fn injecting(fault: &Fault, trace: &Path, command: &Command, log: File) -> C
     strace.spawn().expect("strace can be run")
 }
 
-/// A strace that has hold of a process; let go when dropped.
+/// A strace that is attached to a process; detaches when dropped.
 pub struct Attached(Child);
 
-/// Lets a running process meet a fault; calls are counted from now on.
+/// Injects a fault into a running process; calls are counted from now on.
 #[track_caller]
 pub fn inject_into(process: u32, fault: &Fault, trace: &Path) -> Attached {
     let mut strace = Command::new("strace");
@@ -273,7 +273,7 @@ pub fn inject_into(process: u32, fault: &Fault, trace: &Path) -> Attached {
         let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
         let traced = |task: std::fs::DirEntry| {
             let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-            // One that is dead already has met its fault.
+            // A thread that is dead already has met its fault.
             status.contains("State:\tZ") || !status.lines().any(|line| line == "TracerPid:\t0")
         };
         tasks.flatten().all(traced).then_some(())

@@ -1,16 +1,16 @@
-//! Floods: clients and strangers that take what they can, and what one good client notices of it.
+//! Floods: clients and strangers that take all they can, and their effect on one good client.
 //!
-//! Method: three members share one processor, and nothing else runs on it; whoever asks them runs on the others, where the
-//! good client goes before the floods (they are nicer by `NICER`): so the times show what the members do, not how long a
-//! client waits for a processor. Where there is only one processor, all share it, and the report says so.
-//! One good client puts keys of its own at a steady rate, to each member in turn, whatever became of the puts before; a
+//! Method: three members share one processor, and nothing else runs on it. All clients run on the others, where the
+//! good client goes before the floods (they are nicer by `NICER`): so the times show what the members do, not how long
+//! a client waits for a processor. Where there is only one processor, all share it, and the report says so.
+//! One good client puts keys of its own at a steady rate, to each member in turn, without waiting for earlier puts; a
 //! put's time counts from the moment at which it was due. Beside it one flood after the other runs against all members.
-//! During each flood the memory of every member is sampled, the lines that it writes are counted, and the time that it had
-//! the processor; and the flood must have stood (`floors.rs`), for who shuts everybody out has passed nothing.
-//! At the end all are killed, and every acknowledged key must be there; a large writer's key must hold the last value that was
-//! acknowledged to it, or one that it sent after that, whole.
-//! Before each flood all memory of the machine has been used, so that no time is that of a host which lends it.
-//! Knows nothing of: how members defend themselves.
+//! During each flood the members' memory is sampled, and their log lines and processor time are counted. The flood must
+//! also have stood (`floors.rs`): a server that shuts out all clients proves nothing.
+//! At the end all members are killed, and every acknowledged key must be there. A large writer's key must hold the last
+//! value that was acknowledged to it, or one that it sent after that, whole.
+//! Before each flood all memory of the machine has been used once, so that no time includes the host's lending of it.
+//! Knows nothing of: the members' defenses.
 
 use crate::cluster::{Cluster, Options};
 use crate::floors::{Came, Counting};
@@ -33,57 +33,57 @@ use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 use tonic::transport::Channel;
 
-/// The good client's pace.
+/// One put of the good client is due in each of these.
 const EVERY: Duration = Duration::from_millis(10);
-/// A put of the good client that takes longer is a failure.
+/// A put of the good client that takes longer has failed.
 const PUT_LIMIT: Duration = Duration::from_secs(10);
-/// A connection that does not stand after this is tried anew.
+/// A connection that is not established within this is retried.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Its times are judged from so many on.
+/// The good client's times are judged if there are at least so many.
 const PUTS_MIN: usize = 100;
 const P99_MAX: Duration = Duration::from_millis(50);
 const P99_MAX_BESIDE_LARGE: Duration = Duration::from_millis(250);
-/// What a member may hold for clients unless told otherwise, and what its tables, log and allocator may grow by meanwhile.
+/// Default client memory of a member, and how much its tables, log and allocator may grow meanwhile.
 const CLIENT_BYTES: u64 = 1 << 30;
 const GROWTH_BYTES: u64 = 256 << 20;
-/// Where next to nothing is held: connections, tables and log of the good client.
+/// The same where floods hold next to nothing: connections, tables and log of the good client.
 const GROWTH_BYTES_LITTLE: u64 = 128 << 20;
-/// … beside large writers: some seconds of versions that are not compacted yet, twice while a snapshot is made.
+/// The same beside large writers: some seconds of versions not yet compacted, twice while a snapshot is made.
 const GROWTH_BYTES_LARGE: u64 = 2 << 30;
-/// Lines that a member may write in a minute of a flood.
+/// Log lines that a member may write in a minute of a flood.
 const LINES_PER_MINUTE_MAX: u64 = 120;
-/// A large writer's put that takes longer is a failure.
+/// A large writer's put that takes longer has failed.
 const LARGE_PUT_LIMIT: Duration = Duration::from_secs(30);
-/// Between two looks at the members' memory.
+/// Between two samples of the members' memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
-/// A member that is started again in the middle of a flood on the peer ports serves within this.
+/// A member that is restarted in the middle of a flood on the peer ports serves within this.
 const REJOIN_MAX: Duration = Duration::from_secs(20);
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const RANGE: &str = "/etcdserverpb.KV/Range";
-/// Values of this size make up the large answers; 60 of them are asked for.
+/// Size of the values of large answers, and how many of them one answer has.
 const BIG_BYTES: usize = 1 << 20;
 const BIG_COUNT: usize = 60;
 /// 1.4 MiB.
 const LARGE_VALUE: usize = 1_468_006;
 
-/// What the floods' threads add to their niceness: about a tenth of the good client's share where both want to run.
+/// Added to the niceness of the floods' threads: about a tenth of the good client's share where both want to run.
 const NICER: i32 = 10;
 
-/// One way to take what one can.
+/// One way to exhaust a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
-    /// Connections on which nothing is ever said, and others that hang in half a preface.
+    /// Connections that send nothing, and others that stop in the middle of the HTTP/2 preface.
     Idle,
-    /// Requests whose last byte does not come.
+    /// Requests whose last byte is never sent.
     Trickle,
-    /// Large answers that nobody reads.
+    /// Large answers that are never read.
     NonReaders,
-    /// All streams of a connection at once, a part of them never asked anything, the answers never read.
+    /// All streams of a connection at once; half of them never send a request, and no answer is read.
     Streams,
-    /// Writers of values near the limit, as fast as they go.
+    /// Writers of values near the limit, at full speed.
     LargeWriters,
-    /// Garbage, half greetings and half frames for the peer ports.
+    /// Garbage, half handshakes and half frames for the peer ports.
     Peers,
 }
 
@@ -108,7 +108,7 @@ impl Flood {
         if self == Flood::LargeWriters { P99_MAX_BESIDE_LARGE } else { P99_MAX }
     }
 
-    /// What a member may grow by, where so much may be held for clients.
+    /// By how much a member's memory may grow, given its client memory.
     fn growth_max(self, client_bytes: u64) -> u64 {
         match self {
             Flood::Idle | Flood::NonReaders | Flood::Peers => GROWTH_BYTES_LITTLE,
@@ -127,20 +127,20 @@ pub struct Plan {
     pub lasts: Duration,
     /// Share of the full strength, in percent.
     pub strength: u32,
-    /// What members may hold for clients; given to them if it is not what they do by themselves.
+    /// The members' client memory, if not the default.
     pub client_bytes: Option<u64>,
-    /// All on one processor.
+    /// All members on one processor.
     pub one_core: bool,
-    /// Whether times are judged: not on a machine that others use.
+    /// Whether times are judged; false on a machine that others use.
     pub judges_times: bool,
 }
 
-/// What one flood has shown.
+/// The results of one flood.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Which one.
     pub flood: Flood,
-    /// What it did, in words.
+    /// A description of what the flood did.
     pub what: String,
     /// Puts of the good client that were due.
     pub puts: usize,
@@ -150,32 +150,32 @@ pub struct Seen {
     pub p99: Duration,
     /// The longest.
     pub longest: Duration,
-    /// The most memory that one member had, less what it had before.
+    /// The largest growth of one member's memory.
     pub grown_bytes: u64,
-    /// What it may have grown by.
+    /// The limit of that growth.
     pub grown_bytes_max: u64,
-    /// The most lines that one member wrote in a minute.
+    /// The most log lines that one member wrote in a minute.
     pub lines_per_minute: u64,
-    /// Syncs of their logs that took longer than a quarter of a second: the disk's share in what took long.
+    /// Syncs of the members' logs that took longer than a quarter of a second: the disk's part in long puts.
     pub slow_syncs: u64,
-    /// How much of a processor the members had together, 1.0 for all of one.
+    /// Processors that the members used together; 1.0 is one whole processor.
     pub members_cpu: f64,
-    /// … and whoever asked them.
+    /// … and that the clients used.
     pub clients_cpu: f64,
-    /// What is wrong, in words; nothing if all bounds held.
+    /// Bounds that did not hold; empty if all did.
     pub faults: Vec<String>,
 }
 
-/// What all of them have shown.
+/// The results of all floods.
 #[derive(Debug)]
 pub struct Report {
     /// One per flood.
     pub seen: Vec<Seen>,
-    /// What a page of memory cost that was used before the first; none where times are not judged.
+    /// The cost of one page of memory used before the first flood; `None` where times are not judged.
     pub page: Option<Duration>,
-    /// Keys that were acknowledged to the good client and to large writers.
+    /// Keys acknowledged to the good client and to large writers.
     pub acknowledged: usize,
-    /// Those that are not there after all members were killed, or hold what is older than was acknowledged.
+    /// Keys that are missing after all members were killed, or hold an older value than the acknowledged one.
     pub lost: Vec<String>,
 }
 
@@ -198,7 +198,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     for number in 0..BIG_COUNT {
         cluster.members[leader].kv().put_surely(format!("big/{number:02}"), vec![7; BIG_BYTES]);
     }
-    // Each flood is judged against this: what one has left behind counts for the next.
+    // Each flood is judged against this: memory that one leaves behind counts for the next.
     let before: Vec<u64> = cluster.members.iter().map(|member| memory_of(member.pid(), "VmRSS")).collect();
     let good = GoodClient::start(&cluster, plan.one_core);
     let mut seen = Vec::new();
@@ -226,20 +226,20 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     Report { seen, page, acknowledged: acknowledged.len() + large.len(), lost }
 }
 
-/// The keys of large writers, each of which puts its own again and again.
+/// By number of the large writer: the state of its key.
 type LargeKeys = Mutex<BTreeMap<usize, Written>>;
 
-/// What has become of one of them. Its values are numbered.
+/// The state of one key, whose values are numbered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     /// The newest value that was sent.
     sent: u64,
-    /// The newest that was acknowledged; 0 if none was.
+    /// The newest that was acknowledged; 0 before the first.
     acknowledged: u64,
 }
 
 impl Written {
-    /// What of it is lost, in words, where its key holds this.
+    /// Why the held value is a loss; `None` if it is not.
     fn lost_from(self, writer: usize, held: Option<&[u8]>) -> Option<String> {
         let Written { sent, acknowledged } = self;
         let number = held.and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_le_bytes(*number));
@@ -257,14 +257,14 @@ fn large_key(writer: usize) -> String {
     format!("large/{writer}")
 }
 
-/// Its number, and bytes that hang on it.
+/// The value with this number: 8 bytes of the number, then a filler that depends on it.
 fn large_value(number: u64) -> Vec<u8> {
     let mut value = vec![number as u8; LARGE_VALUE];
     value[..8].copy_from_slice(&number.to_le_bytes());
     value
 }
 
-/// Runs this in a thread of a flood, away from the members, behind the good client.
+/// Runs this in a thread of a flood: on other processors than the members, at lower priority than the good client.
 fn as_flooder<T: Send>(plan: &Plan, flood: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -279,7 +279,7 @@ fn become_flooder(one_core: bool) {
     if one_core {
         on_other_cores();
     }
-    // Of a thread, in spite of the name. [setpriority(2), C library/kernel differences]
+    // Affects this thread, not the process. [setpriority(2), C library/kernel differences]
     rustix::process::nice(NICER).expect("anybody may be nicer");
 }
 
@@ -291,7 +291,7 @@ fn judge(
     large: &LargeKeys,
     before: &[u64],
 ) -> Seen {
-    // A test beside others has to live with what their disk does to its syncs.
+    // A test that runs beside others cannot expect quick syncs: the disk is shared.
     good.wait_for_calm(if plan.judges_times { P99_MAX } else { PUT_LIMIT });
     let lines_before: Vec<u64> = cluster.members.iter().map(lines).collect();
     let slow_syncs_before = slow_syncs(cluster);
@@ -316,9 +316,9 @@ fn judge(
     let grown = before.iter().zip(&peaks).map(|(before, peak)| peak.saturating_sub(*before)).max();
     let grown_bytes = grown.unwrap_or_default();
     let grown_bytes_max = flood.growth_max(plan.client_bytes.unwrap_or(CLIENT_BYTES));
-    let minutes = took.as_secs_f64().max(60.0) / 60.0; // a slice of a minute may hold a minute's lines
+    let minutes = took.as_secs_f64().max(60.0) / 60.0; // a run of less than a minute may write a minute's lines
     let written = cluster.members.iter().zip(&lines_before).map(|(member, before)| {
-        // A member that was started again has begun a new log.
+        // A restarted member has begun a new log.
         lines(member).saturating_sub(*before)
     });
     let lines_per_minute = (written.max().unwrap_or_default() as f64 / minutes) as u64;
@@ -366,14 +366,14 @@ fn judge(
     }
 }
 
-/// What was done in a flood, in words and as it is judged, and what of it went wrong.
+/// The course of a flood, as text and for its judge, and its errors.
 struct Done {
     what: String,
     came: Came,
     faults: Vec<String>,
 }
 
-/// Does it.
+/// Runs one flood.
 fn under_way(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient, large: &LargeKeys) -> Done {
     let addresses = cluster.addresses();
     let scaled = |count: usize| (count * plan.strength as usize / 100).max(1);
@@ -391,17 +391,17 @@ fn under_way(plan: &Plan, flood: Flood, cluster: &mut Cluster, good: &GoodClient
     as_flooder(plan, flood)
 }
 
-/// Keeps these connections for so long and says nothing on them; how many of them stand at the end.
+/// Keeps these connections for so long and sends nothing on them; returns how many are open at the end.
 fn hold(mut sockets: Vec<TcpStream>, lasts: Duration) -> usize {
     std::thread::sleep(lasts);
     sockets.iter_mut().filter_map(|socket| raw::drain(socket).then_some(())).count()
 }
 
-/// So many connections say hello and nothing more. As many others hang in half a preface: always, for what a member closes is
-/// opened again.
+/// `count` connections send the preface and nothing more. As many others stop in the middle of it; each that a member
+/// closes is opened again.
 fn idle(addresses: &[String], count: usize, lasts: Duration) -> Done {
     let address = |number: usize| &addresses[number % addresses.len()];
-    // One that a member closes at once has not stood.
+    // A connection that is closed at once is not counted as standing.
     let mut sockets: Vec<TcpStream> =
         (0..count).filter_map(|number| raw::connect(address(number), 65_535).ok()).collect();
     let mut places: Vec<Option<TcpStream>> = (0..count).map(|_| None).collect();
@@ -421,7 +421,7 @@ fn idle(addresses: &[String], count: usize, lasts: Duration) -> Done {
     Done { what, came: Came::Idle { said, stand, halves: said, opened }, faults: Vec::new() }
 }
 
-/// All of a request but its last byte, on many streams of many connections.
+/// Sends all of a request but its last byte, on many streams of many connections.
 fn trickle(addresses: &[String], connections: usize, lasts: Duration) -> Done {
     const STREAMS: u32 = 10;
     let request =
@@ -443,7 +443,7 @@ fn trickle(addresses: &[String], connections: usize, lasts: Duration) -> Done {
             Err(error) => faults.push(format!("connection {number}: {error}")),
         }
     }
-    // In turns, as fast as the windows open, so that none is whole before the others.
+    // In turns, as fast as the windows open, so that all are incomplete at the same time.
     let (mut sent, mut closed) = (0_u64, 0);
     let end = Instant::now() + lasts;
     while Instant::now() < end {
@@ -485,7 +485,7 @@ fn non_readers(addresses: &[String], count: usize, lasts: Duration) -> Done {
     let mut refused = 0;
     for number in 0..count {
         let window = if number % 2 == 0 { raw::WINDOW_MAX } else { 65_535 };
-        // All ask the same member: it must bear all of them.
+        // All send to the same member: it must bear all of them.
         let asked = raw::connect(&addresses[0], window).and_then(|mut socket| {
             socket.write_all(&raw::call(1, RANGE, &big_range()))?;
             Ok(socket)
@@ -504,7 +504,7 @@ fn non_readers(addresses: &[String], count: usize, lasts: Duration) -> Done {
     Done { what, came: Came::NonReaders { asked }, faults: Vec::new() }
 }
 
-/// Half of the streams only begin; the other half ask for 15 KiB each, which nobody reads.
+/// Half of the streams only begin; the other half request 15 KiB each, which are never read.
 fn streams(addresses: &[String], count: u32, lasts: Duration) -> Done {
     const CONNECTIONS: usize = 8;
     let kv = Kv::of(&addresses[0]);
@@ -545,7 +545,7 @@ fn large_writers(addresses: &[String], count: usize, lasts: Duration, large: &La
     let done = Arc::new(AtomicU64::new(0));
     let refusals = Arc::new(Mutex::new(Vec::<String>::new()));
     let compactor = {
-        // An operator with little memory: of what is overwritten, a hundred revisions stay.
+        // Like an operator with little memory: keeps the last hundred revisions.
         let (address, stop) = (addresses[0].clone(), stop.clone());
         std::thread::spawn(move || {
             let kv = Kv::of(&address);
@@ -634,7 +634,7 @@ fn large_writers(addresses: &[String], count: usize, lasts: Duration, large: &La
     Done { what, came: Came::LargeWriters { puts: done, writers: count as u64, unheard }, faults }
 }
 
-/// A frame's head, as it should be, that announces this many bytes and brings none. [docs/formats/frame.md]
+/// A valid frame head that announces so many bytes of fields, without them. [docs/formats/frame.md]
 fn half_frame(kind: u8, fields: u32) -> Vec<u8> {
     let mut head = b"KTF\xA7".to_vec();
     head.extend([1, kind, 0, 0]);
@@ -646,8 +646,8 @@ fn half_frame(kind: u8, fields: u32) -> Vec<u8> {
     head
 }
 
-/// Strangers: some say nonsense as fast as they are let in, others begin and stop. Meanwhile one follower is started
-/// again, and must be let in by the others.
+/// Strangers: some send garbage as fast as they are accepted, others stop after a frame's head. Meanwhile one follower
+/// is restarted, and the others must accept its connections.
 fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize) -> Done {
     let Plan { lasts, one_core, .. } = *plan;
     let stop = Arc::new(AtomicBool::new(false));
@@ -674,7 +674,7 @@ fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize)
         let (stop, begun_frames) = (stop.clone(), begun_frames.clone());
         threads.push(std::thread::spawn(move || {
             become_flooder(one_core);
-            // As many as are asked for, always: what a member closes is opened again.
+            // Always `standing` of them: each that a member closes is opened again.
             let mut sockets: Vec<Option<TcpStream>> = (0..standing).map(|_| None).collect();
             let is_over = || stop.load(Ordering::Relaxed);
             while !is_over() {
@@ -720,7 +720,7 @@ fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize)
     Done { what, came: Came::Peers { nonsense, halves, standing: standing as u64 }, faults }
 }
 
-/// Syncs so far that took longer than a quarter of a second, of all members; a member that was started again begins anew.
+/// Syncs of all members so far that took longer than a quarter of a second; a restarted member counts from 0.
 fn slow_syncs(cluster: &Cluster) -> u64 {
     let of = |member: &crate::Member| {
         let page = Page::of(&member.address())?;
@@ -737,7 +737,7 @@ fn lines(member: &crate::Member) -> u64 {
     member.log_text().lines().count() as u64
 }
 
-/// The most memory that each of some processes had.
+/// Samples the memory of some processes; the result is each one's peak.
 struct MemoryWatch {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<Vec<u64>>,
@@ -767,23 +767,23 @@ impl MemoryWatch {
     }
 }
 
-/// What became of the good client's puts, in the order in which they were due: none while nobody knows.
+/// The outcome of each of the good client's puts, in the order in which they were due; `None` while it is open.
 #[derive(Default)]
 struct Puts {
     ended: Vec<Option<Result<Duration, ()>>>,
     acknowledged: BTreeSet<String>,
 }
 
-/// One client that asks little and steadily.
+/// One client that puts at a low, steady rate.
 struct GoodClient {
     puts: Arc<Mutex<Puts>>,
     stop: Arc<AtomicBool>,
-    /// The member that is asked nothing, because it is about to be away.
+    /// The member that gets no requests, because it is about to be restarted.
     avoided: Arc<AtomicUsize>,
     thread: std::thread::JoinHandle<()>,
 }
 
-/// No member.
+/// No member is avoided.
 const NOBODY: usize = usize::MAX;
 
 impl GoodClient {
@@ -815,7 +815,7 @@ impl GoodClient {
                     tokio::spawn(async move { one_put(channel, number, due, &told).await });
                     number += 1;
                 }
-                // Those under way are waited for.
+                // Waits for the puts under way.
                 let end = tokio::time::Instant::now() + PUT_LIMIT;
                 while tokio::time::Instant::now() < end
                     && told.lock().expect("as above").ended.iter().any(Option::is_none)
@@ -827,10 +827,10 @@ impl GoodClient {
         GoodClient { puts, stop, avoided, thread }
     }
 
-    /// Asks this member nothing more, and waits for what it was asked; all are asked again with [`NOBODY`].
+    /// Sends this member nothing more, and waits for its pending answers; [`NOBODY`] ends that.
     fn avoid(&self, member: usize) {
         self.avoided.store(member, Ordering::Relaxed);
-        let due = self.due_count() + 1; // one may be on its way out just now
+        let due = self.due_count() + 1; // one may be on its way right now
         crate::until("what was asked before is answered", || {
             let puts = self.puts();
             (due < puts.ended.len() && puts.ended[..due].iter().all(Option::is_some)).then_some(())
@@ -845,7 +845,7 @@ impl GoodClient {
         self.puts().ended.len()
     }
 
-    /// Waits until each of a second's puts has been answered within so long, so that no flood pays for the one before it.
+    /// Waits until each of a second's puts was answered within `limit`, so that no flood pays for the one before it.
     fn wait_for_calm(&self, limit: Duration) {
         crate::until("the good client is served as ever", || {
             std::thread::sleep(Duration::from_secs(1));
@@ -857,7 +857,7 @@ impl GoodClient {
         });
     }
 
-    /// The time of each put that has been due since, once all of them have ended; none for a failure.
+    /// The latency of each put due since `from`, once all have ended; `None` for a failed one.
     fn times_since(&self, from: usize) -> Vec<Option<Duration>> {
         let upto = self.due_count();
         let all = |puts: &Puts| puts.ended[from..upto].iter().copied().collect::<Option<Vec<_>>>();

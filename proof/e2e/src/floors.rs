@@ -1,9 +1,9 @@
-//! Floors: what a flood must have come to. A member that closes every door, or lets all wait, has little memory and a quick
-//! good client, too; so a flood that did not stand has shown nothing.
+//! Floors: how much a flood must have achieved. A member that refuses every connection, or lets all wait, needs little
+//! memory and serves its good client quickly, too: a flood that did not stand proves nothing.
 //!
-//! In:    what a flood's clients did and what came of it, as they saw it; what the members counted meanwhile.
-//! Out:   what is broken, in words; nothing if the flood stood, or if what was kept out was counted at a limit that
-//!        docs/operations.md states.
+//! In:   what a flood's clients did and saw; what the members counted meanwhile.
+//! Out:  violations in words; none if the flood stood, or if all that was refused was counted at a limit that
+//!       docs/operations.md states.
 //! Knows nothing of: how floods are made.
 
 use crate::cluster::Member;
@@ -13,56 +13,56 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Connections that stand, of those that are meant to, in percent.
+/// Percentage of the planned connections that must stand.
 const STAND_PERCENT: u64 = 99;
 /// Half a preface is closed after 5 s; a busy member, or a busy client, may take twice as long.
 const PREFACE_LASTS_MAX: Duration = Duration::from_secs(10);
-/// What is to be held, as a share of the budget or of what was asked for.
+/// Divisor: at least this part of the budget, or of the requested bytes, must be held.
 const HELD_SHARE: u64 = 4;
-/// What each stream holds from its head on, in bytes.
+/// Bytes that each stream holds from its head on.
 const STREAM_BYTES: u64 = 4 << 10;
-/// Strangers that talk nonsense, in a second.
+/// Connections with garbage, per second.
 const NONSENSE_PER_S: f64 = 10.0;
-/// Between two looks at what members hold.
+/// Between two polls of the members' metrics.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A member that has not answered such a look after this is asked again.
+/// A member that has not answered a poll within this is polled again.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
-/// What came of one flood, as its clients saw it.
+/// The outcome of one flood, as its clients saw it.
 #[derive(Clone, Copy, Debug)]
 pub enum Came {
-    /// Connections that said hello, those of them that stood at the end, and connections with half a preface: how many at a
-    /// time, and how often one was opened.
+    /// Connections that sent the preface, and how many of them stood at the end; connections with half a preface at a
+    /// time, and how many were opened in all.
     Idle { said: u64, stand: u64, halves: u64, opened: u64 },
-    /// Bytes of bodies that were sent, of those that could be.
+    /// Bytes of bodies sent, and bytes that could have been.
     Trickle { sent: u64, could: u64 },
-    /// Bytes of answers that were asked for.
+    /// Bytes of answers requested.
     NonReaders { asked: u64 },
-    /// Streams that were to be opened, those that were, and the connections that were closed meanwhile.
+    /// Streams planned, streams opened, and connections closed meanwhile.
     Streams { said: u64, opened: u64, closed: u64 },
-    /// Connections with nonsense and with half a frame; how many of these at a time.
+    /// Connections with garbage, connections with half a frame, and how many of the latter at a time.
     Peers { nonsense: u64, halves: u64, standing: u64 },
-    /// Puts that were acknowledged, and the writers to whom none was.
+    /// Puts acknowledged, writers, and writers without an acknowledged put.
     LargeWriters { puts: u64, writers: u64, unheard: u64 },
 }
 
-/// What the members counted during one flood, together; the peak is that of the member that held most.
+/// Counts of all members during one flood, summed; the peak is that of the member that held most.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
-    /// Bytes that a member may hold for clients.
+    /// Client memory of one member, in bytes.
     pub budget: u64,
-    /// The most that one was seen to hold.
+    /// The highest client memory in use on one member.
     pub held_peak: u64,
-    /// Times that there was no room for more.
+    /// Requests refused for lack of client memory.
     pub refused: u64,
     /// Connections closed because there were too many.
     pub connections_refused: u64,
-    /// Connections closed because too much was asked on them.
+    /// Connections closed because they carried too much.
     pub connections_too_much: u64,
 }
 
 impl Came {
-    /// What is broken, where the flood has lasted for so long.
+    /// The violations, where the flood has lasted for so long.
     pub fn broken(&self, counted: &Counted, lasted: Duration) -> Vec<String> {
         let mut broken = Vec::new();
         let mut expect = |what: &str, seen: u64, least: u64| {
@@ -73,14 +73,14 @@ impl Came {
         let share_of = |bytes: u64| bytes.min(counted.budget) / HELD_SHARE;
         match *self {
             Came::Idle { said, stand, halves, opened } => {
-                // Those that were closed for the stated limit stand in its count.
+                // Connections closed at the stated limit are in its count.
                 let stand = if said - stand <= counted.connections_refused { said } else { stand };
                 expect("connections that stand at the end", stand, (said * STAND_PERCENT).div_ceil(100));
                 let times = 1 + lasted.as_secs() / PREFACE_LASTS_MAX.as_secs();
                 expect("connections with half a preface", opened, halves * times);
             }
             Came::Trickle { sent, could } => {
-                // Nobody is refused for room while there is some.
+                // Requests are refused only when the client memory is full.
                 let is_full = 0 < counted.refused && share_of(could) <= counted.held_peak;
                 expect("bytes sent", if is_full { could } else { sent }, share_of(could));
             }
@@ -104,7 +104,7 @@ impl Came {
     }
 }
 
-/// Looks at what the members of a cluster count.
+/// Polls the metrics of a cluster's members.
 pub struct Counting {
     addresses: Vec<String>,
     before: Counted,
@@ -113,7 +113,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// From now on; `prepare` is done in the thread that looks.
+    /// Starts polling; `prepare` runs first, in the polling thread.
     pub fn start(members: &[Member], prepare: impl FnOnce() + Send + 'static) -> Counting {
         let addresses: Vec<String> = members.iter().map(Member::address).collect();
         let before = counted(&addresses);
@@ -124,7 +124,7 @@ impl Counting {
             let mut peak = 0;
             while !stopped.load(Ordering::Relaxed) {
                 for address in &asked {
-                    // One that does not answer just now, or is away, is asked again.
+                    // A member that does not answer just now, or is away, is polled again.
                     let held = Page::within(address, LOOK_LIMIT)
                         .and_then(|page| page.number("kattu_client_memory_bytes"));
                     peak = peak.max(held.unwrap_or_default());
@@ -136,12 +136,12 @@ impl Counting {
         Counting { addresses, before, stop, peaks }
     }
 
-    /// What was counted since. Waits until all members answer.
+    /// The counts since the start. Waits until all members answer.
     pub fn stop(self) -> Counted {
         self.stop.store(true, Ordering::Relaxed);
         let held_peak = self.peaks.join().expect("it only reads");
         let (before, now) = (self.before, counted(&self.addresses));
-        // A member that was started again has begun anew.
+        // A restarted member counts from 0.
         Counted {
             held_peak,
             refused: now.refused.saturating_sub(before.refused),
@@ -152,7 +152,7 @@ impl Counting {
     }
 }
 
-/// What all have counted so far.
+/// The sum of all members' counts so far.
 fn counted(addresses: &[String]) -> Counted {
     let mut all = Counted::default();
     for address in addresses {
@@ -181,7 +181,7 @@ mod tests {
         connections_too_much: 0,
     };
 
-    /// What is broken, by the words before the numbers.
+    /// The violations, without their numbers.
     fn broken(came: Came, counted: Counted) -> Vec<String> {
         let lines = came.broken(&counted, MINUTE);
         lines.iter().map(|line| line.split(": ").nth(1).expect("what it is").to_string()).collect()
@@ -237,7 +237,7 @@ mod tests {
         assert!(broken(streams(16_000, 0), held).is_empty());
         assert_eq!(broken(streams(15_999, 1), held), ["streams opened"]);
         assert!(broken(streams(15_999, 1), Counted { connections_too_much: 1, ..held }).is_empty());
-        // Written into a socket that nobody reads.
+        // Answers written into a socket that is never read.
         assert_eq!(broken(streams(16_000, 0), Counted { held_peak: 15 * MIB, ..NOTHING }), ["bytes held"]);
     }
 

@@ -1,16 +1,16 @@
 //! Puts at full speed: `kattu bench put` with 256 clients on 100 connections.
 //!
-//! It goes on whatever it is told: what was refused shows in the metrics of the members, and in its exit code only at the end.
-//! Knows nothing of: who looks at the members meanwhile.
+//! It goes on despite refusals: those show in the members' metrics, and in its exit code only at the end.
+//! Knows nothing of: members, metrics.
 
 use crate::process::kattu;
 use std::process::{Child, Command, Stdio};
 
-/// The load; dropped, it ends.
+/// The load; ends when dropped.
 pub(crate) struct FullLoad(Child);
 
 impl FullLoad {
-    /// Values of so many bytes over so many keys, until it is dropped.
+    /// Puts values of `value_bytes` over so many keys, until it is dropped.
     pub(crate) fn start(endpoints: &str, keys: u64, value_bytes: u64) -> FullLoad {
         let mut command = Command::new(kattu());
         command
@@ -23,7 +23,7 @@ impl FullLoad {
         FullLoad(command.spawn().expect("the load can be run"))
     }
 
-    /// Whether it has ended, and well.
+    /// `None` while it runs; then whether it ended with success.
     pub(crate) fn ended(&mut self) -> Option<bool> {
         self.0.try_wait().ok().flatten().map(|status| status.success())
     }

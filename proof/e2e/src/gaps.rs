@@ -1,11 +1,11 @@
-//! Leaders killed, seen by one client that never waits: how long is nothing acknowledged?
+//! Gaps: leaders are killed, and one client that never waits measures how long no put is acknowledged.
 //!
-//! Method: every millisecond one put of a key of its own goes to the next of the three members, whatever became of those
-//! before. The leader is killed with SIGKILL. The gap is the longest time between two acknowledgements that follow each
-//! other, from the kill until so many more have come that the service is certainly back: a hiccup after the election
-//! counts too. The dead member is started again and serves before the next trial. At the end every acknowledged key must
-//! be there.
-//! Knows nothing of: elections; whose servers these are.
+//! Method: every millisecond one put of a key of its own goes to the next of the three members, without waiting for
+//! earlier ones. The leader is killed with SIGKILL. The gap is the longest time between two successive
+//! acknowledgements, from the kill until so many more have come that the service is certainly back: a hiccup after the
+//! election counts too. The dead member is restarted and serves before the next trial. At the end every acknowledged
+//! key must be there.
+//! Knows nothing of: elections; Kattu or etcd.
 
 use crate::cluster::{Cluster, Options};
 use crate::kills::{all_keys, channel, put};
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 
 const EVERY: Duration = Duration::from_millis(1);
-/// A put that nobody has answered for so long is given up.
+/// A put without an answer for so long is given up.
 const PUT_LIMIT: Duration = Duration::from_secs(20);
 /// Acknowledgements before a kill, and after the first that follows it.
 const FLOWING: usize = 300;
 
-/// What was seen.
+/// The results.
 #[derive(Debug)]
 pub struct Report {
     /// One per kill.
@@ -32,15 +32,15 @@ pub struct Report {
     pub lost: Vec<String>,
 }
 
-/// What one client was told.
+/// Acknowledgements that the client received.
 #[derive(Debug, Default)]
 struct Seen {
-    /// When, ascending.
+    /// Their times, ascending.
     at: Vec<Instant>,
     keys: BTreeSet<String>,
 }
 
-/// Puts without pause, on a thread of their own.
+/// A client that puts without pause, on a thread of its own.
 struct Client {
     seen: Arc<Mutex<Seen>>,
     stop: Arc<AtomicBool>,
@@ -112,7 +112,7 @@ pub fn run(trials: usize, flags: Vec<String>, mut each: impl FnMut(usize, Durati
         let leader = cluster.leader();
         let moment = Instant::now();
         cluster.members[leader].kill();
-        // What was answered before it died may still arrive: the next ones are far too many for that.
+        // Answers sent before it died may still arrive, but far fewer than these.
         crate::until("puts are acknowledged again", || (FLOWING < client.count_after(moment)).then_some(()));
         let gap = client.longest_gap_since(moment);
         each(trial, gap);

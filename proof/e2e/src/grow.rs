@@ -1,11 +1,12 @@
-//! A cluster that grows from one member to five and shrinks to three while clients write: does anybody notice?
+//! Grow: a cluster grows from one member to five and shrinks to three while clients write.
 //!
-//! Method: eight clients put unique keys as fast as they are answered, spread over whoever is a member and moving on when
-//! an answer is missing. Members are added one by one (added, started, waited for until it has a vote) and removed one by
-//! one, the leader of that moment first. Of each step the longest time between two acknowledgements to anybody is kept.
-//! At the end every acknowledged key must be there, on every member that is left, and who was removed must have ended by
-//! itself with exit code 0. The disk is watched meanwhile, to tell a slow service from a slow disk.
-//! Knows nothing of: how members are changed; only of what clients and operators see.
+//! Method: eight clients put unique keys as fast as they are answered, spread over the current members; a client
+//! without an answer moves on to another member. Members are added one by one (added, started, waited for until it has
+//! a vote) and removed one by one, the current leader first. For each step the longest time between two
+//! acknowledgements to any client is kept. At the end every acknowledged key must be there, on every remaining member,
+//! and each removed member must have ended by itself with exit code 0. The disk is watched meanwhile, to tell a slow
+//! service from a slow disk.
+//! Knows nothing of: how membership changes work; only of what clients and operators see.
 
 use crate::cluster::{Cluster, Options};
 use crate::kills::{DiskWatch, all_keys, channel, put};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 
 const CLIENTS: usize = 8;
-/// A client without an answer for so long asks another member.
+/// A client without an answer for so long moves on to another member.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause of a client that was refused.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -26,20 +27,20 @@ const AFTER_EACH_STEP: u64 = 300;
 /// Name of the cluster.
 const TOKEN: &str = "grow";
 
-/// One step and what it cost.
+/// One step and its cost.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What was done.
+    /// A description of the step.
     pub what: String,
-    /// How long until it was complete.
+    /// Time until it was complete.
     pub took: Duration,
     /// The longest time between two acknowledgements during it and right after.
     pub gap: Duration,
-    /// The longest that a small synced write of our own took meanwhile, or in the step before: a gap may have begun there.
+    /// The longest small synced write of our own during this step or the one before: a gap may have begun there.
     pub disk_stall: Duration,
 }
 
-/// What was seen.
+/// The results.
 #[derive(Debug)]
 pub struct Report {
     /// Every step, in order.
@@ -58,8 +59,7 @@ impl Report {
         self.steps.iter().map(|step| step.gap).max().unwrap_or_default()
     }
 
-    /// The longest of what is left of the gaps when each has `stalls` stalls of the disk taken off: when the disk stands
-    /// still, it does so for every member in turn.
+    /// The longest gap after `stalls` disk stalls are subtracted from each: a stalled disk stalls every member in turn.
     pub fn longest_gap_without(&self, stalls: u32) -> Duration {
         let rest = |step: &Step| step.gap.saturating_sub(step.disk_stall * stalls);
         self.steps.iter().map(rest).max().unwrap_or_default()
@@ -82,7 +82,7 @@ pub fn run(election_timeout: Duration, mut each: impl FnMut(&Step)) -> Report {
     let mut step = |what: String, begun: Instant| {
         let took = begun.elapsed();
         load.wait_for_more();
-        // The next watch starts before this one ends, so that no stall goes unseen.
+        // The next watch starts before this one ends, so that no stall is missed.
         let stall = std::mem::replace(&mut disk, DiskWatch::start(&folder)).stop();
         let disk_stall = stall.max(std::mem::replace(&mut stall_before, stall));
         let step = Step { what, took, gap: load.take_longest_gap(), disk_stall };
@@ -96,7 +96,7 @@ pub fn run(election_timeout: Duration, mut each: impl FnMut(&Step)) -> Report {
         cluster.members[place].arguments_mut().extend(flags.iter().cloned());
         let url = cluster.members[place].peer_url();
         let kv = cluster.members[0].kv();
-        // What was asked in vain may have been done: then the list has it, and asking again is refused.
+        // A failed request may have been carried out: then the list has the member, and a retry is refused.
         let id = until("the member is added", || kv.member_add(&url, false).ok().or_else(|| kv.id_at(&url)));
         cluster.members[place].start();
         until("the new member votes", || {
@@ -137,14 +137,14 @@ fn own_id(cluster: &Cluster, place: usize) -> u64 {
     })
 }
 
-/// What the clients share.
+/// State that the clients share.
 struct Shared {
     stop: AtomicBool,
     began: Instant,
-    /// Who is asked, by address; connections are made once.
+    /// The members to use, by address; each connection is made once.
     members: Mutex<BTreeMap<String, Channel>>,
     count: AtomicU64,
-    /// Of the last acknowledgement and the longest gap so far, in nanoseconds.
+    /// Time of the last acknowledgement, and the longest gap so far, in nanoseconds.
     last: AtomicU64,
     longest: AtomicU64,
     acknowledged: Mutex<BTreeSet<String>>,
@@ -194,7 +194,7 @@ impl Load {
         self.shared.members.lock().expect("no client panics").remove(address);
     }
 
-    /// Waits until the load has gone on for a while, however slowly; panics if it does not.
+    /// Waits until the load has gone on for a while, however slowly; panics if it stops.
     fn wait_for_more(&self) {
         let count = || self.shared.count.load(Ordering::Relaxed);
         let mut seen = count();
@@ -246,7 +246,7 @@ async fn write_on(shared: Arc<Shared>, client: usize) {
             }
             shared.count.fetch_add(1, Ordering::Relaxed);
             shared.acknowledged.lock().expect("no client panics").insert(key);
-            // Everybody is asked in turn, so that every member carries load.
+            // Members are used in turn, so that every one carries load.
             if number % 16 == 0 {
                 at += 1;
             }

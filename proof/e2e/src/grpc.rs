@@ -1,7 +1,7 @@
-//! A client of one server, blocking: what a test says in one line.
+//! A blocking client of one server, with one line per call for tests.
 //!
-//! An error is what the test wants to see; but what is named "surely" is asked again while its outcome is open.
-//! Knows nothing of: who leads.
+//! Errors are returned to the test, except by methods named `…_surely`: those retry while the outcome is open.
+//! Knows nothing of: leaders, terms.
 
 use crate::process::until;
 use kattu_proto::etcdserverpb::cluster_client::ClusterClient;
@@ -21,10 +21,10 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Longer than a server's own limit for a proposal.
 const CALL_LIMIT: Duration = Duration::from_secs(12);
 
-/// Certainly without effect: both are judged before anything is proposed.
+/// Errors that prove that a request had no effect: both are returned before anything is proposed.
 const NOT_PROPOSED: [&str; 2] = ["etcdserver: no leader", "etcdserver: unhealthy cluster"];
 
-/// Nobody could serve the call, or nobody knows what became of it: it may be asked again.
+/// No server could take the call, or its outcome is unknown: a retry may succeed.
 pub fn is_passing(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }
@@ -36,8 +36,8 @@ pub struct Kv {
     limit: Duration,
 }
 
-/// A channel to `host:port` that connects when first used, and tries anew what is not connected within the limit. Only on a
-/// runtime.
+/// A channel to `host:port` that connects when first used, and retries a connection not established within the limit.
+/// Needs a runtime.
 pub(crate) fn channel(address: &str, connect_limit: Duration) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     endpoint.connect_timeout(connect_limit).connect_lazy()
@@ -47,12 +47,12 @@ impl Kv {
     /// A client of `host:port`; connects when first used.
     pub fn of(address: &str) -> Kv {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        // A rig may drop packets: a connection that is not there soon is tried anew, and the kernel's pauses are not waited for.
+        // A rig may drop packets: retry soon, instead of waiting for the kernel's backoff.
         let channel = runtime.block_on(async { channel(address, Duration::from_secs(1)) });
         Kv { runtime, channel, limit: CALL_LIMIT }
     }
 
-    /// Gives up sooner.
+    /// Sets a shorter time limit.
     pub fn within(mut self, limit: Duration) -> Kv {
         self.limit = limit;
         self
@@ -63,7 +63,7 @@ impl Kv {
         self.channel.clone()
     }
 
-    /// Runs a call on this client's runtime; past the limit it is `DeadlineExceeded`.
+    /// Runs a call on this client's runtime; after the time limit it fails with `DeadlineExceeded`.
     pub fn block_on<T>(&self, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         self.runtime.block_on(async {
             match tokio::time::timeout(self.limit, call).await {
@@ -93,7 +93,7 @@ impl Kv {
         self.block_on(async { client.put(request).await }).map(tonic::Response::into_inner)
     }
 
-    /// KV.Put, asked again while its outcome is open; for values whose repetition does no harm.
+    /// KV.Put, retried while its outcome is open; only for values that may be put twice.
     #[track_caller]
     pub fn put_surely(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
         let (key, value): (Vec<u8>, Vec<u8>) = (key.into(), value.into());
@@ -112,12 +112,12 @@ impl Kv {
         Ok(response.kvs.into_iter().next().map(|kv| kv.value))
     }
 
-    /// How many keys begin with `prefix`; all do with nothing.
+    /// The number of keys with this prefix; an empty prefix counts all.
     pub fn count(&self, prefix: &str, serializable: bool) -> Result<i64, Status> {
         let (mut key, mut range_end) = (prefix.as_bytes().to_vec(), prefix.as_bytes().to_vec());
         match range_end.last_mut() {
             Some(last) => *last += 1,
-            None => (key, range_end) = (vec![0], vec![0]), // from the first on, without an end
+            None => (key, range_end) = (vec![0], vec![0]), // from the first key on, without an end
         }
         let request =
             RangeRequest { key, range_end, count_only: true, serializable, ..RangeRequest::default() };
@@ -144,18 +144,18 @@ impl Kv {
         Ok(added.into_inner().member.map_or(0, |member| member.id))
     }
 
-    /// The id of the member that is reached at this peer URL, if the list can be had and has it.
+    /// The id of the member with this peer URL; `None` if it is not listed or the list is not available.
     pub fn id_at(&self, peer_url: &str) -> Option<u64> {
         let members = self.members().ok()?;
         members.iter().find(|member| member.peer_ur_ls.iter().any(|url| url == peer_url)).map(|it| it.id)
     }
 
-    /// Whether the list has this member, if the list can be had.
+    /// Whether this member is listed; `None` if the list is not available.
     pub fn is_listed(&self, id: u64) -> Option<bool> {
         Some(self.members().ok()?.iter().any(|member| member.id == id))
     }
 
-    /// Cluster.MemberAdd, asked again while its outcome is open: who is listed then has been added.
+    /// Cluster.MemberAdd, retried while its outcome is open: a member that is then listed has been added.
     #[track_caller]
     pub fn member_add_surely(&self, peer_url: &str, is_learner: bool) -> u64 {
         let mut is_open = false;
@@ -171,8 +171,8 @@ impl Kv {
         })
     }
 
-    /// Cluster.MemberRemove, asked again while its outcome is open, or while too many members are held up to tell
-    /// whether they would be a quorum: who is not listed then has been removed.
+    /// Cluster.MemberRemove, retried while its outcome is open, or while too many members are stalled to be counted as
+    /// a quorum: a member that is then not listed has been removed.
     #[track_caller]
     pub fn member_remove_surely(&self, id: u64) {
         let mut is_open = false;
@@ -186,7 +186,7 @@ impl Kv {
         });
     }
 
-    /// Cluster.MemberRemove; who is left.
+    /// Cluster.MemberRemove; returns the remaining members.
     pub fn member_remove(&self, id: u64) -> Result<Vec<Member>, Status> {
         let mut client = self.cluster();
         let removed = self.block_on(async { client.member_remove(MemberRemoveRequest { id }).await })?;
@@ -200,7 +200,7 @@ impl Kv {
         self.block_on(async { client.member_update(request).await }).map(|_| ())
     }
 
-    /// Cluster.MemberPromote; everybody.
+    /// Cluster.MemberPromote; returns all members.
     pub fn member_promote(&self, id: u64) -> Result<Vec<Member>, Status> {
         let mut client = self.cluster();
         let promoted = self.block_on(async { client.member_promote(MemberPromoteRequest { id }).await })?;

@@ -1,13 +1,13 @@
-//! Heavy requests: one legal request about millions of keys after the other, and what everybody else notices of them.
+//! Heavy requests: one legal request about millions of keys after the other, and their effect on all other clients.
 //!
-//! Method: three members with default flags. Clients put keys of their own at a steady rate, each member in turn, whatever
-//! became of the puts before; a put's time counts from the moment at which it was due. Beside them one heavy request after
-//! the other goes to a follower. Each has a verdict that is known before: it is carried out whole, or it is refused at once. After
-//! each of them every member must run, the leader must lead the same term as before, no put may have waited long, and no member may
-//! have left a timer due for a heartbeat interval. At the end a
-//! member is killed and started again, as it was before the first heavy request.
-//! On a smaller machine everything is scaled down, the budget of a request with it.
-//! Knows nothing of: how members bear it.
+//! Method: three members with default flags. Clients put keys of their own at a steady rate, to each member in turn,
+//! without waiting for earlier puts; a put's time counts from the moment at which it was due. Beside them one heavy
+//! request after the other goes to a follower. Each has a known verdict: it is carried out whole, or it is refused at
+//! once. After each of them every member must run, the leader must lead the same term as before, no put may have waited
+//! long, and no member may have been late with a timer by a heartbeat interval. At the end a member is killed and
+//! restarted, as it was before the first heavy request. On a smaller machine everything is scaled down, the budget of a
+//! request with it.
+//! Knows nothing of: how members carry out a request.
 
 use crate::cluster::{Cluster, Options};
 use crate::grpc::{Kv, channel};
@@ -26,28 +26,28 @@ use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// None of them waits longer.
+/// No put waits longer.
 const PUT_MAX: Duration = Duration::from_secs(2);
-/// A request that is refused is told so within this; the median of some. Less than the 5 ms for which what is no answer may wait
-/// for one: a refusal is an answer.
+/// A refusal arrives within this (median of several). Less than the 5 ms for which a message that is no answer may wait
+/// to share a packet with one: a refusal is an answer.
 const REFUSED_MAX: Duration = Duration::from_millis(4);
 const REFUSALS: usize = 7;
 /// A heavy request that is carried out takes no longer.
 const CARRIED_MAX: Duration = Duration::from_secs(60);
-/// Puts go on for so long behind a heavy request, for what comes of it later.
+/// Puts go on for so long after a heavy request, to show late effects.
 const AFTER: Duration = Duration::from_secs(2);
-/// A restart takes so many times as long as before, plus a little, at the most.
+/// A restart afterwards takes at most so many times as long as before, plus a little.
 const RESTART_TIMES_MAX: f64 = 2.0;
 const RESTART_SLACK: Duration = Duration::from_secs(2);
-/// A step of the store stays below three slices: one, what ends it, and the largest thing that is not cut.
+/// A step of the store stays below three slices: one, its last piece, and the largest piece that is not cut.
 const STEP_UNITS_MAX: u64 = 3 * 8192 - 1;
-/// The heartbeat interval of members as they are delivered: nothing that is due waits as long for what is carried out.
+/// The members' default heartbeat interval: no due timer may wait that long for a request to be carried out.
 const HEARTBEAT: Duration = Duration::from_millis(100);
-/// What one request may cost by default. [docs/operations.md, "Large requests"]
+/// Default limit of one request's cost. [docs/operations.md, "Large requests"]
 const WORK_MAX: u64 = 8 << 20;
-/// Each member's tables may take so much: the machine is known, and ten million keys are asked for.
+/// The store's quota of each member: ten million keys must fit.
 const QUOTA: &str = "--quota-backend-bytes=8589934592";
-/// Few, so that what is refused and what is not is a matter of the heavy keys.
+/// Few keys, so that only the heavy keys decide about a refusal.
 const STEADY: Steady = Steady { keys: 1000, value_bytes: 100 };
 const PUTS_PER_TXN: u64 = 100;
 const FILLERS: u64 = 32;
@@ -65,11 +65,11 @@ pub enum Act {
     TransactionWithin,
     /// 128 compares of everything over five million keys: above the budget.
     Compares,
-    /// One of them, within it.
+    /// One such compare, within the budget.
     ComparesWithin,
-    /// Ten million versions are compacted, and forgotten.
+    /// Ten million versions are compacted and removed.
     Compaction,
-    /// Ten million keys are to be deleted: above the budget.
+    /// A delete of ten million keys: above the budget.
     DeleteAll,
     /// A read of all of ten million keys: more than an answer may hold.
     RangeAll,
@@ -78,7 +78,7 @@ pub enum Act {
 }
 
 impl Act {
-    /// In the order in which keys become more.
+    /// In ascending order of keys.
     pub const ALL: [Act; 9] = [
         Act::Transaction,
         Act::FullRange,
@@ -106,7 +106,7 @@ impl Act {
         }
     }
 
-    /// How many keys there are for it, at full scale.
+    /// The number of keys that it needs, at full scale.
     fn keys(self) -> u64 {
         match self {
             Act::Transaction | Act::FullRange | Act::TransactionWithin => 500_000,
@@ -120,14 +120,14 @@ impl Act {
     }
 }
 
-/// What is done.
+/// The requests to make.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Which requests.
     pub acts: Vec<Act>,
     /// Share of all numbers, in percent.
     pub scale: u64,
-    /// Whether times are judged: not on a machine that others use.
+    /// Whether times are judged; false on a machine that others use.
     pub judges_times: bool,
 }
 
@@ -137,22 +137,22 @@ impl Plan {
     }
 }
 
-/// What one of them has shown.
+/// The results of one request.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Which one.
     pub act: Act,
-    /// Keys that there were.
+    /// Keys in the store.
     pub keys: u64,
-    /// What came of it, in words.
+    /// A description of the outcome.
     pub what: String,
-    /// How long its client waited; the median if it was asked more than once.
+    /// How long its client waited; the median if it was repeated.
     pub took: Duration,
     /// … and the longest.
     pub took_max: Duration,
-    /// How often it was asked.
+    /// How often it was sent.
     pub asked: usize,
-    /// The longest time for which a timer of a member was due meanwhile; none if it was no longer than before.
+    /// The longest lateness of a member's timer meanwhile; `None` if it did not exceed the earlier maximum.
     pub late: Option<Duration>,
     /// Puts that were due meanwhile.
     pub puts: usize,
@@ -162,23 +162,23 @@ pub struct Seen {
     pub p99: Duration,
     /// The longest.
     pub longest: Duration,
-    /// What is wrong, in words; nothing if all bounds held.
+    /// Bounds that did not hold; empty if all did.
     pub faults: Vec<String>,
 }
 
-/// What all of them have shown.
+/// The results of all requests.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// One for each request.
     pub seen: Vec<Seen>,
-    /// From the start of a member that was killed to the line that it serves, with as many keys: before the heavy requests about
-    /// them, and after the last.
+    /// How long a killed member needs to its ready line, with as many keys as the last requests had: before these, and
+    /// after the last.
     pub restarts: [Duration; 2],
     /// The longest step of any member, in units of work.
     pub step_max: u64,
-    /// The longest time for which something was due before a member did it.
+    /// The longest lateness of any member's timer.
     pub late_max: Duration,
-    /// What is wrong with the steps, or with the restart.
+    /// Bounds of steps, timers or the restart that did not hold.
     pub faults: Vec<String>,
 }
 
@@ -189,7 +189,7 @@ impl Report {
     }
 }
 
-/// Carries out a plan; each result is told as soon as it is there. Ends early when a member does.
+/// Carries out a plan; `each` gets each result at once. Ends early when a member does.
 pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     let mut flags = vec![QUOTA.to_string()];
     if plan.scale != 100 {
@@ -215,10 +215,10 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
         }
     }
     let (step_max, late_max) = longest(&cluster);
-    // Who was started again counts from there on.
+    // A restarted member counts from 0.
     let late_max = seen.iter().filter_map(|seen| seen.late).fold(late_max, Duration::max);
     let mut faults = Vec::new();
-    // Units are keys, entries and bytes together; which of them is all the same to the judge.
+    // Units are keys, entries and bytes together; the judge does not care which.
     let longest = Work { keys: step_max, ..Work::default() };
     faults.extend(
         BoundedStep::new(STEP_UNITS_MAX).stepped(NodeId(1), longest).err().map(|why| why.to_string()),
@@ -230,7 +230,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     let again = if cluster.members.iter_mut().all(|member| member.is_running()) {
         let follower = (cluster.leader() + 1) % 3;
         let again = restart(&mut cluster, follower);
-        // There may be more log behind the newest snapshot than there was.
+        // There may be more log after the newest snapshot than there was.
         let bound = before.mul_f64(RESTART_TIMES_MAX) + RESTART_SLACK;
         if plan.judges_times && bound < again {
             faults.push(format!(
@@ -245,33 +245,33 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     Report { seen, restarts: [before, again], step_max, late_max, faults }
 }
 
-/// The longest step of any member, and for how long something was due at the most, since the members were started.
+/// The longest step, and the longest lateness of a timer, of any member since the members were started.
 fn longest(cluster: &Cluster) -> (u64, Duration) {
     let steps = cluster.members.iter().map(|member| fraction(member, "kattu_work_step_units_max") as u64);
     (steps.max().unwrap_or_default(), lateness(cluster).into_iter().max().unwrap_or_default())
 }
 
-/// For how long a timer of each member was due at the most, since it was started.
+/// For each member, the longest lateness of a timer since it was started.
 fn lateness(cluster: &Cluster) -> Vec<Duration> {
     let of =
         |member: &crate::Member| Duration::from_secs_f64(fraction(member, "kattu_driver_late_seconds_max"));
     cluster.members.iter().map(of).collect()
 }
 
-/// Of two looks at the same members: the longest time that the second one shows and the first one does not.
+/// The longest lateness in the second of two samples, of the members whose maximum has grown between them.
 fn late_between(before: &[Duration], after: &[Duration]) -> Option<Duration> {
     let grown = before.iter().zip(after).filter(|(before, after)| before < after);
     grown.map(|(_, after)| *after).max()
 }
 
-/// A figure of a member's metrics.
+/// A number on a member's metrics page.
 fn fraction(member: &crate::Member, name: &str) -> f64 {
     let page = until("a page of metrics", || Page::of(&member.address()));
     let number = page.lines(name).next().and_then(|text| text.parse::<f64>().ok());
     number.unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Kills a member and starts it again; how long until it serves.
+/// Kills a member and restarts it; returns how long until it serves.
 fn restart(cluster: &mut Cluster, member: usize) -> Duration {
     cluster.members[member].kill();
     let began = Instant::now();
@@ -333,7 +333,7 @@ fn judge(plan: &Plan, act: Act, keys: u64, cluster: &mut Cluster) -> Seen {
     Seen { act, keys, what, took, took_max, asked, late, puts, failed, p99, longest, faults }
 }
 
-/// What each member says of the leader and its term.
+/// Each member's leader and term, by its own status.
 fn offices(cluster: &Cluster) -> Vec<Option<(u64, u64)>> {
     let of = |member: &crate::Member| {
         let status = member.kv().within(Duration::from_secs(5)).status().ok()?;
@@ -342,22 +342,22 @@ fn offices(cluster: &Cluster) -> Vec<Option<(u64, u64)>> {
     cluster.members.iter().map(of).collect()
 }
 
-/// Whether the cluster has the level that brings budgets, as far as members know of levels.
+/// Whether the cluster has the feature level with request budgets, as far as members know of levels.
 fn is_level(cluster: &Cluster) -> bool {
     cluster.members.iter().all(|member| member.metric("kattu_feature_level") != Some(0))
 }
 
-/// What came of a heavy request.
+/// The outcome of a heavy request.
 struct Carried {
-    /// In words.
+    /// A description.
     what: String,
-    /// How long its client waited each time, the shortest first; once at least.
+    /// How long its client waited each time, the shortest first; not empty.
     times: Vec<Duration>,
-    /// What of it is wrong.
+    /// Its faults.
     faults: Vec<String>,
 }
 
-/// Does it.
+/// Sends one heavy request.
 fn carry_out(plan: &Plan, act: Act, keys: u64, address: &str) -> Carried {
     let kv = Kv::of(address).within(CARRIED_MAX);
     let ask = |act: Act| match act {
@@ -428,7 +428,7 @@ fn range(request: RangeRequest) -> RequestOp {
     RequestOp { request: Some(Request::RequestRange(request)) }
 }
 
-/// Every key of the fill has a version: a compare that holds, so that all keys are looked at.
+/// Compares that every key of the fill has a version: this holds, so all keys are read.
 fn exists() -> Compare {
     Compare {
         result: CompareResult::Greater.into(),
@@ -439,7 +439,7 @@ fn exists() -> Compare {
     }
 }
 
-/// Conditions, ranges and a put; whole if the put was done.
+/// Compares, ranges and a put; whole if the put was done.
 fn txn(kv: &Kv, compare: Vec<Compare>, mut success: Vec<RequestOp>) -> Came {
     let put = PutRequest { key: b"heavy-txn".to_vec(), value: b"done".to_vec(), ..PutRequest::default() };
     success.push(RequestOp { request: Some(Request::RequestPut(put)) });
@@ -458,7 +458,7 @@ fn delete(kv: &Kv, request: DeleteRangeRequest, expected: u64) -> Came {
     Ok((format!("{} keys, {left} left", done.deleted), done.deleted as u64 == expected && left == 0))
 }
 
-/// Compacts at the newest revision; whole when nothing before it can be read.
+/// Compacts at the newest revision; whole if no older revision can be read.
 fn compact(kv: &Kv) -> Came {
     let count = || RangeRequest { count_only: true, ..everything() };
     let revision = kv.range(count())?.header.map_or(0, |header| header.revision);
@@ -468,12 +468,12 @@ fn compact(kv: &Kv) -> Came {
     Ok((format!("all before revision {revision}"), is_whole))
 }
 
-/// 24 bytes, in the order of the numbers.
+/// A key of 24 bytes; keys sort by number.
 fn key(number: u64) -> Vec<u8> {
     format!("heavy/{number:018}").into_bytes()
 }
 
-/// Puts keys with small values, in large transactions, as fast as it goes.
+/// Puts keys with small values, in large transactions, as fast as possible.
 fn fill(address: &str, keys: std::ops::Range<u64>) {
     let fillers = FILLERS.min(keys.end.saturating_sub(keys.start).max(1));
     let share = keys.end.saturating_sub(keys.start).div_ceil(fillers);
@@ -488,7 +488,7 @@ fn fill(address: &str, keys: std::ops::Range<u64>) {
     });
 }
 
-/// Writes existing keys again, until there are so many versions more.
+/// Overwrites existing keys until there are so many more versions.
 fn overwrite(address: &str, keys: u64, versions: u64) {
     let mut left = versions;
     while left > 0 {
@@ -511,7 +511,7 @@ async fn fill_one(channel: Channel, mut keys: std::ops::Range<u64>) {
             })),
         };
         let request = TxnRequest { success: some.map(put).collect(), ..TxnRequest::default() };
-        // The same again does no harm.
+        // Repeating the same puts does no harm.
         while client.txn(request.clone()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

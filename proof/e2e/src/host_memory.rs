@@ -1,11 +1,11 @@
-//! Memory of a virtual machine's host: all of it has been used before times are judged.
+//! Host memory: all memory of a virtual machine has been used once before times are judged.
 //!
-//! A host may lend its memory page by page, and take it back as soon as it is free (free page reporting). A log touches new
-//! pages all the time, so where one costs the host 15 µs, that is what the times show. A machine that has run for a day has
-//! no such pages: what is free there has held files before. So the page cache is filled first, with the holes of a file that
-//! takes no room, and whoever wants memory gets it from there. A kernel may empty it again in minutes [Linux, DAMON-based Reclamation], so it
-//! is filled anew before each thing that is timed.
-//! Knows nothing of: what is measured afterwards.
+//! A host may lend its memory page by page, and take it back as soon as it is free (free page reporting). A log touches
+//! new pages all the time, so where one costs the host 15 µs, that is what the times show. A machine that has run for a
+//! day has no such pages: its free memory has held files before. So the page cache is filled first, with the holes of a
+//! sparse file; memory that processes then allocate is taken from it. A kernel may empty it again in minutes [Linux,
+//! DAMON-based Reclamation], so it is filled anew before each timed run.
+//! Knows nothing of: members, the timed runs.
 
 use crate::process::own_folder;
 use crate::processors::processor_time;
@@ -14,14 +14,14 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// So much is used at most; the rest of a larger machine may be fresh.
+/// At most so many bytes are used; the rest of a larger machine may be fresh.
 const BYTES_MAX: u64 = 64 << 30;
 const PIECE_BYTES: usize = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
-/// The part of all memory that stays free.
+/// Divisor: this part of all memory stays free.
 const FREE_PART: u64 = 32;
 
-/// A file of holes that fills the page cache, until this is dropped.
+/// A sparse file that fills the page cache; dropped, it is removed.
 #[derive(Debug)]
 pub struct UsedMemory {
     folder: PathBuf,
@@ -30,7 +30,7 @@ pub struct UsedMemory {
 }
 
 impl UsedMemory {
-    /// Nothing has been filled yet. None if the kernel does not say what memory there is.
+    /// Creates the file; fills nothing yet. `None` if the kernel does not report its memory.
     pub fn new() -> Option<UsedMemory> {
         let all = meminfo("MemTotal")?;
         let folder = own_folder("host-memory");
@@ -39,7 +39,7 @@ impl UsedMemory {
         Some(UsedMemory { folder, holes, all })
     }
 
-    /// Fills the page cache, as far as it has become empty since; what a page cost on average.
+    /// Fills the part of the page cache that has become empty; returns the average cost of a page.
     pub fn fill(&self) -> Duration {
         let own_time = || processor_time(&[std::process::id()]);
         let had = own_time();
@@ -48,14 +48,14 @@ impl UsedMemory {
         own_time().saturating_sub(had) / pages
     }
 
-    /// Reads until little is free, or to the end: then all memory has been used, whatever is free by then.
+    /// Reads until little memory is free, or to the end of the file: then all memory has been used once.
     fn read(&self) -> Option<u64> {
         let mut file = File::open(&self.holes).ok()?;
         let mut piece = vec![0; PIECE_BYTES];
         let kept = self.all / FREE_PART;
         let mut bytes = 0;
         while kept < meminfo("MemFree")? {
-            // Less than what stays free.
+            // Less than the part that stays free.
             for _ in 0..kept / 2 / PIECE_BYTES as u64 {
                 if file.read_exact(&mut piece).is_err() {
                     return Some(bytes);
@@ -73,7 +73,7 @@ impl Drop for UsedMemory {
     }
 }
 
-/// One of the kernel's figures of memory, in bytes. [proc_meminfo(5)]
+/// One of the kernel's memory figures, in bytes. [proc_meminfo(5)]
 fn meminfo(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

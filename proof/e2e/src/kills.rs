@@ -1,8 +1,9 @@
-//! Leaders killed under load: how long is the service away, and is anything acknowledged lost?
+//! Kills: leaders are killed under load; measures how long the service is unavailable, and looks for lost acknowledged
+//! keys.
 //!
-//! Method: eight clients put unique keys as fast as they are answered. The leader is killed with SIGKILL; from then on a
-//! probe goes to each survivor every 25 ms, and the first probe that is acknowledged ends the outage. The dead member is
-//! restarted, serves again, and the next leader is killed. At the end every acknowledged key must be there.
+//! Method: eight clients put unique keys as fast as they are answered. The leader is killed with SIGKILL; from then on
+//! a probe goes to each survivor every 25 ms, and the first probe that is acknowledged ends the outage. The dead member
+//! is restarted, serves again, and the next leader is killed. At the end every acknowledged key must be there.
 //! Knows nothing of: elections; only of what a client sees.
 
 use crate::cluster::{Cluster, Options};
@@ -17,12 +18,12 @@ use tonic::transport::Channel;
 
 const CLIENTS: usize = 8;
 const PROBE_EVERY: Duration = Duration::from_millis(25);
-/// A connection that does not stand after this is tried anew.
+/// A connection that is not established within this is retried.
 const CONNECT_LIMIT: Duration = Duration::from_millis(500);
-/// Longer than this the service has not come back.
+/// After this the service is considered lost.
 const OUTAGE_MAX: Duration = Duration::from_secs(30);
 
-/// What was seen.
+/// The results.
 #[derive(Debug)]
 pub struct Report {
     /// From each kill to the first acknowledged probe.
@@ -33,12 +34,12 @@ pub struct Report {
     pub acknowledged: usize,
     /// Acknowledged keys that are not there.
     pub lost: Vec<String>,
-    /// The longest that a small synced write of our own took during each outage: how busy the disk was with others.
+    /// The longest small synced write of our own during each outage: shows how busy the disk was with other work.
     pub disk_stalls: Vec<Duration>,
 }
 
 impl Report {
-    /// The middle outage.
+    /// The median outage.
     pub fn median(&self) -> Duration {
         let mut sorted = self.outages.clone();
         sorted.sort();
@@ -71,7 +72,7 @@ pub fn run(
     let load = Load::start(&cluster);
     let (mut outages, mut disk_stalls) = (Vec::new(), Vec::new());
     for kill in 0..kills {
-        // The load runs at full speed before each kill.
+        // Each kill happens while the load runs at full speed.
         load.wait_for_more(200);
         let leader = cluster.leader();
         let survivors: Vec<String> =
@@ -101,7 +102,7 @@ pub(crate) async fn put(channel: Channel, key: String, limit: Duration) -> bool 
     matches!(tokio::time::timeout(limit, client.put(request)).await, Ok(Ok(_)))
 }
 
-/// From now to the first acknowledged probe.
+/// Time from now to the first acknowledged probe.
 fn outage(survivors: &[String], kill: usize) -> Duration {
     let begun = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -166,14 +167,14 @@ impl DiskWatch {
         DiskWatch { stop, thread: Some(thread) }
     }
 
-    /// Ends it; returns the longest that one write with its sync took.
+    /// Stops it; returns the longest time of one write with its sync.
     pub(crate) fn stop(mut self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().expect("it runs").join().expect("the disk can be written")
     }
 }
 
-/// Clients that put unique keys, and remember which were acknowledged.
+/// Clients that put unique keys, and record which were acknowledged.
 pub struct Load {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
@@ -229,7 +230,7 @@ impl Load {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Waits for so many more acknowledgements, however slowly they come; panics if they cease.
+    /// Waits for so many more acknowledgements, however slowly they come; panics if they stop.
     #[track_caller]
     pub fn wait_for_more(&self, count: u64) {
         let mut seen = self.acknowledged_count();

@@ -1,9 +1,9 @@
-//! The real binary, driven from outside: processes, signals, files, etcd's own tools.
+//! End to end: the real binary, driven from outside by processes, signals, files and etcd's own tools.
 //!
 //! A [`Cluster`] is `kattu serve` processes on loopback addresses of their own, with data on a real file system under
-//! `target/e2e`. Everything is ended when it is dropped; data stays if the test failed. Tests wait for conditions
-//! ([`until`]), never for a time; a program that is missing makes a test say `SKIPPED`, which is counted.
-//! Knows nothing of: the insides of Kattu; what a client cannot see is not looked at.
+//! `target/e2e`. Dropping it kills all processes; data stays if the test failed. Tests wait for conditions ([`until`]),
+//! never for a time; a test whose program is missing prints `SKIPPED`, which is counted.
+//! Knows nothing of: the insides of Kattu; only of what a client can see.
 #![forbid(unsafe_code)]
 
 pub mod alone;
@@ -37,7 +37,7 @@ pub use grpc::Kv;
 pub use page::Page;
 pub use process::{Ended, kattu, tool, until, until_within};
 
-/// The path of a tool, or returns from the test with a line that is counted.
+/// The path of a tool; if it is missing, prints a line that is counted and returns from the test.
 #[macro_export]
 macro_rules! need {
     ($tool:expr) => {

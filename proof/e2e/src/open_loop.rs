@@ -1,7 +1,7 @@
-//! An open loop: clients that put at a steady rate, each member in turn, whatever became of the puts before.
+//! Open loop: clients that put at a steady rate, to each member in turn, without waiting for earlier puts.
 //!
-//! A put's time counts from the moment at which it was due, so that who waits for one put is not asked less.
-//! Knows nothing of: what goes on beside them.
+//! A put's time counts from the moment at which it was due, so that a slow put does not reduce the load.
+//! Knows nothing of: work that runs beside the puts.
 
 use crate::cluster::Cluster;
 use crate::grpc::channel;
@@ -13,32 +13,32 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tonic::transport::Channel;
 
-/// Puts a second.
+/// Puts per second.
 pub(crate) const RATE: u32 = 500;
-/// Who has waited so long is not served at all.
+/// A put without an answer for so long has failed.
 pub(crate) const PUT_LIMIT: Duration = Duration::from_secs(20);
-/// A connection that does not stand after this is tried anew.
+/// A connection that is not established within this is retried.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// What they put.
+/// The keys and values of the puts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steady {
-    /// One key after the other, of so many.
+    /// Number of keys, written in turn.
     pub(crate) keys: usize,
     /// Bytes of each value.
     pub(crate) value_bytes: usize,
 }
 
-/// Clients that ask at a steady rate.
+/// Clients that put at a steady rate.
 pub(crate) struct OpenLoop {
-    /// One for each put that was due: its time once it has ended.
+    /// For each put that was due: its latency, once it has ended.
     puts: Arc<Mutex<Vec<Option<Duration>>>>,
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl OpenLoop {
-    /// They ask from now on.
+    /// Starts the clients.
     pub(crate) fn start(cluster: &Cluster, steady: Steady) -> OpenLoop {
         let addresses = cluster.addresses();
         let (puts, stop) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
@@ -71,12 +71,12 @@ impl OpenLoop {
         OpenLoop { puts, stop, thread }
     }
 
-    /// Puts that were due until now.
+    /// Number of puts due so far.
     pub(crate) fn due(&self) -> usize {
         self.puts.lock().expect("nobody panics with it").len()
     }
 
-    /// The times of the puts that were due from this one on; [`PUT_LIMIT`] for one that failed.
+    /// Latencies of the puts from this one on; [`PUT_LIMIT`] for a failed one.
     pub(crate) fn stop(self, from: usize) -> Vec<Duration> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the clients do not panic");

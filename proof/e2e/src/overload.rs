@@ -1,20 +1,20 @@
-//! Overload: clients that ask for ten times what can be served and give up, what is served all the same, and how soon all is
-//! again. [fault-model F50]
+//! Overload: clients request ten times what can be served and give up; measures what is still served, and how soon the
+//! service recovers. [fault-model F50]
 //!
-//! Method: three members share one processor, the clients have another. They speak HTTP/2 by hand ([`crate::raw`]), for a
-//! library would be slower than the members. As libraries do, they keep to the number of streams that the server says, send the
-//! head of a call at once, and its body when the server has given room for it.
+//! Method: three members share one processor, the clients have another. The clients speak HTTP/2 by hand
+//! ([`crate::raw`]), for a library would be slower than the members. As libraries do, they keep to the server's limit
+//! of streams, send the head of a call at once, and its body when the server's window has room for it.
 //!
-//! 1. So many puts are always under way on each connection: what is served in a second is the peak.
-//! 2. Ten times the peak is due, whatever became of the puts before. One that is not answered within [`PATIENCE`] is reset, and
-//!    one that no connection can take at once is never sent: a queue of the clients' own would show itself, not the members.
-//!    Only what is answered in time counts.
-//! 3. As 1, and each second is counted; from the moment when all must be well again on, for as long as in 1, it is compared.
+//! 1. A fixed number of puts is always under way on each connection: the puts served per second are the peak.
+//! 2. Ten times the peak is due, without waiting for earlier puts. A put without an answer for [`PATIENCE`] is reset. A
+//!    put that no connection can take at once is never sent: a queue in the clients would measure the clients, not the
+//!    members. Only puts answered in time count.
+//! 3. As 1, and each second is counted; from the end of the allowed recovery on, for as long as in 1, it is compared.
 //!
-//! Members keep little history: with all of it their tables, and so their snapshots, grow by 15 MB a second, and members
-//! that were never overloaded serve a quarter less after a minute.
+//! Members keep little history: with all of it their tables, and so their snapshots, grow by 15 MB a second, and
+//! members that were never overloaded serve a quarter less after a minute.
 //!
-//! Knows nothing of: how members defend themselves.
+//! Knows nothing of: the members' defenses.
 
 use crate::cluster::{Cluster, Options};
 use crate::process::memory_of;
@@ -27,26 +27,26 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A client waits for so long.
+/// How long a client waits for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// How much more is due than can be served.
+/// The overload, as a multiple of the peak.
 const TIMES: f64 = 10.0;
-/// What two measurements of the same differ by on a machine that is not ours alone.
+/// The relative difference between two equal measurements on a machine that is not ours alone.
 const SPREAD: f64 = 0.1;
-/// Measured after the overload: what it may take to recover, and as long as the peak was measured.
+/// Time measured after the overload: the allowed recovery, and as long as the peak was measured.
 const AFTER: Duration = Duration::from_nanos(RECOVERY).saturating_add(MEASURED);
-/// Before anything is counted.
+/// The load runs for so long before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(10);
-/// The peak is measured for so long: as long as two snapshots are apart.
+/// Time over which the peak is measured: that between two snapshots.
 const MEASURED: Duration = Duration::from_secs(10);
-/// 16 MiB of it, however new: as much as comes in a second.
+/// 16 MiB of history, however new: what is written in a second.
 const LITTLE_HISTORY: [&str; 2] = ["--history-bytes=16777216", "--history-min=0"];
-/// What a member may grow by meanwhile: what it may hold for clients, and its tables and log.
+/// How much a member may grow meanwhile: its client memory, tables and log.
 const GROWTH_MAX: u64 = (1 << 30) + (512 << 20);
-/// Puts under way on each connection where so many always are: for the peak, and after the overload. Many at once are served
-/// cheaper than few; too few would understate the peak, and all that is measured against it.
+/// Puts always under way on each connection, for the peak and after the overload. Serving many at once is cheaper than
+/// serving few; too few would understate the peak, and all that is measured against it.
 const UNDER_WAY: usize = 32;
-/// Bytes that a client keeps for a socket that takes none.
+/// Bytes that a client buffers while its socket takes none.
 const UNSENT_MAX: usize = 64 << 10;
 const VALUE: usize = 100;
 const KEYS: u64 = 10_000;
@@ -64,42 +64,42 @@ const MAX_CONCURRENT_STREAMS: u16 = 3;
 /// How much, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Connections, to all members in turn.
+    /// Connections, spread over all members.
     pub connections: usize,
     /// How long the overload lasts.
     pub lasts: Duration,
 }
 
-/// What it has shown.
+/// The results.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Puts that are served in a second.
+    /// Puts served per second at the peak.
     pub peak: f64,
-    /// Due in a second of overload.
+    /// Puts due per second of overload.
     pub due: f64,
-    /// … and served in time.
+    /// … and puts served in time.
     pub during: f64,
-    /// The same of each second.
+    /// Puts served in time in each second of the overload.
     pub each: Vec<f64>,
-    /// How much of a processor the members had together meanwhile, 1.0 for all of one.
+    /// Processors that the members used together meanwhile; 1.0 is one whole processor.
     pub members_cpu: f64,
-    /// … and the clients: above 0.9, it is they who are judged.
+    /// … and that the clients used: above 0.9 the clients are the bottleneck.
     pub clients_cpu: f64,
-    /// Share of what was due that was refused; 0.0 to 1.0, as the next two.
+    /// Share of the due puts that were refused; 0.0 to 1.0, as the next two.
     pub refused: f64,
-    /// … that its client gave up.
+    /// … that the client gave up.
     pub given_up: f64,
     /// … that no connection could take.
     pub unsent: f64,
-    /// Served in each second after.
+    /// Puts served in each second afterwards.
     pub after: Vec<f64>,
-    /// The most that a member grew by, in bytes.
+    /// The largest growth of one member's memory, in bytes.
     pub grown_bytes: u64,
-    /// What is wrong, in words.
+    /// Bounds that did not hold.
     pub faults: Vec<String>,
 }
 
-/// What became of puts.
+/// Outcomes of puts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     due: u64,
@@ -113,17 +113,18 @@ struct Counts {
 struct Client {
     socket: TcpStream,
     unsent: VecDeque<u8>,
-    /// What has come of frames that are not whole.
+    /// Bytes of an incomplete frame.
     half: Vec<u8>,
     next_stream: u32,
-    /// Asked and not answered: when.
+    /// Puts sent and not answered, by stream: when they were sent.
     asked: BTreeMap<u32, Instant>,
-    /// Of these, requests that the server has not given room for: their heads have been sent, as clients do. [RFC 9113 §5.2.1]
+    /// Of these, bodies that the server's window has no room for: their heads have been sent, as clients do. [RFC 9113
+    /// §5.2.1]
     without_room: VecDeque<(u32, Vec<u8>)>,
-    /// What the server lets a connection send, and have under way.
+    /// The connection's send window, and the server's limit of streams.
     room: i64,
     streams_max: usize,
-    /// The first settings are acknowledged before they have come. [`raw::hello`]
+    /// The first SETTINGS frame has arrived; [`raw::hello`] has acknowledged it in advance.
     has_settings: bool,
 }
 
@@ -139,12 +140,12 @@ impl Client {
             asked: BTreeMap::new(),
             without_room: VecDeque::new(),
             room: 65_535,
-            streams_max: 100, // until it says so
+            streams_max: 100, // until the server's SETTINGS
             has_settings: false,
         })
     }
 
-    /// Asks for one put, if it may.
+    /// Sends one put; false if the limits do not allow it.
     fn ask(&mut self, key: u64, now: Instant) -> bool {
         if self.streams_max <= self.asked.len() || UNSENT_MAX <= self.unsent.len() {
             return false;
@@ -162,7 +163,7 @@ impl Client {
         true
     }
 
-    /// Sends the requests that there is room for, the oldest first; those that were given up need none.
+    /// Sends the bodies that the window has room for, the oldest first; those that were given up need none.
     fn use_room(&mut self) {
         while let Some((stream, message)) = self.without_room.front() {
             if self.asked.contains_key(stream) {
@@ -176,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Sends and hears what it can; gives up what has waited too long.
+    /// Reads and writes all it can; gives up puts that have waited too long.
     fn turn(&mut self, now: Instant, counts: &mut Counts) -> io::Result<()> {
         while let Some((stream, _)) = self.asked.first_key_value().filter(|(_, at)| PATIENCE <= now - **at) {
             let stream = *stream;
@@ -215,7 +216,7 @@ impl Client {
             let Some(payload) = self.half.get(at + 9..at + 9 + len) else { break };
             at += 9 + len;
             match kind {
-                // A message is the answer; one without has a status that says no.
+                // A message is an answer; a HEADERS frame that ends the stream carries an error status.
                 DATA if self.asked.remove(&stream).is_some() => counts.served += 1,
                 HEADERS if flags & END_STREAM != 0 && self.asked.remove(&stream).is_some() => {
                     counts.refused += 1
@@ -239,10 +240,10 @@ impl Client {
     }
 }
 
-/// All clients, and what they have asked for so far.
+/// All clients, and the next key.
 struct Load {
     clients: Vec<Client>,
-    /// Whose turn it is to ask.
+    /// The client that sends next.
     next: usize,
     key: u64,
 }
@@ -255,7 +256,7 @@ impl Load {
         Load { clients: (0..connections).map(connect).collect(), next: 0, key: 0 }
     }
 
-    /// One put at whoever can send it next.
+    /// Sends one put on the next connection that can take it.
     fn ask(&mut self, now: Instant) -> bool {
         for _ in 0..self.clients.len() {
             let place = self.next;
@@ -268,7 +269,7 @@ impl Load {
         false
     }
 
-    /// Runs for so long: with so many always under way, or so many due in a second.
+    /// Runs for so long, either with [`UNDER_WAY`] puts on each connection or with so many due in a second.
     fn run(&mut self, lasts: Duration, due_per_s: Option<f64>) -> Counts {
         let (begun, mut counts) = (Instant::now(), Counts::default());
         let mut due_so_far = 0.0;
@@ -305,7 +306,7 @@ impl Load {
     }
 }
 
-/// Measures the peak, the overload, and what comes after it.
+/// Measures the peak, the overload, and the recovery.
 pub fn run(plan: Plan) -> Report {
     on_one_core();
     let mut cluster = Cluster::with(
@@ -365,7 +366,7 @@ pub fn run(plan: Plan) -> Report {
     let done = |per_second: f64| Done { requests: per_second as u64, time: 1_000_000_000 };
     let later = &report.after[recovered..];
     let later = later.iter().sum::<f64>() / later.len() as f64;
-    // As much as before, but for the spread of two measurements.
+    // As much as before, except for the spread of two measurements.
     let judged =
         no_metastable_state(done(peak), done(report.during), done(peak * (1.0 - SPREAD)), done(later));
     report.faults.extend(judged.err().map(|why| why.to_string()));

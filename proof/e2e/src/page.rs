@@ -1,26 +1,26 @@
-//! A page of `/metrics`: what a member says of itself.
+//! A page of `/metrics` of one member.
 //!
-//! Knows nothing of: what the numbers mean.
+//! Knows nothing of: the meaning of metrics.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// A member that has not answered after this does not answer.
+/// A member that has not answered within this counts as silent.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 
-/// One page, as it was answered.
+/// The text of one page.
 #[derive(Clone, Debug, Default)]
 pub struct Page(pub String);
 
 impl Page {
-    /// Asks whoever listens at `address` (`host:port`); `None` if nobody does, or what comes is no page.
+    /// Gets the page of the member at `address` (`host:port`); `None` if there is no answer, or no page.
     #[must_use]
     pub fn of(address: &str) -> Option<Page> {
         Page::within(address, ASK_LIMIT)
     }
 
-    /// The same with a limit of its own for each step.
+    /// The same with another limit for each step.
     #[must_use]
     pub fn within(address: &str, limit: Duration) -> Option<Page> {
         let address = address.to_socket_addrs().ok()?.next()?;
@@ -34,14 +34,14 @@ impl Page {
         text.starts_with("HTTP/1.1 200").then_some(Page(text))
     }
 
-    /// Lines of one name: what follows the name, labels included.
+    /// The lines of one name: the rest after the name, labels included.
     pub fn lines<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.lines().filter_map(move |line| {
             line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' '])).map(str::trim)
         })
     }
 
-    /// A number without labels; `None` if it is not there. Fractions are cut.
+    /// A number without labels; `None` if the page does not have it. Fractions are cut off.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<u64> {
         self.lines(name).next()?.parse::<f64>().ok().map(|number| number as u64)

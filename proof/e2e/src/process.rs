@@ -1,4 +1,4 @@
-//! Programs: where they are, running them to the end, waiting for conditions.
+//! Programs: where they are, how to run them to the end, how to wait for conditions.
 //!
 //! Knows nothing of: clusters.
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// A program that has not ended after this has hung.
 pub const RUN_LIMIT: Duration = Duration::from_secs(120);
-/// A condition that does not hold after this never will.
+/// A condition that does not hold within this never will.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(40);
 
 /// The root of the workspace.
@@ -32,7 +32,7 @@ pub fn kattu() -> PathBuf {
     path
 }
 
-/// A program under `target/tools` such as `etcd34/etcdctl`, if it was fetched.
+/// The path of a program under `target/tools`, such as `etcd34/etcdctl`; `None` if it was not fetched.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let tools =
         std::env::var_os("KATTU_TOOLS").map(PathBuf::from).unwrap_or_else(|| root().join("target/tools"));
@@ -40,7 +40,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// A folder of its own under `target/e2e`.
+/// Makes a new folder under `target/e2e`.
 pub fn own_folder(what: &str) -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -50,14 +50,14 @@ pub fn own_folder(what: &str) -> PathBuf {
     folder
 }
 
-/// A loopback address that nobody else on this machine uses: from our process id and a counter.
+/// A loopback address that no other process on this machine uses, made from our process id and a counter.
 pub fn own_host() -> String {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
     for _ in 0..254 {
         let number = TAKEN.fetch_add(1, Ordering::Relaxed);
         let host = format!("127.{}.{}.{}", 1 + ((process >> 8) & 0x1f), process & 0xff, 1 + number % 254);
-        // Another run may have a process id that ends in the same bits, or have left a member behind.
+        // Another run's process id may end in the same bits, or that run may have left a member behind.
         if [2379, 2380].iter().all(|port| TcpListener::bind((&host[..], *port)).is_ok()) {
             return host;
         }
@@ -84,7 +84,7 @@ impl Ended {
         &self.out
     }
 
-    /// Panics unless it ended well; returns standard output.
+    /// Panics unless the exit code is 0; returns standard output.
     #[track_caller]
     pub fn expect_ok(&self) -> &str {
         self.expect_code(0)
@@ -97,7 +97,7 @@ impl Ended {
         serde_json::from_str(text).unwrap_or_else(|error| panic!("not JSON ({error}): {text}"))
     }
 
-    /// Both outputs, for looking for a word wherever it was said.
+    /// Both outputs, for searching.
     pub fn all(&self) -> String {
         format!("{}{}", self.out, self.err)
     }
@@ -151,7 +151,7 @@ pub fn until<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     until_within(WAIT_LIMIT, what, condition)
 }
 
-/// The same with a limit of its own, for what takes long by its nature.
+/// The same with another limit, for conditions that take long.
 #[track_caller]
 pub fn until_within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
@@ -164,13 +164,13 @@ pub fn until_within<T>(limit: Duration, what: &str, mut condition: impl FnMut() 
     }
 }
 
-/// A number of kibibytes from one of the kernel's tables of a process (`VmRSS`, `VmHWM`, …), in bytes; 0 if it does not run.
+/// A number of kibibytes from `/proc/PID/status` (`VmRSS`, `VmHWM`, …), in bytes; 0 if the process does not run.
 #[must_use]
 pub fn memory_of(process: u32, name: &str) -> u64 {
     kib_in(&format!("/proc/{process}/status"), name)
 }
 
-/// Bytes of memory that the machine has.
+/// The machine's memory in bytes.
 #[must_use]
 pub fn memory_of_machine() -> u64 {
     kib_in("/proc/meminfo", "MemTotal")

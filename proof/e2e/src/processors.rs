@@ -1,17 +1,17 @@
-//! Processors: the first is for whoever is judged, the others are for whoever asks; how long a process had one, and how long it
-//! had to wait for one.
+//! Processors: the first is for members under test, the others are for clients; measures how long a process ran, and
+//! how long it waited for a processor.
 //!
-//! Knows nothing of: who they are.
+//! Knows nothing of: members, clients.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// In which the kernel tells the time that a process had a processor: USER_HZ. [proc_pid_stat(5)]
+/// The kernel's unit of processor time: USER_HZ. [proc_pid_stat(5)]
 const TICKS_PER_S: u32 = 100;
-/// How often a process is looked at that may wait for a processor.
+/// Sampling interval of [`Waiting`].
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// This thread and the processes that it starts share the first processor, until it says [`on_other_cores`].
+/// This thread and the processes that it starts share the first processor, until it calls [`on_other_cores`].
 pub fn on_one_core() {
     let mut processors = rustix::thread::CpuSet::new();
     processors.set(0);
@@ -29,7 +29,7 @@ pub fn on_other_cores() {
     }
 }
 
-/// Processors of this machine, whichever of them this thread may use.
+/// Processors of this machine, also those that this thread may not use.
 fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| {
@@ -38,7 +38,7 @@ fn cores() -> usize {
     })
 }
 
-/// How long these processes have had a processor. [proc_pid_stat(5): utime, stime]
+/// Processor time of these processes together. [proc_pid_stat(5): utime, stime]
 pub fn processor_time(processes: &[u32]) -> Duration {
     let ticks = |process: &u32| -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -48,8 +48,8 @@ pub fn processor_time(processes: &[u32]) -> Duration {
     Duration::from_secs(processes.iter().map(ticks).sum()) / TICKS_PER_S
 }
 
-/// How long a process that wants to run has to wait until it may: whether one of its threads wants to is looked at every few
-/// milliseconds, and what it had of a processor is taken off. The kernel would tell it more exactly, but not every kernel does.
+/// How long a process waits for a processor: every few milliseconds it samples whether one of its threads wants to run,
+/// and subtracts the process's processor time. The kernel's own number is more exact, but not every kernel has it.
 /// [proc_pid_stat(5): state]
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
@@ -58,12 +58,12 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// From now on.
+    /// Starts now.
     pub fn of(process: u32) -> Waiting {
         Waiting { process, had: processor_time(&[process]) }
     }
 
-    /// Sleeps for so long; how long the process has waited for a processor since this was asked last.
+    /// Sleeps for so long; returns how long the process has waited for a processor since the last call.
     pub fn during(&mut self, sleep: Duration) -> Duration {
         let begun = Instant::now();
         let (mut looks, mut wanted) = (0, 0);
@@ -78,7 +78,7 @@ impl Waiting {
     }
 }
 
-/// Whether a thread of it runs, or would like to.
+/// Whether one of its threads runs or wants to run.
 fn wants_to_run(process: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     threads.into_iter().any(|thread| {

@@ -1,7 +1,7 @@
-//! HTTP/2 by hand, so that a client can do what no library does: stop in the middle, ask for much, read nothing.
+//! HTTP/2 by hand, so that a client can do what no library does: stop in the middle, request much, read nothing.
 //!
-//! Only what servers must understand is written, and nothing that comes back is parsed beyond the heads of frames.
-//! Knows nothing of: why anybody would behave like this.
+//! It writes only what servers must understand, and parses answers no further than the heads of frames.
+//! Knows nothing of: floods, tests.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -18,13 +18,13 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const INITIAL_WINDOW_SIZE: u16 = 4;
-/// The largest window there is. [RFC 9113 §6.9.1]
+/// The largest window. [RFC 9113 §6.9.1]
 pub const WINDOW_MAX: u32 = (1 << 31) - 1;
-/// A connection begins with this window, whatever the settings say.
+/// A connection's first window, whatever the settings are.
 const WINDOW_FIRST: u32 = 65_535;
-/// The largest frame that every server takes.
+/// The largest frame that every server accepts.
 const FRAME_BYTES_MAX: usize = 16 << 10;
-/// A server that takes nothing for so long has stopped.
+/// A server that reads nothing for so long has stopped.
 const STALL_MAX: Duration = Duration::from_secs(30);
 
 /// One frame.
@@ -36,7 +36,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Preface and settings of a client whose streams, and whose connection, may be sent `window` bytes.
+/// Preface and SETTINGS of a client whose streams and connection have a receive window of `window` bytes.
 pub fn hello(window: u32) -> Vec<u8> {
     let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
     settings.extend(window.to_be_bytes());
@@ -47,7 +47,7 @@ pub fn hello(window: u32) -> Vec<u8> {
     bytes
 }
 
-/// The head of a call of gRPC; its body follows. [RFC 7541: static names, literal values]
+/// The head of a gRPC call; its body follows. [RFC 7541: static names, literal values]
 pub fn head(stream: u32, path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86, 0x04, u8::try_from(path.len()).expect("a short path")];
     block.extend(path.as_bytes());
@@ -73,7 +73,7 @@ pub fn data(stream: u32, bytes: &[u8], ends: bool) -> Vec<u8> {
     frames
 }
 
-/// A message of gRPC with its prefix.
+/// A gRPC message with its prefix.
 pub fn message(message: &impl prost::Message) -> Vec<u8> {
     let bytes = message.encode_to_vec();
     let mut framed = vec![0];
@@ -92,14 +92,14 @@ pub fn ping() -> Vec<u8> {
     frame(PING, 0, 0, &[0; 8])
 }
 
-/// A connection that has said half of what comes before hello.
+/// A connection that has sent half of the preface.
 pub fn half_preface(address: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(&PREFACE[..PREFACE.len() / 2])?;
     Ok(stream)
 }
 
-/// A connection that has said hello.
+/// A connection that has sent preface and SETTINGS.
 pub fn connect(address: &str, window: u32) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -108,19 +108,19 @@ pub fn connect(address: &str, window: u32) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A client that sends as much as the server's windows let it, and never more.
+/// A client that sends as much as the server's windows allow, and never more.
 pub struct Sender {
     socket: TcpStream,
-    /// Of a frame that has not come whole.
+    /// Bytes of an incomplete frame.
     half: Vec<u8>,
-    /// What the connection may be sent, and what a stream may at its beginning, and has been given since.
+    /// Send windows: of the connection, of a stream at its beginning, and the credit that each stream has got since.
     room: i64,
     first: i64,
     streams: BTreeMap<u32, i64>,
 }
 
 impl Sender {
-    /// Connects and says hello; the client's own windows have `window` bytes.
+    /// Connects and sends preface and SETTINGS; the client's own windows have `window` bytes.
     pub fn connect(address: &str, window: u32) -> io::Result<Sender> {
         let socket = connect(address, window)?;
         socket.set_nonblocking(true)?;
@@ -128,7 +128,7 @@ impl Sender {
         Ok(Sender { socket, half: Vec::new(), room, first: room, streams: BTreeMap::new() })
     }
 
-    /// Sends these bytes as they are, however long it takes.
+    /// Sends these bytes without regard to windows, however long it takes.
     pub fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let end = Instant::now() + STALL_MAX;
         while !bytes.is_empty() {
@@ -143,7 +143,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends as much of a part of a body as there is room for now; how many bytes.
+    /// Sends as much of a part of a body as the windows allow now; returns how many bytes.
     pub fn send_some(&mut self, stream: u32, bytes: &[u8]) -> io::Result<usize> {
         self.listen()?;
         let own = self.streams.entry(stream).or_default();
@@ -157,7 +157,7 @@ impl Sender {
         Ok(count)
     }
 
-    /// Takes note of the windows that the server has opened; an error once it has closed the connection.
+    /// Reads the server's window updates; fails once the server has closed the connection.
     pub fn listen(&mut self) -> io::Result<()> {
         let mut scrap = [0; 16 << 10];
         loop {
@@ -196,7 +196,7 @@ impl Sender {
     }
 }
 
-/// Reads frames until the server closes, or says nothing for `patience`; kind and payload of each.
+/// Reads frames until the server closes, or sends nothing for `patience`; returns kind and payload of each.
 pub fn frames_until_close(stream: &mut TcpStream, patience: Duration) -> io::Result<Vec<(u8, Vec<u8>)>> {
     stream.set_read_timeout(Some(patience))?;
     let mut frames = Vec::new();
@@ -214,8 +214,8 @@ pub fn frames_until_close(stream: &mut TcpStream, patience: Duration) -> io::Res
     }
 }
 
-/// Fills the places whose connections have been closed, or never stood, unless `stopped` says that it is enough; how many were
-/// opened.
+/// Opens connections in all places where there is none or a closed one, until `stopped` returns true; returns how many
+/// were opened.
 pub fn refill(
     places: &mut [Option<TcpStream>],
     stopped: impl Fn() -> bool,
@@ -232,7 +232,7 @@ pub fn refill(
     opened
 }
 
-/// Throws away what has come; whether the connection still stands.
+/// Discards all received bytes; returns whether the connection is still open.
 pub fn drain(stream: &mut TcpStream) -> bool {
     let mut scrap = [0; 16 << 10];
     if stream.set_nonblocking(true).is_err() {

@@ -1,10 +1,10 @@
-//! Puts at full speed for a long time: does memory stay within its bounds, is anybody refused, is history kept?
+//! Soak: puts at full speed for a long time; checks bounds of memory, refusals and history.
 //!
-//! Method: three members with the settings they are delivered with, on one machine; `kattu bench put` over so many keys with
-//! 256 clients, again and again. Every ten seconds each member is asked what it holds and whom it has refused, and the kernel
-//! what the process does; each minute each member reads at a revision of almost five minutes ago. The load itself
-//! goes on whatever it is told, so that its exit code says nothing until it has ended.
-//! Knows nothing of: how members bound what they hold.
+//! Method: three members with default settings on one machine; `kattu bench put` over so many keys with 256 clients,
+//! again and again. Every ten seconds the metrics of each member (sizes, refusals) and the memory of its process are
+//! sampled; each minute each member is read at a revision of almost five minutes ago. The load goes on despite
+//! refusals: its exit code comes only at its end.
+//! Knows nothing of: how members bound their memory.
 
 use crate::cluster::{Cluster, Options};
 use crate::full_load::FullLoad;
@@ -16,14 +16,14 @@ use kattu_verify::service::{BoundedMemory, Held, NodeId};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Between two looks at all members.
+/// Between two samples of all members.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// History that must be kept, less the time between two looks of a member itself.
+/// History that must be kept, less the time between two looks of a member at its own history.
 const HISTORY_MIN: Duration = Duration::from_secs(290);
-/// Between two looks at least this part of what is usual by then is put; less is a stall.
+/// Divisor: between two samples at least this part of the average so far is put; less is a stall.
 const USUAL_PART: u64 = 10;
-/// What counts requests that were refused or left in doubt, and connections. Calls that ended otherwise than well are counted
-/// by their code.
+/// Metrics that count refused requests, requests with an open outcome, and refused connections. Failed calls are
+/// counted by their code.
 const REFUSED: [&str; 5] = [
     "etcd_server_proposals_failed_total",
     "kattu_client_calls_refused_total",
@@ -31,55 +31,55 @@ const REFUSED: [&str; 5] = [
     "kattu_client_memory_refused_total",
     "kattu_requests_refused_for_work_total",
 ];
-/// Members look at their history every second, from their start on; what they say of it is as old as that.
+/// Members look at their history every second, from their start on; their number is as old as that.
 const HISTORY_FROM: Duration = Duration::from_secs(310);
 
-/// What is asked for.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long.
+    /// Its length.
     pub length: Duration,
     /// Different keys.
     pub keys: u64,
     /// Bytes of a value.
     pub value_bytes: u64,
-    /// The quota of each member, in bytes, in the place of its own: a small one shows that the judge sees.
+    /// Quota of each member, in bytes, instead of the default; a small one shows that violations are found.
     pub quota: Option<u64>,
 }
 
-/// One look at all members.
+/// One sample of all members.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// Since the load began.
+    /// Time since the load began.
     pub at: Duration,
-    /// What each process has in memory, in bytes.
+    /// Resident memory of each process, in bytes.
     pub resident: Vec<u64>,
-    /// What each store holds, and its quota, in bytes.
+    /// Size and quota of each store, in bytes.
     pub stores: Vec<(u64, u64)>,
-    /// Seconds back to which each member says that history surely reaches.
+    /// Seconds of history that each member reports as kept.
     pub history_seconds: Vec<u64>,
-    /// Puts that the busiest member has applied.
+    /// The highest revision of any member.
     pub revision: u64,
-    /// Whether some member refuses growth.
+    /// Whether a member refuses growth.
     pub is_short: bool,
-    /// What each of the metrics that count refusals has counted on all members; those that are 0 are left out.
+    /// Counts of refusals, by metric, summed over all members; zeros are left out.
     pub refused: BTreeMap<String, u64>,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// All looks.
+    /// All samples.
     pub looks: Vec<Look>,
     /// Bytes of memory of the machine.
     pub machine: u64,
     /// Runs of the load that ended with operations refused or failed.
     pub failed_loads: u64,
-    /// What is broken, each in a line.
+    /// Violations, one line each.
     pub broken: Vec<String>,
 }
 
-/// Runs it; `each` is told every look.
+/// Runs the load; `each` gets every sample.
 pub fn run(settings: Settings, mut each: impl FnMut(&Look)) -> Report {
     let flags = settings.quota.map(|bytes| format!("--quota-backend-bytes={bytes}")).into_iter().collect();
     let mut cluster = Cluster::with("soak", Options { members: 3, flags });
@@ -112,9 +112,8 @@ pub fn run(settings: Settings, mut each: impl FnMut(&Look)) -> Report {
     report
 }
 
-/// Once a minute: what every member says to a read at a revision that must still be there. Looks at all members
-/// and the other members' reads take time beside puts at full speed: each member is asked for what is young enough when its
-/// turn comes.
+/// Once a minute: reads on every member at a revision that must still be kept; returns the errors. Samples and reads
+/// take time beside puts at full speed, so the revision is chosen anew when a member's turn comes.
 fn read_back(cluster: &Cluster, begun: Instant, looks: &[Look]) -> Vec<String> {
     let mut failed = Vec::new();
     if !looks.len().is_multiple_of(6) {
@@ -142,7 +141,7 @@ fn read_back(cluster: &Cluster, begun: Instant, looks: &[Look]) -> Vec<String> {
     failed
 }
 
-/// The oldest look whose revision no member may have given up, once the load has run long enough for one to matter.
+/// The oldest sample whose revision every member must still keep, once the load has run long enough.
 fn oldest_kept(looks: &[Look], now: Duration) -> Option<&Look> {
     let is_kept = |look: &&Look| now <= look.at + HISTORY_MIN;
     looks.iter().find(is_kept).filter(|_| HISTORY_FROM <= now)
@@ -179,7 +178,7 @@ fn look(cluster: &Cluster, at: Duration) -> Look {
     look
 }
 
-/// What stands still. What is usual is the mean of all looks so far.
+/// The violation, if puts have stalled. The usual rate is the mean of all samples so far.
 fn stalled(before: &[Look], look: &Look) -> Option<String> {
     let (first, last) = (before.first()?, before.last()?);
     let usual = (last.revision - first.revision) / (before.len() as u64 - 1).max(1);
@@ -188,7 +187,7 @@ fn stalled(before: &[Look], look: &Look) -> Option<String> {
     is_stalled.then(|| format!("{put} puts in {:?}, where {usual} are usual", look.at - last.at))
 }
 
-/// What a look shows to be broken.
+/// The violations in one sample.
 fn broken(look: &Look, machine: u64) -> Vec<String> {
     let mut broken = Vec::new();
     let together: u64 = look.resident.iter().sum();

@@ -1,6 +1,6 @@
-//! A stranger: whoever reaches a peer port, knows docs/formats/frame.md, and means no good.
+//! Stranger: a hostile client that reaches a peer port and knows docs/formats/frame.md.
 //!
-//! Written from that page alone, with code of its own, so that what it can say is what anybody could.
+//! Written from that page alone, with code of its own, so that it can send no more than any other stranger could.
 //! Knows nothing of: keys, the members' directories, the network between members.
 
 use crate::authority::Signed;
@@ -16,19 +16,19 @@ use std::time::Duration;
 /// How long it waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Kinds of frames that it knows.
+/// Kinds of frames that it uses.
 pub mod kind {
     /// Opens a connection.
     pub const HELLO: u8 = 1;
     /// Accepts it.
     pub const WELCOME: u8 = 2;
-    /// Says where it is reached.
+    /// Announces the sender's peer URL.
     pub const INTRODUCTION: u8 = 5;
-    /// Asks who is in the cluster.
+    /// Requests the member list.
     pub const JOIN: u8 = 6;
-    /// Answers that.
+    /// Answers `JOIN`.
     pub const MEMBER_LIST: u8 = 7;
-    /// Claims to say what was asked for.
+    /// Claims to know the requested secret.
     pub const PROOF: u8 = 13;
     /// Entries of a leader.
     pub const APPEND: u8 = 16;
@@ -36,7 +36,7 @@ pub mod kind {
     pub const APPEND_REPLY: u8 = 17;
     /// Asks for a vote.
     pub const VOTE: u8 = 20;
-    /// Tells a member to campaign.
+    /// Makes a member campaign.
     pub const TIMEOUT_NOW: u8 = 26;
 }
 
@@ -76,7 +76,7 @@ fn texts(out: &mut Vec<u8>, texts: &[&str]) {
     }
 }
 
-/// What a cluster tells whoever asks to join.
+/// A cluster's answer to a `JOIN` frame.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// Its id.
@@ -85,18 +85,18 @@ pub struct Told {
     pub members: Vec<u64>,
 }
 
-/// Asks at a peer port who is in the cluster.
+/// Requests the member list at a peer port.
 ///
 /// # Errors
-/// Nobody answers, or something else.
+/// No answer, or another one.
 pub fn join(address: &str) -> io::Result<Told> {
     join_on(&mut connect(address)?)
 }
 
-/// The same on a connection that is there.
+/// The same on an open connection.
 ///
 /// # Errors
-/// It is closed, or something else comes back.
+/// It is closed, or another answer comes.
 pub fn join_on(socket: &mut (impl Read + Write)) -> io::Result<Told> {
     let mut fields = Vec::new();
     fields.extend(1_u16.to_le_bytes());
@@ -137,25 +137,25 @@ fn u64_of(rest: &mut &[u8]) -> u64 {
     u64::from_le_bytes(*taken)
 }
 
-/// In whose name, and to whom.
+/// Sender and target of a handshake; any of it may be false.
 #[derive(Clone, Copy, Debug)]
 pub struct Name {
     /// The cluster.
     pub cluster: u64,
-    /// Who it says it is.
+    /// The sender's id.
     pub from: u64,
-    /// From which directory.
+    /// The sender's incarnation.
     pub incarnation: u64,
-    /// Whom it greets.
+    /// The target's id.
     pub to: u64,
     /// 1 control, 2 bulk, 3 snapshot.
     pub lane: u8,
-    /// The newest protocol version that it says it speaks.
+    /// The newest protocol version that the sender claims to speak.
     pub newest: u16,
 }
 
 impl Name {
-    /// The greeting.
+    /// The handshake.
     #[must_use]
     pub fn hello(&self) -> Vec<u8> {
         let mut fields = Vec::new();
@@ -168,7 +168,7 @@ impl Name {
         frame(kind::HELLO, &fields)
     }
 
-    /// What a message of the protocol begins with.
+    /// The fields that begin every message of the protocol.
     #[must_use]
     pub fn envelope(&self, term: u64) -> Vec<u8> {
         let mut fields = 0_u32.to_le_bytes().to_vec();
@@ -200,7 +200,7 @@ impl Name {
         frame(kind::APPEND_REPLY, &fields)
     }
 
-    /// "Vote for me, your leader wants it."
+    /// A vote request that claims to come from a leadership transfer.
     #[must_use]
     pub fn vote(&self, term: u64) -> Vec<u8> {
         let mut fields = self.envelope(term);
@@ -210,21 +210,22 @@ impl Name {
         frame(kind::VOTE, &fields)
     }
 
-    /// "Campaign now."
+    /// A request to campaign now, as in a leadership transfer.
     #[must_use]
     pub fn timeout_now(&self, term: u64) -> Vec<u8> {
         frame(kind::TIMEOUT_NOW, &self.envelope(term))
     }
 
-    /// Greets at a peer port, and says all this if it is welcome; whether it was, and how many bytes came back.
+    /// Sends a handshake and these frames at a peer port; returns whether it was accepted, and how many bytes came
+    /// back.
     ///
     /// # Errors
-    /// Nobody is there.
+    /// No connection.
     pub fn says(&self, address: &str, frames: &[Vec<u8>]) -> io::Result<(bool, usize)> {
         self.says_on(&mut connect(address)?, frames)
     }
 
-    /// The same on a connection that is there.
+    /// The same on an open connection.
     ///
     /// # Errors
     /// It is closed.
@@ -232,19 +233,19 @@ impl Name {
         socket.write_all(&self.hello())?;
         let is_welcome = matches!(hear(socket), Ok((kind::WELCOME, _)));
         for frame in frames {
-            let _ = socket.write_all(frame); // it may be closed by now
+            let _ = socket.write_all(frame); // the connection may be closed by now
         }
-        // What it is answered, until it is closed; or for a moment, if it is not.
+        // Reads the answers until the connection is closed, or for a moment.
         socket.tcp().set_read_timeout(Some(Duration::from_millis(100)))?;
         let mut rest = Vec::new();
         let _ = socket.take(1 << 20).read_to_end(&mut rest);
         Ok((is_welcome, rest.len()))
     }
 
-    /// The life of the data directory of the member that it greets: whoever is welcome is told.
+    /// The target's incarnation, which an accepted handshake returns.
     ///
     /// # Errors
-    /// Nobody is there, or it is not welcome.
+    /// No connection, or the handshake is refused.
     pub fn asks_incarnation(&self, address: &str) -> io::Result<u64> {
         let mut socket = self.opens(address)?;
         match hear(&mut socket)? {
@@ -253,10 +254,10 @@ impl Name {
         }
     }
 
-    /// A connection that has greeted, and was welcomed or not.
+    /// A connection on which the handshake has been sent, accepted or not.
     ///
     /// # Errors
-    /// Nobody is there.
+    /// No connection.
     pub fn opens(&self, address: &str) -> io::Result<TcpStream> {
         let mut socket = connect(address)?;
         socket.write_all(&self.hello())?;
@@ -264,7 +265,7 @@ impl Name {
     }
 }
 
-/// "This is where I am reached."
+/// Announces a peer URL.
 #[must_use]
 pub fn introduction(url: &str) -> Vec<u8> {
     let mut fields = Vec::new();
@@ -273,15 +274,15 @@ pub fn introduction(url: &str) -> Vec<u8> {
     frame(kind::INTRODUCTION, &fields)
 }
 
-/// "This is the secret."
+/// Claims that this is the secret.
 #[must_use]
 pub fn proof(secret: u64) -> Vec<u8> {
     frame(kind::PROOF, &secret.to_le_bytes())
 }
 
-/// A connection, in TLS or without.
+/// A connection, with TLS or without.
 pub trait Connection: Read + Write {
-    /// The one below.
+    /// The TCP connection below.
     fn tcp(&self) -> &TcpStream;
 }
 
@@ -297,11 +298,11 @@ impl Connection for StreamOwned<ClientConnection, TcpStream> {
     }
 }
 
-/// A connection in TLS to a peer port whose certificate this authority has signed, or which is this one; shows a certificate, if
-/// it has one. What the other side makes of that comes to light when something is read.
+/// A TLS connection to a peer port whose certificate is signed by this authority, or is this very one; presents a
+/// certificate, if given. The server's verdict about that shows when something is read.
 ///
 /// # Errors
-/// Nobody is there, or no such one; files that do not work.
+/// No connection, another certificate, or files that do not work.
 pub fn connect_in_tls(
     address: &str,
     ca: &Path,
@@ -336,7 +337,7 @@ pub fn connect_in_tls(
 /// A connection.
 ///
 /// # Errors
-/// Nobody is there.
+/// No listener.
 pub fn connect(address: &str) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -345,7 +346,7 @@ pub fn connect(address: &str) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// One frame: its kind and its fields.
+/// Reads one frame: its kind and its fields.
 fn hear(socket: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 24];
     socket.read_exact(&mut head)?;

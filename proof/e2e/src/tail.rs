@@ -1,13 +1,15 @@
-//! Tail: what puts take while snapshots are taken all the time, and while compactions run, next to what they take otherwise.
+//! Tail: put latency while snapshots are taken all the time, and while compactions run, next to put latency without
+//! either.
 //!
-//! Method: two clusters of three members. One takes no snapshot; the other takes one for each MiB that its log grows by, or as much
-//! as the last one had. Clients put at a steady rate, whatever became of the puts before; a put's time counts from the moment at
-//! which it was due. They ask the first cluster while nothing else goes on, the second, and the first again while all history is
-//! compacted once a second: round by round, so that what a machine does to one of the three it does to all. History is
-//! compacted where snapshots are taken, too: they hold all that may still be read, and would soon be large and rare. The second and
-//! the third are compared with the first by the judge of tails. A round counts only if the members say that what should have gone
-//! on did: each member has taken snapshots, or has none; each compaction was acknowledged, and each member knows the last one.
-//! Knows nothing of: how snapshots are taken and history is forgotten. [fault-model P18]
+//! Method: two clusters of three members. One takes no snapshot; the other takes one for each MiB that its log grows
+//! by, or as much as the last one had. Clients put at a steady rate, without waiting for earlier puts; a put's time
+//! counts from the moment at which it was due. They use the first cluster while nothing else goes on, the second, and
+//! the first again while all history is compacted once a second: round by round, so that effects of the machine hit all
+//! three alike. History is compacted where snapshots are taken, too: snapshots hold all that may still be read, and
+//! would soon be large and rare. The tail judge compares the second and the third with the first. A round counts only
+//! if the metrics show that the work beside the puts went on: each member has taken snapshots, or has none; each
+//! compaction was acknowledged, and each member has applied the last one.
+//! Knows nothing of: how snapshots are taken and history is compacted. [fault-model P18]
 
 use crate::cluster::{Cluster, Options};
 use crate::open_loop::{OpenLoop, PUT_LIMIT, RATE, Steady};
@@ -20,23 +22,24 @@ use std::time::{Duration, Instant};
 
 /// As in storms. [fault-model P18; `SLOWER` of proof/sim/src/family.rs]
 const SLOWER: Slower = Slower { factor: 2.0, allowance: 10_000_000 };
-/// So few keys that what is left of them after a compaction is less than a MiB, and such values that two are written in a second.
+/// Few enough keys that less than a MiB is left after a compaction, and values so large that 2 MiB are written in a
+/// second.
 const STEADY: Steady = Steady { keys: 200, value_bytes: 4096 };
-/// The first puts of a round are not counted: connections are made, and what went on before ends.
+/// The first puts of a round are not counted: connections are made, and the work of the round before ends.
 const WARM: usize = RATE as usize;
-/// History is compacted so often.
+/// Interval of compactions.
 const COMPACT_EVERY: Duration = Duration::from_secs(1);
-/// A request beside the puts may take so long.
+/// Limit of a request beside the puts.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
-/// Each member takes one snapshot at least for so many puts: after a compaction there is less than a MiB to be written, and two
-/// seconds later three times two more.
+/// Each member takes at least one snapshot for so many puts: less than a MiB is left after a compaction, and 2 MiB are
+/// written in each of the three seconds.
 const PUTS_PER_SNAPSHOT: usize = 3 * RATE as usize;
-/// Of the compactions that were due so many of ten were asked for at least: each waits for the one before it.
+/// At least so many of ten due compactions were requested: each waits for the one before it.
 const COMPACTIONS_OF_TEN: usize = 7;
-/// A quota that none of this reaches, whatever the machine has.
+/// A quota that is never reached, whatever the machine has.
 const QUOTA: &str = "--quota-backend-bytes=2147483648";
 
-/// What goes on beside the puts.
+/// The work beside the puts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// Nothing.
@@ -50,7 +53,7 @@ pub enum Beside {
 impl Beside {
     const ALL: [Beside; 3] = [Beside::Nothing, Beside::Snapshots, Beside::Compactions];
 
-    /// For people.
+    /// Its description in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,18 +64,18 @@ impl Beside {
     }
 }
 
-/// What puts took beside one thing, all rounds together.
+/// Put latencies beside one kind of work, all rounds together.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// What went on.
+    /// The work.
     pub beside: Beside,
-    /// In nanoseconds.
+    /// Latencies in nanoseconds.
     pub times: Vec<u64>,
     /// Snapshots that all members took together.
     pub snapshots: u64,
     /// Compactions that were acknowledged.
     pub compactions: usize,
-    /// What the judge compared; none of what it compares with, nor where it judged nothing or found too much.
+    /// The judge's comparison; `None` for the baseline, and where nothing could be judged or a bound was broken.
     pub tails: Option<Tails>,
 }
 
@@ -85,16 +88,16 @@ impl Cell {
     }
 }
 
-/// All of it.
+/// The results.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// One for each thing.
+    /// One for each kind of work.
     pub cells: Vec<Cell>,
-    /// What does not hold.
+    /// Expectations that did not hold.
     pub faults: Vec<String>,
 }
 
-/// Asks for `seconds` beside each thing, in this many rounds; times are not judged on a machine that others use.
+/// Puts for `seconds` beside each kind of work, in this many rounds; times are not judged on a machine that others use.
 pub fn run(seconds: u64, rounds: u64, judges_times: bool, mut say: impl FnMut(&str)) -> Report {
     let cluster = |what: &str, flags: &[&str]| {
         let flags = flags.iter().chain(&[QUOTA]).map(ToString::to_string).collect();
@@ -117,7 +120,7 @@ pub fn run(seconds: u64, rounds: u64, judges_times: bool, mut say: impl FnMut(&s
     Report { cells, faults }
 }
 
-/// One round beside one thing; what should have gone on and did not.
+/// One round beside one kind of work; an error if that did not go on, or puts failed.
 fn play(cluster: &Cluster, puts: usize, cell: &mut Cell) -> Result<(), String> {
     let clients = OpenLoop::start(cluster, STEADY);
     let stop = AtomicBool::new(false);
@@ -127,7 +130,7 @@ fn play(cluster: &Cluster, puts: usize, cell: &mut Cell) -> Result<(), String> {
             Beside::Compactions | Beside::Snapshots => compact_until(cluster, &stop),
             Beside::Nothing => Vec::new(),
         });
-        // Also where something below panics: the scope waits for the thread above.
+        // Stops the thread above also if something below panics: the scope waits for it.
         let stopping = Stopping(&stop);
         until("the first puts are due", || (WARM <= clients.due()).then_some(()));
         let before = counters(cluster, "kattu_snapshots_taken_total");
@@ -169,7 +172,7 @@ fn play(cluster: &Cluster, puts: usize, cell: &mut Cell) -> Result<(), String> {
     went_on("compactions", due * COMPACTIONS_OF_TEN / 10, &[compacted.len() as u64])
 }
 
-/// Dropped, it stops whoever looks.
+/// Dropped, it stops the compacting thread.
 struct Stopping<'a>(&'a AtomicBool);
 
 impl Drop for Stopping<'_> {
@@ -178,7 +181,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// At least so often, and once at the very least.
+/// Each of `seen` is at least `least`, and at least 1.
 fn went_on(what: &str, least: usize, seen: &[u64]) -> Result<(), String> {
     let least = least.max(1) as u64;
     match seen.iter().all(|seen| least <= *seen) {
@@ -189,7 +192,7 @@ fn went_on(what: &str, least: usize, seen: &[u64]) -> Result<(), String> {
     }
 }
 
-/// Compacts all history, again and again; the revisions.
+/// Compacts all history, again and again; returns the revisions.
 fn compact_until(cluster: &Cluster, stop: &AtomicBool) -> Vec<u64> {
     let kv = cluster.members[cluster.leader()].kv().within(ASK_LIMIT);
     let mut compacted = Vec::new();
@@ -205,13 +208,13 @@ fn compact_until(cluster: &Cluster, stop: &AtomicBool) -> Vec<u64> {
     compacted
 }
 
-/// A number of each member's.
+/// One metric of each member.
 fn counters(cluster: &Cluster, name: &str) -> Vec<u64> {
     let of = |member: &crate::Member| until(name, || Page::of(&member.address())?.number(name));
     cluster.members.iter().map(of).collect()
 }
 
-/// Compares each with the first.
+/// Compares each cell with the first.
 fn judge(cells: &mut [Cell], judges_times: bool, faults: &mut Vec<String>) {
     let Some((without, with)) = cells.split_first_mut() else { return };
     for cell in with {

@@ -1,4 +1,4 @@
-//! A tree of files from a seed: what a person might import.
+//! A tree of files made from a seed, as a user might import it.
 //!
 //! Knows nothing of: importing.
 

@@ -1,12 +1,13 @@
-//! A cluster of one version becomes one of another, member by member, while clients write and members are killed.
+//! Upgrade: a cluster of one version becomes one of another, member by member, while clients write and members are
+//! killed.
 //!
-//! Method: three members of the older version under load. Each in turn is ended, by SIGTERM or SIGKILL, and comes back as
-//! the newer version on the same directory; then the member beside it is killed and comes back as it was, so that there is
-//! a crash in every mixture. As long as one member is of the older version, nobody raises the feature level of the cluster
-//! above what the older ones raised it to; soon after the last has come, it is raised to what a member of the newer version
-//! raises it to by itself. At the end all are killed and started: every acknowledged key must be with every member, and all must hold the
-//! same. [fault-model P13, F62, DT4]
-//! Knows nothing of: what is new in a version.
+//! Method: three members of the older version under load. Each in turn is ended, by SIGTERM or SIGKILL, and restarted
+//! as the newer version on the same directory; then the member beside it is killed and restarted as it was, so that
+//! there is a crash in every mixture. As long as one member is of the older version, no member raises the cluster's
+//! feature level above that of the older members. Soon after the last upgrade, it is raised to the level that members
+//! of the newer version raise by themselves. At the end all are killed and restarted: every acknowledged key must be on
+//! every member, and all must hold the same data. [fault-model P13, F62, DT4]
+//! Knows nothing of: the differences between versions.
 
 use crate::cluster::{Cluster, Options, READY};
 use crate::kills::{Load, all_keys};
@@ -15,10 +16,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// Puts that are acknowledged in every mixture before something else happens.
+/// Puts acknowledged in every mixture before the next step.
 const PUTS: u64 = 200;
 
-/// What was seen.
+/// The results.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Keys acknowledged to the load.
@@ -27,9 +28,9 @@ pub struct Report {
     pub lost: Vec<String>,
     /// The feature level of the members once all are of the newer version.
     pub level: u64,
-    /// What is wrong beside that.
+    /// Other faults.
     pub faults: Vec<String>,
-    /// What became of a member of the older version that was started on a directory of the newer one.
+    /// The outcome of starting the older version on a directory of the newer one.
     pub older_on_newer: String,
 }
 
@@ -107,7 +108,7 @@ pub fn roll(older: &Path, mut each: impl FnMut(String)) -> Report {
     report
 }
 
-/// The feature level that this program raises a cluster of its own to.
+/// The feature level to which this binary raises a cluster of its own.
 fn level_of(program: &Path) -> u64 {
     let mut alone = Cluster::plan("upgrade-alone", Options { members: 1, ..Options::default() });
     alone.members[0].run_by(program);
@@ -115,19 +116,19 @@ fn level_of(program: &Path) -> u64 {
     known(&alone)
 }
 
-/// The feature level that the members, all of one version, have raised their cluster to; 0 if they know of none.
+/// The feature level to which the members, all of one version, have raised their cluster; 0 if they have no levels.
 fn known(cluster: &Cluster) -> u64 {
     if levels(cluster).contains(&None) {
         return 0;
     }
-    // There is no version that knows of levels and knows none above 0.
+    // A version that has feature levels knows at least level 1.
     until("members of one version raise the feature level to what they know", || {
         levels(cluster).into_iter().min()?.filter(|level| 0 < *level)
     })
 }
 
-/// The older version on a directory of the newer, in words, and whether it serves: where the level of the cluster is above
-/// what it knows it must not, for it would not understand the log.
+/// Starts the older version on a directory of the newer: a description, and whether it serves. It must not if the
+/// cluster's level is above its own, for it would not understand the log.
 fn back(cluster: &mut Cluster, older: &Path) -> (String, bool) {
     let member = &mut cluster.members[0];
     member.stop("TERM");
@@ -144,12 +145,12 @@ fn back(cluster: &mut Cluster, older: &Path) -> (String, bool) {
     (format!("exit code {:?}: {words}", ended.code), false)
 }
 
-/// The acknowledged keys that are not among those of a member, each in words.
+/// The acknowledged keys that a member does not have, one line each.
 fn missing(acknowledged: &BTreeSet<String>, there: &BTreeSet<String>, member: &str) -> Vec<String> {
     acknowledged.difference(there).map(|key| format!("{key} is not with {member}")).collect()
 }
 
-/// The feature level that each member tells; `None` if it knows of none.
+/// Each member's feature level; `None` if it has none.
 fn levels(cluster: &Cluster) -> Vec<Option<u64>> {
     cluster.members.iter().map(|member| member.metric("kattu_feature_level")).collect()
 }
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_key_that_was_acknowledged_and_is_not_there_is_lost() {
-        let there = keys(&["load/1", "load/2", "load/4"]); // what was not acknowledged may be there
+        let there = keys(&["load/1", "load/2", "load/4"]); // keys without an acknowledgement may be there
         assert_eq!(missing(&keys(&["load/1", "load/2"]), &there, "n1"), Vec::<String>::new());
         assert_eq!(missing(&keys(&["load/2", "load/3"]), &there, "n1"), ["load/3 is not with n1"]);
         assert_eq!(missing(&there, &keys(&[]), "n2").len(), 3);

@@ -1,5 +1,5 @@
-//! Bytes that should not be: from peers, from clients, on the disk. The process survives what comes from outside, and
-//! refuses, naming file and offset, what was damaged at rest.
+//! Bad bytes: from peers, from clients, on the disk. The process survives those that come from outside, and refuses
+//! damage at rest with an error that names file and offset.
 
 use kattu_e2e::{Cluster, Kv, Options, until};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn frame(layout: u8, kind: u8, fields: &[u8]) -> Vec<u8> {
     header
 }
 
-/// "Hello" in protocol versions `min..=max`.
+/// A handshake in protocol versions `min..=max`.
 fn hello(min: u16, max: u16, cluster: u64, from: u64, to: u64) -> Vec<u8> {
     let mut fields = Vec::new();
     fields.extend(min.to_le_bytes());
@@ -107,12 +107,12 @@ fn a_peer_of_another_version_is_refused_with_a_reason() {
     until("the member says so in its log", || {
         cluster.members[0].log_text().contains("900..=901").then_some(())
     });
-    // A layout of frames that nobody knows yet.
+    // An unknown frame layout.
     talk(&peer, &frame(99, 1, b"from tomorrow"));
     // Another cluster's member at the right address.
     let answer = talk(&peer, &hello(1, 1, id ^ 1, members[1], members[0]));
     assert!(String::from_utf8_lossy(&answer).contains("cluster"), "{}", answer.escape_ascii());
-    // Somebody who is no member.
+    // A sender that is no member.
     talk(&peer, &hello(1, 1, id, 0xdead_beef, members[0]));
     assert_serves(&mut cluster, "version");
 }
@@ -155,7 +155,7 @@ fn clients_that_vanish_leave_nothing_behind() {
     kv.put("first", "x").expect("a put");
     let before = open_files(pid);
     for round in 0..20 {
-        // Half a request, then silence and a closed socket.
+        // Half a request, then a closed socket.
         let mut half = TcpStream::connect(&address).expect("the port is open");
         half.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x30\x01\x04\0\0\0\x01")
             .expect("sent");
@@ -168,7 +168,7 @@ fn clients_that_vanish_leave_nothing_behind() {
     assert_serves(&mut cluster, "vanish");
 }
 
-/// Where in which file of a folder these bytes are.
+/// The file in a folder, and the offset in it, at which these bytes are.
 fn find(folder: &Path, bytes: &[u8]) -> Option<(PathBuf, usize)> {
     std::fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
         if entry.path().is_dir() {
@@ -182,7 +182,7 @@ fn find(folder: &Path, bytes: &[u8]) -> Option<(PathBuf, usize)> {
 
 const MARKER: &[u8] = b"this value is damaged while the member is away";
 
-/// A member with acknowledged values before and after the one that will be damaged; killed.
+/// A killed member with acknowledged values before and after the one that the test damages.
 fn killed_member(what: &str) -> (Cluster, PathBuf, usize) {
     let mut cluster = Cluster::with(what, Options { members: 1, flags: Vec::new() });
     let kv = cluster.members[0].kv();
@@ -219,7 +219,7 @@ fn a_flipped_bit_in_the_log_stops_the_member_and_is_named() {
     contents[place + 5] ^= 0x10;
     std::fs::write(&file, &contents).expect("written");
     assert_refuses(&mut cluster, &file);
-    // Put right again, everything is there: the refusal changed nothing.
+    // Repaired, everything is there: the refusal changed nothing.
     contents[place + 5] ^= 0x10;
     std::fs::write(&file, &contents).expect("written");
     cluster.members[0].start();
@@ -270,7 +270,7 @@ fn damage_to_the_log_of_a_member_that_runs_is_found_by_its_scrub_and_mended_from
     let ended = member.wait_end();
     ended.expect_code(1);
     assert!(ended.err.contains("the scrub found damage") && ended.err.contains(name), "{}", ended.err);
-    kv.put_surely("without", "it"); // two of three
+    kv.put_surely("without", "it"); // two of three are a quorum
     member.start();
     assert_eq!(member.kv().get("marked").expect("a read"), Some(MARKER.to_vec()));
     assert_eq!(member.kv().get("without").expect("a read"), Some(b"it".to_vec()));
@@ -300,7 +300,7 @@ fn damage_to_all_snapshots_of_a_member_that_runs_is_told_by_its_scrub_and_does_n
         written += 1;
         (!snapshots(&member.data).is_empty() && !log_begins(&member.data)).then_some(())
     });
-    // One that is being taken would take the place of those that are damaged.
+    // A snapshot under way would replace the damaged ones.
     until("no snapshot is under way", || {
         let before = snapshots(&member.data);
         std::thread::sleep(Duration::from_secs(1));
@@ -308,7 +308,7 @@ fn damage_to_all_snapshots_of_a_member_that_runs_is_told_by_its_scrub_and_does_n
     });
     let mut hit = Vec::new();
     for path in snapshots(&member.data) {
-        // It may be removed even now, and must not be made anew.
+        // It may have been removed by now, and must not be recreated.
         let Ok(file) = std::fs::File::options().read(true).write(true).open(&path) else { continue };
         let middle = file.metadata().expect("its length").len() / 2;
         let mut byte = [0];

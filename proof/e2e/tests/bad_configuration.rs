@@ -1,4 +1,4 @@
-//! Members that must not start, or must not join: each says what is wrong and what to do, and ends with its code.
+//! Members that must not start, or must not join: each reports the error and its remedy, and exits with its code.
 
 use kattu_e2e::cluster::{self, serve};
 use kattu_e2e::process::{Ended, own_folder, own_host, run};
@@ -61,7 +61,7 @@ fn a_directory_of_another_cluster_or_member_is_refused() {
     let mut cluster = Cluster::start("foreign", 1);
     cluster.members[0].kv().put("a", "b").expect("a put");
     assert_eq!(cluster.members[0].stop("TERM"), Some(0));
-    // Other token, other name, other addresses: not whose this directory is.
+    // Another token, name and address: the directory belongs to another member.
     let ended = start(&cluster.members[0].data, &own_host(), &[]);
     assert_says(&ended, 4, &[&cluster.members[0].data.display().to_string()]);
     cluster.members[0].start();
@@ -114,14 +114,14 @@ fn flags_of_etcd_that_do_nothing_are_accepted_with_one_warning_each() {
 #[test]
 fn a_member_with_another_cluster_token_does_not_join() {
     let mut cluster = Cluster::start("token", 3);
-    // One that has lost its directory, and its way.
+    // A member that has lost its directory, and has a wrong token.
     cluster.members[2].kill();
     std::fs::remove_dir_all(&cluster.members[2].data).expect("it is there");
     let arguments = cluster.members[2].arguments_mut();
     let place = arguments.iter().position(|word| word == "--initial-cluster-token").expect("a token");
     arguments[place + 1] = "another-token".to_string();
     cluster.members[2].spawn();
-    // The stranger is told why, in its own log or by ending.
+    // The stranger reports the reason, in its log or by ending.
     until("the stranger says that its cluster is another one", || {
         let log = cluster.members[2].log_text();
         (log.contains("cluster") && (log.contains("token") || log.contains("another cluster"))).then_some(())

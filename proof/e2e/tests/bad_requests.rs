@@ -1,4 +1,4 @@
-//! Requests that make no sense, or ask for too much: the error is etcd's, letter for letter, and the next request works.
+//! Invalid requests, and requests for too much: the error is etcd's, letter for letter, and the next request works.
 
 use kattu_e2e::grpc::is_passing;
 use kattu_e2e::{Cluster, Options, until};
@@ -106,8 +106,8 @@ fn absurd_limits_and_bounds_are_answered() {
 
 #[test]
 fn a_transaction_that_ends_etcd_does_not_end_kattu() {
-    // A delete up to the last key escapes etcd's check for duplicates; then the put's key is gone when it must keep its
-    // value, and etcd 3.4 and 3.6 panic on every member, again after each restart.
+    // A delete up to the last key escapes etcd's check for duplicates; then the put shall keep the value of a deleted
+    // key, and etcd 3.4 and 3.6 panic on every member, again after each restart.
     let mut cluster = Cluster::start("poison", 3);
     let kv = cluster.members[0].kv();
     kv.put_surely("a", "1");
@@ -119,7 +119,7 @@ fn a_transaction_that_ends_etcd_does_not_end_kattu() {
         ..TxnRequest::default()
     };
     let mut client = kv.client();
-    // An outcome that is open, because leadership moves just then, is no answer yet.
+    // While leadership moves, the outcome is open: retry.
     let answer = until("the transaction is answered", || {
         let answer = kv.block_on(async { client.txn(request.clone()).await });
         (!answer.as_ref().is_err_and(is_passing)).then_some(answer)
@@ -172,7 +172,7 @@ fn limits_of_requests_and_operations_follow_their_flags() {
     assert_refused(answer, Code::InvalidArgument, "etcdserver: too many operations in txn request");
 }
 
-/// A transaction whose operations are bytes already: nesting has no end here, and no stack is needed to make it.
+/// A transaction whose operations are already encoded: any depth can be built, without a stack.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Nested {
     #[prost(bytes = "vec", tag = "2")]
@@ -182,7 +182,7 @@ struct Nested {
 impl Nested {
     fn of_depth(depth: usize) -> Nested {
         // One RequestOp { request_txn: TxnRequest { success: … } } around the other, from the inside out; lengths are
-        // written backwards because the bytes are.
+        // written backwards, as all bytes are.
         let mut backwards: Vec<u8> = Vec::new();
         for _ in 0..depth {
             for tag in [0x22, 0x12] {
@@ -268,10 +268,10 @@ fn what_is_not_written_yet_says_unimplemented() {
     assert!(!answer.expect("told").into_inner().enabled);
 }
 
-/// A session may name any position of the log; what is not there yet is waited for as long as any request, and no longer.
+/// A session may name any log position; a request waits for a later one no longer than for anything else.
 #[test]
 fn sessions_that_have_seen_what_is_not_there_are_refused_in_time_and_hold_up_nobody() {
-    /// As many as one connection may have waiting.
+    /// As many as may wait on one connection.
     const READS: usize = 512;
     /// A request waits for 5 s and two election timeouts.
     const PATIENCE: Duration = Duration::from_secs(7);
@@ -302,7 +302,7 @@ fn sessions_that_have_seen_what_is_not_there_are_refused_in_time_and_hold_up_nob
             scope.spawn(asking(1, 1 << 40)),
             scope.spawn(asking(2, 1 << 63)),
         ];
-        // Meanwhile others are served, sessions among them.
+        // Meanwhile other clients are served, sessions among them.
         let kv = cluster.members[1].kv();
         let mut number = 0;
         while far.iter().any(|asking| !asking.is_finished()) {

@@ -1,4 +1,4 @@
-//! The command: what it prints, and how it ends.
+//! The command line: output and exit codes.
 
 use kattu_e2e::process::{self, Ended, own_folder, own_host, run, run_with_input};
 use kattu_e2e::{Cluster, Options, kattu, until};
@@ -162,7 +162,7 @@ fn exit_codes_tell_usage_from_absence() {
         assert!(ended.err.contains(&nobody), "{words:?} does not say who was unreachable: {}", ended.err);
     }
     run(Command::new(kattu()).args(["wal", "inspect", "/nonexistent/kattu"])).expect_code(2);
-    // A directory, but nobody's data.
+    // A directory, but not a data directory.
     let folder = own_folder("empty");
     run(Command::new(kattu()).args(["wal", "inspect"]).arg(&folder)).expect_code(4);
     let _ = std::fs::remove_dir_all(folder);
@@ -170,7 +170,7 @@ fn exit_codes_tell_usage_from_absence() {
 
 #[test]
 fn a_put_that_may_have_happened_says_unknown() {
-    // Two of three are down: the put is taken up and can neither succeed nor be refused for certain.
+    // Two of three are down: the put is accepted, and can neither succeed nor be refused with certainty.
     let mut cluster = Cluster::start("unknown", 3);
     let leader = cluster.leader();
     for i in (0..3).filter(|i| *i != leader) {
@@ -215,7 +215,7 @@ fn inspecting_shows_what_a_member_has_promised_and_calls_damage_to_that_damage()
         lines.find(|record| record["kind"] == json!("promise")).expect("there are leases")
     };
     let text = inspect(&[]);
-    assert!(text.expect_ok().contains("promise   lasts 1s"), "{}", text.out);
+    assert!(text.expect_ok().contains("promise   vote hold 1s"), "{}", text.out);
     let whole = inspect(&["-o", "json"]);
     whole.expect_ok();
     assert_eq!(promise(&whole), json!({"kind": "promise", "milliseconds": 1000}));
@@ -232,7 +232,7 @@ fn inspecting_shows_what_a_member_has_promised_and_calls_damage_to_that_damage()
     assert!(text.expect_code(4).contains("promise   bad: checksum mismatch"), "{}", text.out);
 }
 
-/// `kattu dev` in a folder of its own, on ports of its own.
+/// `kattu dev` in its own folder, on its own ports.
 struct Dev {
     child: std::process::Child,
     log: std::path::PathBuf,
@@ -272,7 +272,7 @@ impl Drop for Dev {
     }
 }
 
-/// A port with room for members above it, unlikely to be anybody's: no test of this process gets the same.
+/// A port with room for members above it, probably unused: no test of this process gets the same.
 fn base_port() -> u16 {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     for _ in 0..300 {

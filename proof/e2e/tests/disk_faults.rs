@@ -1,5 +1,5 @@
-//! Real disks that fill up, syncs that fail, members killed at the n-th system call: the unmodified binary, driven from
-//! outside. Whatever happens, what was acknowledged is there afterwards. [fault-model F10–F12, ST3, ST15]
+//! Disk faults: full disks, failing syncs, members killed at the n-th system call; with the unmodified binary, driven
+//! from outside. Every acknowledged key is there afterwards. [fault-model F10–F12, ST3, ST15]
 
 use kattu_e2e::cluster::serve;
 use kattu_e2e::disk::{Fault, Rig, SmallDisk, inject_into, injecting};
@@ -22,7 +22,7 @@ const FULL: &str = "etcdserver: mvcc: database space exceeded";
 
 const FAILED: &str = "the log failed, stopping";
 
-/// Small segments, so that the disk is asked for the next one often; elections that do not make a test slow.
+/// Small segments, so that the next one is often allocated; short election timeouts, so that tests are quick.
 fn options(members: usize, log_io: &str) -> Options {
     let flags = [
         "--segment-bytes=1048576",
@@ -35,7 +35,7 @@ fn options(members: usize, log_io: &str) -> Options {
     Options { members, flags: flags.into_iter().map(str::to_string).chain([log_io]).collect() }
 }
 
-/// Whoever leads goes on, also on a machine that is busy with other work.
+/// Long election timeouts: the leader stays the leader also on a busy machine.
 fn patient(mut options: Options) -> Options {
     for flag in &mut options.flags {
         match flag.as_str() {
@@ -56,7 +56,7 @@ fn settle_on(member: &mut Member, disk: &SmallDisk) {
     arguments[place + 1] = data;
 }
 
-/// A cluster whose members have a small disk each. The cluster is the last one, so that it ends first.
+/// A cluster with a small disk for each member. The cluster is declared last, so that it ends first.
 fn on_small_disks(what: &str, options: Options) -> (Vec<SmallDisk>, Cluster) {
     let mut planned = Cluster::plan(what, options);
     let disks: Vec<SmallDisk> = planned
@@ -73,17 +73,17 @@ fn on_small_disks(what: &str, options: Options) -> (Vec<SmallDisk>, Cluster) {
     (disks, cluster)
 }
 
-/// The value that belongs to a key: no two are alike, so that one in another's place is seen.
+/// The value of a key: each differs, so that a swapped value is detected.
 fn value_of(key: &str, bytes: usize) -> Vec<u8> {
     let mut value = key.as_bytes().repeat(bytes / key.len() + 1);
     value.truncate(bytes);
     value
 }
 
-/// Clients that put unique keys as fast as they are answered, and remember what they were told.
+/// Clients that put unique keys as fast as they are answered, and record the answers.
 struct Writers {
     stop: Arc<AtomicBool>,
-    /// Each rests so many milliseconds after every answer.
+    /// Pause of each after every answer, in milliseconds.
     rest_ms: Arc<AtomicU64>,
     acknowledged: Arc<AtomicU64>,
     heard: Arc<Mutex<Heard>>,
@@ -108,7 +108,7 @@ impl Writers {
                 let rest_ms = rest_ms.clone();
                 let (addresses, prefix) = (addresses.to_vec(), format!("{prefix}{writer}/"));
                 std::thread::spawn(move || {
-                    // Who is alone is waited for, whatever holds it up.
+                    // A single member is waited for, whatever delays it.
                     let limit = Duration::from_secs(if addresses.len() == 1 { 12 } else { 3 });
                     let clients: Vec<Kv> =
                         addresses.iter().map(|address| Kv::of(address).within(limit)).collect();
@@ -128,7 +128,7 @@ impl Writers {
                                 let said = status.message().to_string();
                                 heard.lock().expect("no writer panics").refused.insert(said);
                                 at = (at + 1) % clients.len();
-                                std::thread::sleep(Duration::from_millis(5)); // not a storm of refusals
+                                std::thread::sleep(Duration::from_millis(5)); // no storm of refusals
                             }
                         }
                     }
@@ -143,7 +143,7 @@ impl Writers {
         Writers::start(&addresses, prefix, VALUE_BYTES)
     }
 
-    /// From now on they leave something of the machine to others.
+    /// From now on they leave some of the machine to other work.
     fn rest(&self, after_each: Duration) {
         self.rest_ms.store(after_each.as_millis() as u64, Ordering::Relaxed);
     }
@@ -210,7 +210,7 @@ fn assert_kept(kv: &Kv, acknowledged: &BTreeSet<String>, bytes: usize) {
     assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
 }
 
-/// Which members raise NOSPACE, as this one says.
+/// Members that raise NOSPACE, according to this one.
 fn alarms(kv: &Kv) -> Vec<(u64, i32)> {
     let mut client = MaintenanceClient::new(kv.channel());
     let answer = kv.block_on(async { client.alarm(AlarmRequest::default()).await }).expect("the alarms");
@@ -223,14 +223,14 @@ fn delete(kv: &Kv, key: &str) -> Result<i64, tonic::Status> {
     kv.block_on(async { client.delete_range(request).await }).map(|answer| answer.into_inner().deleted)
 }
 
-/// Deletes go into log space that is allocated. When that is used up they are refused as well, or wait: nothing breaks.
+/// Deletes go into allocated log space; when it is used up, they are refused or wait. Returns that error.
 fn delete_until_no_more_goes(kv: Kv) -> tonic::Status {
     let kv = kv.within(Duration::from_secs(2));
     let long = "x".repeat(32 << 10);
     until("a delete that finds no room", || (0..100).find_map(|_| delete(&kv, &long).err()))
 }
 
-/// A member says in every place that it has no room, and lets nobody make the store grow.
+/// Every interface of a member reports NOSPACE, and it refuses requests that make the store grow.
 #[track_caller]
 fn assert_says_full(member: &Member) {
     let kv = member.kv();
@@ -278,7 +278,7 @@ fn a_full_disk_of_a_single_member(log_io: &str) {
     assert_says_full(&cluster.members[0]);
     assert_eq!(cluster.members[0].pid(), pid);
 
-    // A restart while it is full: everything is there, and growth is still refused.
+    // A restart while the disk is full: everything is there, and growth is still refused.
     cluster.members[0].kill();
     cluster.members[0].start();
     let kv = cluster.members[0].kv();
@@ -317,7 +317,7 @@ fn a_full_disk_refuses_growth_serves_reads_and_deletes_and_recovers_log_on_a_thr
     a_full_disk_of_a_single_member("thread");
 }
 
-/// Every byte that the log gives back is taken by somebody else: it cannot even make the segment its reserve is for.
+/// Another process takes every byte that the log frees: the log cannot even create the segment that its reserve is for.
 fn a_disk_whose_last_byte_is_taken(log_io: &str) {
     let (disks, mut cluster) = on_small_disks(&format!("hoard-{log_io}"), options(1, log_io));
     let writers = Writers::on(&cluster.members, "w/");
@@ -327,7 +327,7 @@ fn a_disk_whose_last_byte_is_taken(log_io: &str) {
     writers.until_refused(FULL);
     let pid = cluster.members[0].pid();
     assert!(cluster.members[0].is_running());
-    // Reads need no room.
+    // Reads need no disk space.
     let kept = writers.heard.lock().expect("no writer panics").acknowledged.clone();
     assert_kept(&cluster.members[0].kv(), &kept, VALUE_BYTES);
 
@@ -361,7 +361,7 @@ fn a_disk_without_room_for_another_file_refuses_growth_and_keeps_no_member_from_
     let heard = writers.stop();
     assert_says_full(&cluster.members[0]);
     cluster.members[0].kill();
-    // What its own leftovers gave back is taken, too.
+    // Names freed by its own leftovers are taken, too.
     disks[0].fill_names();
     cluster.members[0].start();
     assert_kept(&cluster.members[0].kv(), &heard.acknowledged, VALUE_BYTES);
@@ -394,7 +394,7 @@ fn a_full_disk_of_the_leader_and_then_of_a_follower_loses_nothing() {
     let (disks, mut cluster) = on_small_disks("full-three", patient(options(3, "inline")));
     let mut acknowledged = BTreeSet::new();
 
-    // The leader: growth is refused wherever it is asked for, everything else goes on.
+    // The leader's disk is full: every member refuses growth, everything else goes on.
     let leader = cluster.leader();
     let writers = Writers::on(&cluster.members, "w/");
     writers.until_more(200);
@@ -410,7 +410,7 @@ fn a_full_disk_of_the_leader_and_then_of_a_follower_loses_nothing() {
     assert_says_room(&cluster.members[leader]);
     acknowledged.extend(heard.acknowledged);
 
-    // A follower: the others go on, through it too.
+    // A follower's disk is full: the others go on, through that follower, too.
     let follower = (cluster.leader() + 1) % 3;
     let pid = cluster.members[follower].pid();
     disks[follower].fill(0);
@@ -418,7 +418,7 @@ fn a_full_disk_of_the_leader_and_then_of_a_follower_loses_nothing() {
     until("the follower says that it is full", || {
         (cluster.members[follower].metric("kattu_no_space") == Some(1)).then_some(())
     });
-    // More than its open segments and its reserve can take.
+    // More than its open segments and its reserve can hold.
     writers.until_more((12 << 20) / VALUE_BYTES as u64);
     let heard = writers.stop();
     assert!(!heard.refused.contains(FULL), "a full follower refused for all: {:?}", heard.refused);
@@ -426,7 +426,7 @@ fn a_full_disk_of_the_leader_and_then_of_a_follower_loses_nothing() {
     assert!(cluster.members[follower].is_running());
     acknowledged.extend(heard.acknowledged);
 
-    // Its disk has room again: it catches up, so that it and one other are enough.
+    // Its disk has space again: it catches up, so that it and one other are a quorum.
     disks[follower].relieve();
     let third = (0..3).find(|i| *i != follower && *i != cluster.leader()).expect("one of three");
     cluster.members[third].kill();
@@ -440,18 +440,18 @@ fn a_full_disk_of_the_leader_and_then_of_a_follower_loses_nothing() {
     }
 }
 
-/// The leader of three meets a failing call under load, and says why it ends.
+/// The leader of three meets a failing call under load, and logs why it ends.
 fn a_failing_call_on_the_leader(log_io: &str, fault: &Fault, says: &str) {
     let name = format!("fail-{}-{log_io}", fault.calls);
     let mut options = options(3, log_io);
     if fault.what.starts_with("delay") {
-        // Longer than a disk that does not hang may take.
+        // Longer than a healthy disk may take.
         options.flags.push("--disk-stall-timeout=5000".into());
     }
     let mut cluster = Cluster::with(&name, options);
     let writers = Writers::on(&cluster.members, "w/");
     writers.until_more(50);
-    // A load that takes all of the machine may keep a member that comes back behind for as long as it lasts.
+    // A load that takes the whole machine may keep a restarted member behind for as long as it lasts.
     writers.rest(Duration::from_millis(10));
     let leader = cluster.leader();
     let trace = cluster.folder().join("trace");
@@ -459,12 +459,12 @@ fn a_failing_call_on_the_leader(log_io: &str, fault: &Fault, says: &str) {
     let ended = cluster.members[leader].wait_end();
     drop(attached);
     let traced = std::fs::read_to_string(&trace).expect("a trace");
-    // Of a call that hangs strace says so only when it returns.
+    // strace reports a hanging call only when it returns.
     let met = traced.contains("(INJECTED)") || fault.what.starts_with("delay");
     assert!(met, "{fault:?} was never met:\n{traced}");
     assert_eq!(ended.code, None, "it aborts: nothing is known about what the disk holds\n{}", ended.err);
     assert!(ended.err.contains(says), "{fault:?}:\n{}", ended.err);
-    // The others go on, and it comes back.
+    // The others go on, and the member comes back.
     writers.until_more(50);
     cluster.members[leader].start();
     writers.until_more(50);
@@ -484,7 +484,7 @@ fn a_leader_whose_sync_or_write_fails_stops_and_the_others_go_on() {
     a_failing_call_on_the_leader("inline", &fault("pwrite64", "error=EIO", "5"), FAILED);
 }
 
-/// Who ends meanwhile is gone when strace lets go of the call.
+/// A member that aborts meanwhile is gone when strace releases the call.
 fn a_leader_whose_disk_hangs(log_io: &str) {
     let hangs = fault("fdatasync", "delay_enter=12000000", "7");
     a_failing_call_on_the_leader(log_io, &hangs, "a disk call has not returned for");
@@ -502,7 +502,7 @@ fn a_leader_whose_disk_hangs_ends_and_the_others_go_on_log_on_a_thread() {
     a_leader_whose_disk_hangs("thread");
 }
 
-/// The leader of three gets a disk that is slow, and not so slow that anybody would miss it.
+/// The leader of three gets a disk that is slow, but not so slow that its followers miss it.
 fn a_leader_with_a_slow_disk(log_io: &str) {
     let mut options = options(3, log_io);
     options.flags.retain(|flag| !flag.starts_with("--heartbeat") && !flag.starts_with("--election"));
@@ -514,15 +514,15 @@ fn a_leader_with_a_slow_disk(log_io: &str) {
     let pid = cluster.members[slow].pid();
     let trace = cluster.folder().join("trace");
     let attached = inject_into(pid, &fault("fdatasync,fsync", "delay_exit=200000", "1+"), &trace);
-    // After the ten election timeouts that it stays in any case.
+    // After the ten election timeouts for which it stays leader in any case.
     until_within(Duration::from_secs(120), "the leader says that its disk is slow", || {
         cluster.members[slow].log_text().contains("this disk is slow: a write took").then_some(())
     });
     until("another member leads", || (cluster.leader() != slow).then_some(()));
-    // It is as slow as before, but nobody waits for it any more.
+    // It is as slow as before, but no write waits for it any more.
     writers.until_more(100);
     until("its office does not stay with it", || (cluster.leader() != slow).then_some(()));
-    // A disk that holds up the others keeps it for a while: then it tries again.
+    // After a transfer, a leader with a slow disk stays for a while before it tries again.
     let left = cluster.members[slow].metric("kattu_slow_disk_left_total");
     assert!((Some(1)..=Some(3)).contains(&left), "it takes its office back again and again: {left:?}");
     assert!(cluster.members[slow].is_running(), "{}", cluster.members[slow].log_text());
@@ -548,8 +548,8 @@ fn a_leader_whose_disk_is_slow_leaves_its_office_to_a_faster_member_and_nothing_
     a_leader_with_a_slow_disk("thread");
 }
 
-/// Syncs of the leader take three heartbeats, and it stays the leader: the others' disks are enough for a commit. Its own
-/// clients hear of a write when it is on its own disk, too; those of the others do not wait for that.
+/// Syncs of the leader take three heartbeats, and it stays the leader: the other disks are enough to commit. Its own
+/// clients are answered when their write is on its own disk, too; clients of the followers do not wait for that.
 #[test]
 fn a_leader_whose_syncs_outlast_a_heartbeat_commits_on_two_others_disks() {
     need_rig!(Rig::Inject);
@@ -580,7 +580,7 @@ fn a_leader_whose_syncs_outlast_a_heartbeat_commits_on_two_others_disks() {
     drop(attached);
     let traced = std::fs::read_to_string(&trace).expect("a trace");
     assert!(traced.contains("(DELAYED)"), "its disk was never slow:\n{traced}");
-    // Its disk is well: the log comes home, and nothing was lost on the way.
+    // Its disk is well again: the log moves back to the node's thread, and no entry was lost on the way.
     until("the log is on the node's thread again", || {
         kv.put("well", "x").ok()?;
         (member.metric("kattu_log_on_thread") == Some(0)).then_some(())
@@ -593,7 +593,7 @@ fn a_leader_whose_syncs_outlast_a_heartbeat_commits_on_two_others_disks() {
 #[test]
 fn a_leader_that_cannot_make_the_name_of_a_segment_durable_stops_and_the_others_go_on() {
     need_rig!(Rig::Inject);
-    // The only thing that `fsync` is for while a member runs.
+    // While a member runs, it calls `fsync` only for that.
     a_failing_call_on_the_leader("inline", &fault("fsync", "error=EIO", "1"), FAILED);
 }
 
@@ -633,7 +633,7 @@ fn a_follower_without_room_for_another_name_waits_and_catches_up() {
     let trace = cluster.folder().join("trace");
     let attached =
         inject_into(cluster.members[follower].pid(), &fault("rename", "error=ENOSPC", "1+"), &trace);
-    // More than its open segments can take.
+    // More than its open segments can hold.
     writers.until_more((4 << 20) / VALUE_BYTES as u64);
     assert!(cluster.members[follower].is_running(), "{}", cluster.members[follower].log_text());
     drop(attached);
@@ -646,7 +646,7 @@ fn a_follower_without_room_for_another_name_waits_and_catches_up() {
     assert_kept(&cluster.members[follower].kv(), &heard.acknowledged, VALUE_BYTES);
 }
 
-/// Starts a member of one with a fault in it.
+/// Starts a single member with a fault injected.
 fn start_faulty(cluster: &mut Cluster, fault: &Fault) -> Child {
     let folder = cluster.folder().to_path_buf();
     let log = File::create(folder.join("faulty.log")).expect("a log");
@@ -655,7 +655,8 @@ fn start_faulty(cluster: &mut Cluster, fault: &Fault) -> Child {
     injecting(fault, &folder.join("trace"), &command, log)
 }
 
-/// Puts one value after the other until the process has ended or `most` were acknowledged; returns those that were.
+/// Puts one value after the other until the process has ended or `most` were acknowledged; returns the acknowledged
+/// keys.
 fn put_while_it_lives(kv: &Kv, child: &mut Child, most: usize) -> BTreeSet<String> {
     let mut acknowledged = BTreeSet::new();
     for number in 0.. {
@@ -666,7 +667,7 @@ fn put_while_it_lives(kv: &Kv, child: &mut Child, most: usize) -> BTreeSet<Strin
         if kv.put(key.clone(), value_of(&key, VALUE_BYTES)).is_ok() {
             acknowledged.insert(key);
         } else {
-            std::thread::sleep(Duration::from_millis(5)); // it starts, or it is dying
+            std::thread::sleep(Duration::from_millis(5)); // it is starting or dying
         }
     }
     acknowledged
@@ -678,7 +679,7 @@ fn nothing_is_acknowledged_once_a_sync_has_failed() {
     const FAILS_AT: usize = 40;
     for log_io in ["inline", "thread"] {
         let mut cluster = Cluster::plan(&format!("fsync-{log_io}"), options(1, log_io));
-        // All syncs from that one on, in every thread: were the failure passed over, acknowledgements would go on.
+        // All syncs from that one on, in every thread: a member that ignored the failure would go on acknowledging.
         let mut child = start_faulty(&mut cluster, &fault("fdatasync", "error=EIO", &format!("{FAILS_AT}+")));
         let kv = cluster.members[0].kv().within(Duration::from_secs(3));
         let acknowledged = put_while_it_lives(&kv, &mut child, usize::MAX);
@@ -691,12 +692,13 @@ fn nothing_is_acknowledged_once_a_sync_has_failed() {
     }
 }
 
-/// Kills a member at the n-th call of one kind, whether that comes while it makes its directory or under load.
+/// Kills a member at the n-th call of one kind, while it creates its directory or under load; returns whether it got
+/// that far.
 fn trial(calls: &'static str, when: u64, log_io: &str) -> bool {
     let mut cluster = Cluster::plan(&format!("nth-{calls}-{when}"), options(1, log_io));
     let mut child = start_faulty(&mut cluster, &fault(calls, "signal=SIGKILL", &when.to_string()));
     let kv = cluster.members[0].kv().within(Duration::from_secs(3));
-    // Enough for three segments.
+    // Enough puts for three segments.
     let acknowledged = put_while_it_lives(&kv, &mut child, 200);
     let met = !matches!(child.try_wait(), Ok(None));
     let _ = child.kill();
@@ -705,7 +707,7 @@ fn trial(calls: &'static str, when: u64, log_io: &str) -> bool {
     let kv = cluster.members[0].kv();
     assert_kept(&kv, &acknowledged, VALUE_BYTES);
     kv.put("after", format!("{calls} {when}")).expect("it takes writes again");
-    // And once more: what the recovery itself did is recovered from, too.
+    // Once more: the changes made by recovery are recovered from, too.
     cluster.members[0].kill();
     cluster.members[0].start();
     let kv = cluster.members[0].kv();
@@ -737,7 +739,7 @@ fn a_new_member_whose_disk_fails_ends_with_an_error_and_starts_when_the_disk_is_
     }
 }
 
-/// Trials of one pass; `E2E_TRIALS` asks for more.
+/// Trials of one run; `E2E_TRIALS` overrides the default.
 fn trials_wanted(default: u64) -> u64 {
     std::env::var("E2E_TRIALS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -745,7 +747,7 @@ fn trials_wanted(default: u64) -> u64 {
 #[test]
 fn a_member_killed_at_any_call_to_its_disk_comes_back_with_everything_acknowledged() {
     need_rig!(Rig::Inject);
-    // (calls, how many of them there are at least while 200 values are put)
+    // (call, its least number while 200 values are put)
     let kinds = [
         ("pwrite64", 250),
         ("fdatasync", 200),
@@ -760,7 +762,7 @@ fn a_member_killed_at_any_call_to_its_disk_comes_back_with_everything_acknowledg
     for round in 0..trials_wanted(24) {
         let (calls, most) = kinds[(round % kinds.len() as u64) as usize];
         let turn = round / kinds.len() as u64;
-        // First the early calls, then further and further into the load.
+        // First the early calls, then later and later ones under load.
         let when = 1 + (turn * turn * 7 + round) % most;
         let log_io = if round % 2 == 0 { "inline" } else { "thread" };
         all += 1;

@@ -1,7 +1,8 @@
-//! Goal: a member whose store is not what the log makes of it is named by the others and serves nobody. [fault-model F70]
+//! A member whose store differs from what the log produces is reported by the others and serves no clients.
+//! [fault-model F70]
 //!
-//! Its files are all whole: a snapshot is written anew, with checksums that fit, around another value and another digest,
-//! as a bug or a flipped bit in memory would have left them.
+//! All its files are valid: a snapshot is rewritten, with correct checksums, around another value and another digest,
+//! as a bug or a flipped bit in memory would have left it.
 
 use kattu_e2e::process::{Ended, run};
 use kattu_e2e::{Cluster, Member, Options, kattu, until};
@@ -17,7 +18,7 @@ fn ours(words: &[&str]) -> Ended {
     run(Command::new(kattu()).args(words))
 }
 
-/// Makes the newest snapshot in this directory one of other tables.
+/// Replaces the newest snapshot in this directory with one of other tables.
 fn diverge(data: &Path) {
     let files = Arc::new(RealFiles::existing(data).expect("a directory"));
     let mut identity = None;
@@ -41,7 +42,7 @@ fn diverge(data: &Path) {
     let header = bytes.windows(4).position(|four| four == b"KtSt").expect("a store") + 5;
     let numbers = bytes[header..].iter().enumerate().filter(|(_, byte)| **byte < 0x80);
     let (last, _) = numbers.take(2).last().expect("revision and compacted revision");
-    bytes[header + last + 1] ^= 1; // the digest behind them
+    bytes[header + last + 1] ^= 1; // the digest after them
 
     std::fs::remove_file(data.join(&newest.name)).expect("removed");
     let mut writer = open().create(newest.group, newest.meta).expect("a file");
@@ -70,7 +71,7 @@ fn a_member_whose_store_has_become_another_is_named_and_serves_nobody_while_the_
     let healthy = ours(&["alarm", "list", "-o", "json", "--endpoints", &cluster.endpoints()]).json();
     assert_eq!(healthy, serde_json::json!([]));
 
-    // A member that lagged would be sent a snapshot when it comes back, as nothing old is kept in the log, and be healed.
+    // A lagging member would be repaired by a snapshot when it comes back, as the log keeps no old entries.
     let status = |member: &Member| until("a status", || member.kv().status().ok());
     let applied = status(&cluster.members[right]).raft_applied_index;
     until("the odd one has everything", || {
@@ -80,7 +81,7 @@ fn a_member_whose_store_has_become_another_is_named_and_serves_nobody_while_the_
     let others = cluster.members[right].address();
     cluster.members[divergent].stop("TERM");
     diverge(&data);
-    // Whether it is ready before it is named depends on who is faster.
+    // It may be ready before or after it is reported.
     cluster.members[divergent].spawn();
     let named = until("the odd one is named", || {
         kv.put_surely("more", "writes");

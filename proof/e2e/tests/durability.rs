@@ -1,4 +1,4 @@
-//! What was acknowledged stays, whoever is killed; what is read is never older than that.
+//! Acknowledged writes survive the kill of any member; reads are never older than acknowledged writes.
 
 use kattu_e2e::alone::alone;
 use kattu_e2e::process::{Ended, WAIT_LIMIT, memory_of, run};
@@ -38,7 +38,7 @@ fn every_acknowledged_file_survives_the_leader_and_then_everybody() {
     import.arg(&acked).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let import = std::thread::spawn(move || run(&mut import));
 
-    // Half way: the leader dies while files are under way. Who leads is asked before: the import goes on while we ask.
+    // Half way: the leader dies during the import. It is looked up before, as the import goes on meanwhile.
     let leader = cluster.leader();
     let (mut seen, mut since) = (0, Instant::now());
     while seen < FILES / 2 {
@@ -53,7 +53,7 @@ fn every_acknowledged_file_survives_the_leader_and_then_everybody() {
     let at_kill = lines(&acked).len();
     assert!(at_kill < FILES, "the import was over before the leader could be killed");
 
-    // It goes on with the others; only what is too large is left out, and named.
+    // It goes on with the others; it leaves out only files that are too large, and names them.
     let ended: Ended = import.join().expect("the import ends");
     ended.expect_code(1);
     for path in &tree.oversize {
@@ -64,7 +64,7 @@ fn every_acknowledged_file_survives_the_leader_and_then_everybody() {
     assert_eq!(acknowledged.len(), distinct.len(), "a path was acknowledged twice");
     assert_eq!(distinct, tree.files.keys().collect::<BTreeSet<_>>());
 
-    // Everybody dies and comes back: every path is there, byte for byte.
+    // All members are killed and come back: every path is there, byte for byte.
     cluster.kill_all();
     cluster.start_all();
     let clients: Vec<Kv> = cluster.members.iter().map(|member| member.kv()).collect();
@@ -76,7 +76,7 @@ fn every_acknowledged_file_survives_the_leader_and_then_everybody() {
         assert_eq!(value(&clients, &format!("site/{path}")), None);
     }
 
-    // And out again.
+    // Export everything.
     let copy = cluster.folder().join("copy");
     let mut export = Command::new(kattu());
     export.args(["export", "site/"]).arg(&copy).args(["--endpoints", &cluster.endpoints()]);
@@ -89,7 +89,7 @@ fn every_acknowledged_file_survives_the_leader_and_then_everybody() {
     }
 }
 
-/// The full number is run by `cargo xtask failover`; CI takes `KATTU_KILLS` or five.
+/// `cargo xtask failover` runs the full number; CI takes `KATTU_KILLS` or five.
 #[test]
 fn the_service_is_back_soon_after_each_kill_of_a_leader() {
     let _alone = alone();
@@ -99,8 +99,8 @@ fn the_service_is_back_soon_after_each_kill_of_a_leader() {
     });
     assert!(report.lost.is_empty(), "acknowledged and lost: {:?}", report.lost);
     assert!(0 < report.acknowledged);
-    // Between a kill and the next acknowledgement some syncs follow each other: of votes, of the new leader's first
-    // entry, of the put. What they take is the disk's; on a disk that answers it is next to nothing.
+    // Between a kill and the next acknowledgement several syncs follow each other: of votes, of the new leader's first
+    // entry, of the put. Their time is the disk's; a healthy disk needs next to none.
     let own = report.outages.iter().zip(&report.disk_stalls);
     let own: Vec<Duration> = own.map(|(outage, stall)| outage.saturating_sub(4 * *stall)).collect();
     let seen = format!("{:?}, stalls {:?}", report.outages, report.disk_stalls);
@@ -109,11 +109,11 @@ fn the_service_is_back_soon_after_each_kill_of_a_leader() {
     assert!(judged.in_timeouts(judged.max()) <= 4.0, "{seen}");
 }
 
-/// Puts that a member's newest block may not yet know to be committed.
+/// Puts that a member's newest block may not yet mark as committed.
 const BEHIND_MAX: i64 = 8;
 
-/// Writes keys, most of them many at once, which costs fewer syncs. The last ones are put one by one: the newest blocks
-/// hold few of them then, and say of almost all that they are committed.
+/// Writes keys, most of them many at once, which costs fewer syncs. The last ones are put one by one: then the newest
+/// blocks hold few of them, and mark almost all as committed.
 fn fill(cluster: &Cluster, prefix: &str, count: usize) {
     const AT_ONCE: usize = 100;
     const ONE_BY_ONE: usize = 50;
@@ -139,8 +139,8 @@ fn fill(cluster: &Cluster, prefix: &str, count: usize) {
     }
 }
 
-/// Asks a member that has just been started, as fast as it answers, until it is ready; returns the counts it served
-/// meanwhile, and the first one after.
+/// Reads from a member that has just been started, as fast as it answers, until it is ready; returns the counts it
+/// served meanwhile, and the first one after.
 fn counts_while_starting(cluster: &mut Cluster, member: usize, prefix: &str) -> (Vec<i64>, i64) {
     let kv = cluster.members[member].kv().within(Duration::from_millis(200));
     let mut served = Vec::new();
@@ -162,12 +162,12 @@ fn a_restarted_member_serves_no_read_from_an_empty_or_half_replayed_store() {
     until("the follower has everything", || kv.count("r/", true).ok().filter(|count| *count == KEYS as i64));
     cluster.members[follower].kill();
     let (served, ready) = counts_while_starting(&mut cluster, follower, "r/");
-    // If no leader confirms for long what it has, it serves what its newest block says was committed.
+    // As long as no leader confirms its entries, it serves those that its newest block marks as committed.
     assert!(
         served.iter().all(|count| (KEYS as i64 - BEHIND_MAX..=KEYS as i64).contains(count)),
         "served counts of {KEYS} keys: {served:?}"
     );
-    // Whoever is ready has read what a quorum has, and no later read is older.
+    // A ready member has everything that a quorum has, and no later read is older.
     assert_eq!(ready, KEYS as i64, "after {served:?}");
 }
 
@@ -186,7 +186,7 @@ fn a_member_that_comes_back_alone_serves_its_log_up_to_the_last_mark_or_nothing(
     cluster.members[0].spawn();
     let kv = cluster.members[0].kv().within(Duration::from_millis(100));
     let mut served = BTreeSet::new();
-    // The port opens, and a hundred answers later nothing false was said.
+    // The port opens, and none of a hundred answers is wrong.
     let address = cluster.members[0].address();
     until("the port opens", || TcpStream::connect(&address).ok());
     for _ in 0..100 {
@@ -194,7 +194,7 @@ fn a_member_that_comes_back_alone_serves_its_log_up_to_the_last_mark_or_nothing(
         assert!(kv.count("r/", false).is_err(), "a linearizable read was served without a quorum");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Without a leader it may serve what its newest block says was committed: all but the last few puts.
+    // Without a leader it may serve entries that its newest block marks as committed: all but the last few puts.
     assert!(
         served.iter().all(|count| KEYS as i64 - BEHIND_MAX <= *count),
         "served counts of {KEYS} keys: {served:?}"
@@ -211,8 +211,8 @@ fn a_member_that_comes_back_alone_serves_its_log_up_to_the_last_mark_or_nothing(
 
 #[test]
 fn a_member_that_was_fed_in_large_pieces_comes_back_as_soon_as_any() {
-    // A member that was away is fed megabytes at a time, so its log holds blocks far larger than those of a member that
-    // heard every put as it came. Reading them back once took time and memory by the square of their entries.
+    // A member that was away gets megabytes at a time, so its log holds far larger blocks than that of a member that
+    // got every put as it came. Reading them back once took time and memory quadratic in their entries.
     let mut cluster = Cluster::start("fed", 3);
     let away = (cluster.leader() + 1) % 3;
     cluster.members[away].kill();
@@ -221,8 +221,8 @@ fn a_member_that_was_fed_in_large_pieces_comes_back_as_soon_as_any() {
     let leader = cluster.leader();
     let address = cluster.members[leader].address();
     let loaded = run(load.args(["--timeout", "30s", "--endpoints", &address, "-o", "json"]));
-    // With one member away, a disk that stalls at another makes the leader step down, and some puts fail. There must be
-    // enough for blocks of full size, a megabyte each, and not so much that a snapshot is sent instead.
+    // With one member away, a stalled disk of another makes the leader step down, and some puts fail. There must be
+    // enough for blocks of full size, a megabyte each, and few enough that no snapshot is sent instead.
     let measured: Option<serde_json::Value> = serde_json::from_str(&loaded.out).ok();
     let puts = measured.and_then(|measured| measured["ops"].as_i64());
     assert!(puts.is_some_and(|puts| 55_000 <= puts), "{loaded:?}");
@@ -257,8 +257,8 @@ fn a_member_asked_to_stop_ends_well_and_comes_back_with_its_data() {
 fn revisions_and_history_survive_a_kill_of_everybody() {
     let mut cluster = Cluster::start("history", 3);
     let kv = cluster.members[cluster.leader()].kv();
-    // A put whose outcome is open is asked again and may have been carried out twice; its answer says which revision is
-    // surely its own.
+    // A put with an open outcome is retried and may have been carried out twice; the revision in its answer is surely
+    // its own.
     let put = |i: usize| {
         let answer = until("a put is answered", || kv.put("h", i.to_string()).ok());
         answer.header.expect("a header").revision

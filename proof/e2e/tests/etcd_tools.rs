@@ -1,4 +1,4 @@
-//! etcd's own tools against a cluster of three: they must not notice.
+//! etcd's own tools against a cluster of three: they work as with etcd.
 //!
 //! Each etcdctl runs the same script; the tools come from `cargo xtask tools`.
 
@@ -7,15 +7,15 @@ use kattu_e2e::{Cluster, Options, need, until};
 use std::path::Path;
 use std::process::Command;
 
-/// Every word of these scripts is said once and must be heard: nobody shall lose the office because a disk stands still
-/// for a moment.
+/// Each command of these scripts is run once and must succeed: a disk that stalls for a moment must not change the
+/// leader.
 const PATIENT: [&str; 2] = ["--election-timeout=5000", "--heartbeat-interval=500"];
 
 fn patient(name: &str, members: usize) -> Cluster {
     Cluster::with(name, Options { members, flags: PATIENT.map(str::to_string).into() })
 }
 
-/// It was not done, or nobody knows whether it was, because somebody was held up.
+/// It failed for now, or its outcome is unknown, because a member was stalled.
 fn is_passing(ended: &Ended) -> bool {
     let words =
         ["request timed out", "deadline exceeded", "unhealthy cluster", "no leader", "leader changed"];
@@ -34,7 +34,7 @@ impl Etcdctl<'_> {
         command
     }
 
-    /// It ends with its code for errors, in etcd's words.
+    /// It ends with an error code, in etcd's words.
     #[track_caller]
     fn refused(&self, words: &[&str], why: &str) {
         let ended = self.run(words);
@@ -57,7 +57,7 @@ fn works_with(program: &Path, name: &str) {
     let cluster = patient(name, 3);
     let etcdctl = Etcdctl { program, endpoints: cluster.endpoints() };
 
-    // The first thing that the README asks of a new cluster, with nothing in it.
+    // The first command of the README on a new, empty cluster.
     assert_eq!(etcdctl.says(&["endpoint", "status"]).lines().count(), 3);
     let table = etcdctl.says(&["endpoint", "status", "-w", "table"]);
     assert!(cluster.members.iter().all(|member| table.contains(&member.address())), "{table}");
@@ -138,7 +138,7 @@ fn etcdctl_of_3_6_works() {
     works_with(&need!("etcd36/etcdctl"), "etcdctl-36");
 }
 
-/// etcdctl changes members and leaders, and what it prints starts the new ones.
+/// etcdctl changes members and leaders, and its output starts the new members.
 fn changes_members_with(program: &Path, name: &str) {
     let mut cluster = patient(name, 1);
     let etcdctl =
@@ -170,7 +170,7 @@ fn changes_members_with(program: &Path, name: &str) {
         });
     }
     let learner = ids(&first.says(&["member", "list"]), "n3");
-    // Only linearizable reads tell that it has caught up; a promotion before is refused in etcd's words.
+    // Only linearizable reads show that it has caught up; an earlier promotion is refused in etcd's words.
     let mut is_open = false;
     until("the learner is promoted", || {
         let ended = first.run(&["member", "promote", &learner]);
@@ -178,12 +178,12 @@ fn changes_members_with(program: &Path, name: &str) {
             assert!(ended.out.contains("promoted in cluster"), "{}", ended.out);
             return Some(());
         }
-        // A voter that its disk holds up counts as lost for the moment.
+        // A voter with a stalled disk counts as lost for the moment.
         let not_yet = ["in sync with leader", "not enough started members"];
         if not_yet.iter().any(|words| ended.err.contains(words)) {
             return None;
         }
-        // What got no answer may have been done: then it is refused the next time.
+        // An unanswered request may have been carried out: then it is refused the next time.
         let is_done = is_open && ended.err.contains("etcdserver: can only promote a learner member");
         assert!(is_done || is_passing(&ended), "{}", ended.err);
         is_open = true;
@@ -198,7 +198,8 @@ fn changes_members_with(program: &Path, name: &str) {
         let target = (0..4).find(|i| *i != leader).expect("four members");
         let moved = all.run(&["move-leader", &ids(&members, &cluster.members[target].name)]);
         if moved.code != Some(0) {
-            // It has an election timeout for that; and another one may lead a moment after etcdctl has found the leader.
+            // It has one election timeout for that; and another member may lead a moment after etcdctl has found the
+            // leader.
             assert!(moved.err.contains("not leader") || is_passing(&moved), "{}", moved.err);
             return None;
         }
@@ -207,7 +208,7 @@ fn changes_members_with(program: &Path, name: &str) {
     });
     until("it leads", || (cluster.leader() == target).then_some(()));
     let (at_leader, target_id) = (etcdctl(&cluster, leader), ids(&members, &cluster.members[target].name));
-    // etcdctl itself looks for the leader among the endpoints, and says so if it is not there.
+    // etcdctl itself looks for the leader among the endpoints, and reports if it is not there.
     assert_ne!(at_leader.run(&["move-leader", &target_id]).code, Some(0));
 
     let moves = (0..4).find(|i| *i != target).expect("four members");
@@ -234,7 +235,7 @@ fn ids(list: &str, name: &str) -> String {
     line.split(',').next().expect("an id").to_string()
 }
 
-/// What makes no sense is refused in etcd's words, with its exit code, and changes nothing.
+/// Invalid requests are refused in etcd's words, with its exit code, and change nothing.
 fn is_refused_with(program: &Path, name: &str) {
     let cluster = Cluster::start(name, 1);
     let etcdctl = Etcdctl { program, endpoints: cluster.endpoints() };
@@ -243,7 +244,7 @@ fn is_refused_with(program: &Path, name: &str) {
     let few = "etcdserver: re-configuration failed due to not enough started members";
     etcdctl.refused(&["member", "remove", &own], few);
     etcdctl.refused(&["member", "promote", &own], "etcdserver: can only promote a learner member");
-    // Nobody listens there. The two are added, cost nothing, and stay what they are.
+    // No process listens there. The two are added, cost nothing, and stay as they are.
     let nowhere = format!("--peer-urls=http://{}:2380", kattu_e2e::process::own_host());
     let voter = format!("--peer-urls=http://{}:2380", kattu_e2e::process::own_host());
     let added = etcdctl.says(&["member", "add", "ghost", "--learner", &nowhere]);
@@ -288,7 +289,7 @@ fn etcdctl_of_3_6_changes_members() {
     changes_members_with(&need!("etcd36/etcdctl"), "members-36");
 }
 
-/// The full number is run by `E2E_BENCH_PUTS=100000`; CI takes a slice.
+/// `E2E_BENCH_PUTS=100000` runs the full number; CI takes a slice.
 #[test]
 fn the_benchmark_tool_puts_without_an_error() {
     let benchmark = need!("etcd36/benchmark");
@@ -315,7 +316,7 @@ fn the_benchmark_tool_puts_without_an_error() {
         let status = cluster.members[leader].kv().status()?;
         Ok(status.header.map(|header| header.revision).unwrap_or(0))
     });
-    // Each put raised the revision by one, whichever key it hit.
+    // Each put raised the revision by one, whatever its key.
     let total: i64 = total.parse().expect("a number");
     assert_eq!(revision.expect("the leader answers"), total + 1);
 }

@@ -1,5 +1,5 @@
-//! A slice of `cargo xtask bench floods`: clients and strangers that take what they can. Bounds of memory and of log lines are
-//! judged, nobody may be refused or lost; times are not, for the machine has other work.
+//! A slice of `cargo xtask bench floods`: clients and strangers that take all they can. Memory and log lines are
+//! judged, and no put of the good client may fail or be lost; times are not judged, for the machine has other work.
 
 use kattu_e2e::floods::{Flood, Plan, run};
 use std::time::Duration;

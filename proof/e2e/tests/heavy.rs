@@ -1,5 +1,5 @@
-//! A slice of `cargo xtask bench heavy`: what is to be refused is refused, what is to be carried out is carried out whole, nobody
-//! ends and nobody loses its office. Times are not judged, for the machine has other work.
+//! A slice of `cargo xtask bench heavy`: each request is refused or carried out whole, as it should be; no member ends
+//! and no leader changes. Times are not judged, for the machine has other work.
 
 use kattu_e2e::heavy::{Act, Plan, run};
 

@@ -1,5 +1,5 @@
-//! Log lines of the unmodified binary: nobody waits for whoever reads them, strangers do not fill them, and they come
-//! in the shape and to the place that was asked for. [fault-model F16]
+//! Log lines of the unmodified binary: no member waits for their reader, strangers cannot fill the log, and lines come
+//! in the requested shape and place. [fault-model F16]
 
 use kattu_e2e::disk::{Fault, Rig, inject_into};
 use kattu_e2e::{Cluster, Kv, Options, cluster, need_rig, until};
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// `O_NONBLOCK` of Linux.
 const NONBLOCKING: i32 = 0o4000;
 
-/// A member of its own whose standard error is a pipe. Killed when dropped.
+/// A single member whose standard error is a pipe. Killed when dropped.
 struct Piped {
     child: Child,
     reader: PipeReader,
@@ -40,7 +40,7 @@ impl Piped {
         self.planned.members[0].kv().within(Duration::from_secs(3))
     }
 
-    /// Nobody reads, and there is no room for another byte.
+    /// Fills the pipe to the last byte; it is not read.
     fn stall(&self) {
         let path = format!("/proc/self/fd/{}", self.writer.as_raw_fd());
         // Opened anew: the member's own handle goes on waiting for room.
@@ -51,7 +51,7 @@ impl Piped {
         }
     }
 
-    /// Somebody without any business here, from an address of its own.
+    /// Sends garbage to the peer port, on a new connection.
     fn garbage(&self, number: u16) -> std::io::Result<()> {
         let mut stream = TcpStream::connect((&self.planned.members[0].host[..], 2380))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;

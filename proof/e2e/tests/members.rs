@@ -1,4 +1,4 @@
-//! Members that come and go, and leaders that are asked to: what operators type, and what they are told when it is wrong.
+//! Membership changes and leadership transfers: what operators type, and the errors for wrong commands.
 
 use kattu_e2e::alone::alone;
 use kattu_e2e::grpc::is_passing;
@@ -8,9 +8,9 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What etcd says to who promotes a laggard.
+/// etcd's error for the promotion of a lagging learner.
 const IN_SYNC: &str = "etcdserver: can only promote a learner member which is in sync with leader";
-/// And to who promotes a voter.
+/// … and of a voter.
 const NOT_LEARNER: &str = "etcdserver: can only promote a learner member";
 
 fn at(endpoints: &str, words: &[&str]) -> Command {
@@ -27,7 +27,8 @@ fn refused(ended: &Ended, words: &[&str]) {
     }
 }
 
-/// What a command is told at last: 3 says that nobody was reached, or that nobody knows what became of it.
+/// Runs a command until its answer is definite: exit code 3 means that no member was reached, or that the outcome is
+/// unknown.
 fn answered(command: &mut Command) -> Ended {
     until("an answer that says what is", || {
         let ended = run(command);
@@ -50,17 +51,17 @@ fn votes(kv: &Kv, id: u64) -> bool {
     members.iter().any(|member| member.id == id && !member.is_learner)
 }
 
-/// Waits until it is in sync and promoted; nothing else may stand in its way.
+/// Waits until it is in sync and promoted; no other error may come.
 #[track_caller]
 fn promote(kv: &Kv, id: u64, what: &str) {
     let mut is_open = false;
     until(what, || {
         let Err(status) = kv.member_promote(id) else { return Some(()) };
-        // A voter that its disk holds up counts as lost for the moment.
+        // A voter with a stalled disk counts as lost for the moment.
         if status.message() == IN_SYNC || status.message().ends_with("not enough started members") {
             return None;
         }
-        // The office may move meanwhile: then nobody knows what became of it, and it may have been done.
+        // The leader may change meanwhile: then the outcome is unknown, and the promotion may have been carried out.
         let is_done = is_open && status.message() == NOT_LEARNER;
         assert!(is_done || is_passing(&status), "{status}");
         is_open = true;
@@ -94,8 +95,8 @@ fn a_cluster_grows_from_one_to_five_and_shrinks_to_three_under_load_and_nothing_
     println!("longest gap {:?}, {} acknowledged", report.longest_gap(), report.acknowledged);
     assert_eq!(report.lost, Vec::<String>::new());
     assert_eq!(report.steps.len(), 6);
-    // The goal is one election timeout (`cargo xtask grow`); a machine that tests much at once may take a breath, and a
-    // disk that stands still does so for the log of the one, for that of the other, and for the vote between.
+    // The goal is one election timeout (`cargo xtask grow`). A machine that runs many tests may be slower, and a
+    // stalled disk stalls the log of one member, that of another, and the vote between.
     assert!(report.longest_gap_without(4) < report.election_timeout * 3, "{:?}", report.steps);
 }
 
@@ -144,11 +145,11 @@ fn what_member_add_prints_starts_the_new_member() {
         let members = kv.members().ok()?;
         members.iter().any(|member| member.name == "late" && !member.is_learner).then_some(())
     });
-    // The line itself says the same.
+    // The printed command has the same.
     let line = text.lines().last().expect("a last line");
     assert!(line.starts_with("kattu serve --name late --initial-cluster-state existing"), "{line}");
 
-    // It starts again from its own directory, with the flags it had.
+    // It restarts from its own directory, with the flags it had.
     cluster.members[place].kill();
     cluster.members[place].start();
     let late = Kv::of(&format!("{host}:2379"));
@@ -182,7 +183,7 @@ fn a_member_that_never_answers_costs_nothing_and_can_be_removed_again() {
     assert_eq!(kv.count("k", false).expect("a read"), 20);
 }
 
-/// Writes values until they are many, and an election timeout has gone by twice: who catches up within one may vote.
+/// Puts at least 500 values, for at least two election timeouts: a learner that catches up within one may vote.
 fn write_for_long(kv: &Kv, election_timeout: Duration) -> i64 {
     let began = Instant::now();
     for number in 0.. {
@@ -206,14 +207,14 @@ fn a_learner_that_has_fallen_behind_gets_no_vote_before_it_has_caught_up_again()
         (members.len() == 3 && members.iter().all(|member| !member.name.is_empty())).then_some(())
     });
 
-    // It was there, it had everything, and it does not answer any more.
+    // It had everything, and does not answer any more.
     signal(cluster.members[lags].pid(), "STOP");
     let written = write_for_long(&kv, election_timeout);
     let e = cluster.members[0].address();
     let promoted = run(&mut at(&e, &["member", "promote", &hex(lags_id)]));
     refused(&promoted, &["can only promote a learner member which is in sync with leader"]);
     assert!(!votes(&kv, lags_id), "refused is refused");
-    // That says something about this one alone.
+    // The refusal is about this learner only.
     promote(&kv, keeps_up_id, "the learner that keeps up is promoted");
     assert!(votes(&kv, keeps_up_id) && !votes(&kv, lags_id));
 
@@ -267,11 +268,11 @@ fn a_change_that_would_cost_the_quorum_is_refused_with_the_reason() {
     let dead_id = id_of(&cluster, dead);
     cluster.members[dead].kill();
     let e = cluster.members[leader].address();
-    // A hand-over to it fails when an election timeout has passed without it: by then the leader misses it.
+    // A transfer to it fails when an election timeout has passed without it: by then the leader misses it.
     let missed = until("the leader has missed it", || {
         let leads = cluster.leader();
         let status = cluster.members[leads].kv().move_leader(dead_id).expect_err("it is dead");
-        // The other one may lead by now.
+        // The other member may lead by now.
         let has_moved = is_passing(&status) || status.message() == "etcdserver: not leader";
         (!has_moved).then_some(status)
     });
@@ -280,7 +281,7 @@ fn a_change_that_would_cost_the_quorum_is_refused_with_the_reason() {
     let ended = answered(&mut at(&e, &["member", "remove", &hex(alive_id)]));
     refused(&ended, &["re-configuration failed due to not enough started members", "quorum", "kattu status"]);
     cluster.members[leader].kv().put_surely("a", "1"); // nothing has changed
-    // The dead one may go.
+    // The dead one may be removed.
     cluster.members[leader].kv().member_remove_surely(dead_id);
     let members = until("the list", || cluster.members[leader].kv().members().ok());
     assert_eq!(members.len(), 2);
@@ -303,7 +304,7 @@ fn a_removed_member_ends_with_0_and_does_so_again_when_it_is_started() {
     assert!(ended.err.contains("removed"), "{}", ended.err);
     cluster.members[leader].kv().put_surely("a", "1"); // two of two
 
-    // Its machine may come back, as somebody new.
+    // Its machine may come back, as a new member.
     std::fs::remove_dir_all(&cluster.members[goes].data).expect("its data");
     let url = cluster.members[goes].peer_url();
     let again = cluster.members[leader].kv().member_add_surely(&url, false); // its addresses are free
@@ -323,7 +324,7 @@ fn a_member_that_lost_its_disk_is_not_let_in_under_its_old_id() {
     cluster.members[leader].kv().put_surely("a", "1");
     cluster.members[lost].kill();
     std::fs::remove_dir_all(&cluster.members[lost].data).expect("its data");
-    // With the flags that it began with, as a supervisor would, and as one who is told that there is a cluster.
+    // With its original flags, as a supervisor would start it, and then with the flags of a joining member.
     cluster.members[lost].spawn();
     let ended = cluster.members[lost].wait_end();
     ended.expect_code(2);
@@ -359,7 +360,7 @@ fn who_finds_nobody_to_ask_says_whom_it_asked() {
     let ended = cluster.members[place].wait_end();
     ended.expect_code(2);
     assert!(ended.err.contains(&address), "{}", ended.err);
-    // What it left behind is nobody's: it may try again when there is somebody.
+    // Its failed start left nothing that blocks it: it can retry once the cluster runs.
     cluster.members[0].start();
     let url = cluster.members[place].peer_url();
     cluster.members[0].kv().member_add(&url, false).expect("a healthy cluster takes a member in");
@@ -372,7 +373,7 @@ fn a_newcomer_to_a_log_that_was_pruned_takes_a_snapshot_and_a_grown_cluster_star
     let options = Options { members: 1, flags: flags.map(str::to_string).into() };
     let mut cluster = Cluster::with("pruned", options);
     let kv = cluster.members[0].kv();
-    // One that comes and goes, so that its id is among those that never come back.
+    // Added and removed, so that its id is among those that are never used again.
     let gone = kv.member_add(&format!("http://{}:2380", own_host()), true).expect("a learner");
     kv.member_remove(gone).expect("it may go");
     let value = vec![b'x'; 100_000];
@@ -417,7 +418,7 @@ fn changes_asked_at_once_follow_each_other() {
         .map(|number| {
             let (address, url) = (addresses[number % 3].clone(), format!("http://{}:2380", own_host()));
             std::thread::spawn(move || {
-                // "Unhealthy cluster" says that another change took too long: to be asked again, and nothing has happened.
+                // "Unhealthy cluster" means that another change took too long: retry, nothing has happened.
                 Kv::of(&address).member_add_surely(&url, true)
             })
         })
@@ -437,7 +438,7 @@ fn who_was_added_elsewhere_is_not_let_in_here() {
     let mut theirs = Cluster::start("theirs", 1);
     let place = theirs.plan_joining("theirs");
     theirs.members[0].kv().member_add(&theirs.members[place].peer_url(), false).expect("added to theirs");
-    // It is pointed at ours, where nobody added it.
+    // It is given the address of our cluster, to which it was not added.
     let initial = format!(
         "{}={},{}={}",
         ours.members[0].name,
@@ -463,16 +464,16 @@ fn leadership_moves_where_it_is_asked_to_and_never_to_a_learner() {
     let (learner, learner_id) = join(&mut cluster, "move", true);
     let voters: Vec<u64> = (0..3).map(|place| id_of(&cluster, place)).collect();
     cluster.members[0].kv().put_surely("a", "1");
-    // Asked through somebody who does not lead: the command finds the leader. It may be another one a moment later.
+    // Sent to a member that does not lead: the command finds the leader. The leader may be another one a moment later.
     let e = cluster.members[learner].address();
-    let has_moved = ["not leader", "nobody leads"];
+    let has_moved = ["not leader", "no leader"];
     let ask = |id: u64| {
         let ended = answered(&mut at(&e, &["move-leader", &hex(id)]));
         Some(ended).filter(|ended| !has_moved.iter().any(|word| ended.err.contains(word)))
     };
     refused(
         &until("the leader judges the wish", || ask(learner_id)),
-        &["etcdserver: bad leader transferee", "only those can lead"],
+        &["etcdserver: bad leader transferee", "only a voter can lead"],
     );
     let (leader, target) = until("leadership moves where it is asked to", || {
         let leader = cluster.leader();
@@ -483,10 +484,10 @@ fn leadership_moves_where_it_is_asked_to_and_never_to_a_learner() {
         };
         assert!(moved.code == Some(0) && voters.iter().any(|from| told(*from)), "{}", moved.all());
         let now = cluster.members[target].kv().status().ok()?.leader;
-        // It counts if nobody else led meanwhile.
+        // It counts if no other member led meanwhile.
         (told(voters[leader]) && now == voters[target]).then_some((leader, target))
     });
-    // As etcd, a member that does not lead does not pass the wish on.
+    // As in etcd, a follower does not forward the request.
     until("a member that does not lead does not pass the wish on", || {
         let leads = cluster.leader();
         let follows = if leads == leader { target } else { leader };
@@ -502,7 +503,8 @@ fn leadership_moves_where_it_is_asked_to_and_never_to_a_learner() {
 fn a_leader_that_is_told_to_stop_hands_over_first() {
     let mut cluster = Cluster::start("hand-over", 3);
     let (mut transferred, mut early, mut log) = (0, 0, String::new());
-    // It has a second for that, and then ends as it is: where the disk stands still for longer, the round does not count.
+    // It has a second for the transfer, and then ends without: where the disk stalls for longer, the round does not
+    // count.
     for round in 0..10 {
         let (leader, leader_id, term) = until("a leader tells its term", || {
             let leader = cluster.leader();
@@ -515,9 +517,10 @@ fn a_leader_that_is_told_to_stop_hands_over_first() {
         assert_eq!(cluster.members[leader].stop("TERM"), Some(0));
         let took = begun.elapsed();
         log = cluster.members[leader].log_text();
-        let handed = log.contains("handed its leadership over to member");
+        let handed = log.contains("transferred leadership to member");
         transferred += u32::from(handed);
-        // Who goes without that has used its second up, or had lost the office a moment before: once, perhaps.
+        // A member that ends without a transfer has used up its second, or had lost leadership a moment before: once,
+        // perhaps.
         early += u32::from(!handed && took < Duration::from_millis(800));
         assert!(early <= 1, "round {round}: gone after {took:?} without handing over:\n{log}");
         until("another one leads", || {
@@ -554,7 +557,7 @@ fn moving_a_member_to_other_addresses_keeps_it_a_member() {
         .extend(["--initial-cluster-state", "existing"].map(str::to_string));
     cluster.members[moves].start();
     assert_eq!(id_of(&cluster, moves), id);
-    // With the third one gone, it is needed for a quorum, and reached at its new address.
+    // Without the third member, it is needed for a quorum, and reached at its new address.
     let third = (0..3).find(|i| *i != leader && *i != moves).expect("three members");
     cluster.members[third].kill();
     until("the moved member and one other are a quorum", || cluster.members[moves].kv().put("a", "1").ok());
@@ -573,7 +576,7 @@ fn every_level_of_reads_is_served_over_metadata() {
         (status[0]["role"] == "leader" && has_leader_lease).then_some(())
     });
     for member in &cluster.members {
-        // While the office moves, nobody may be able to tell.
+        // While leadership moves, no member may be able to answer.
         let away = Some(tonic::Code::Unavailable as i32);
         let read = |level: &str| {
             until("a read is judged", || {
@@ -594,7 +597,7 @@ fn every_level_of_reads_is_served_over_metadata() {
     }
 }
 
-/// A read of `a` at this level: the code of a refusal, and the position that was told.
+/// A read of `a` at this level: the code of a refusal, and the position in the answer.
 fn level_get(kv: Kv, level: &str) -> (Option<i32>, Option<u64>) {
     let mut request = tonic::Request::new(kattu_proto::etcdserverpb::RangeRequest {
         key: b"a".to_vec(),

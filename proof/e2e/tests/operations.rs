@@ -12,7 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How far a restore raises the revision.
+/// By how much a restore raises the revision.
 const RAISE: i64 = 1_000_000_000;
 
 fn ours(words: &[&str]) -> Ended {
@@ -31,7 +31,7 @@ fn fill(member: &Member, keys: std::ops::Range<u32>) {
     }
 }
 
-/// The revision at which a key got its value.
+/// The revision of a key's value.
 fn written_at(member: &Member, key: &str) -> i64 {
     let kv = member.kv();
     let request = pb::RangeRequest { key: key.into(), ..pb::RangeRequest::default() };
@@ -39,7 +39,7 @@ fn written_at(member: &Member, key: &str) -> i64 {
     found.kvs.first().expect("the key is there").mod_revision
 }
 
-/// Every key with its value, as of now.
+/// Every key with its value, at the current revision.
 #[track_caller]
 fn content(member: &Member) -> String {
     let all = ours(&["get", "", "--prefix", "--endpoints", &member.address()]);
@@ -62,7 +62,7 @@ fn id_of(member: &Member) -> u64 {
     member.kv().status().expect("a status").header.expect("a header").member_id
 }
 
-/// `restore` or `recover` with what serve is told of the member.
+/// `restore` or `recover` with those of the member's flags that describe it.
 fn with_flags_of(member: &mut Member, words: &[&str]) -> Command {
     let mut command = Command::new(kattu());
     command.args(words);
@@ -84,7 +84,7 @@ fn set_flag(member: &mut Member, flag: &str, value: &str) {
 
 /// The script for either version of etcdctl.
 fn etcdctl_works(program: &Path, name: &str) {
-    // Every word of the script is said once and must be heard: nobody shall lose the office because a disk stands still.
+    // Each command is run once and must succeed: a disk that stalls must not change the leader.
     let flags = ["--election-timeout=5000", "--heartbeat-interval=500"].map(str::to_string).into();
     let cluster = Cluster::with(name, Options { members: 3, flags });
     let etcdctl = |endpoints: &str, words: &[&str]| {
@@ -141,14 +141,14 @@ fn etcdctl_works(program: &Path, name: &str) {
         assert!(refused.err.contains("etcdserver: mvcc: database space exceeded"), "{}", refused.err);
     }
     if !name.ends_with("34") {
-        etcdctl(&all, &["endpoint", "health"]).expect_code(1); // 3.4 does not ask for alarms
+        etcdctl(&all, &["endpoint", "health"]).expect_code(1); // 3.4 does not check alarms
     }
     let disarmed = etcdctl(&first, &["alarm", "disarm"]);
     assert!(disarmed.expect_ok().contains("alarm:NOSPACE"), "{}", disarmed.out);
     assert_eq!(etcdctl(&first, &["alarm", "list"]).expect_ok(), "");
     assert_eq!(etcdctl(&first, &["put", "more", "v"]).expect_ok(), "OK\n");
 
-    // A member that is known to be wrong serves nobody; the others go on.
+    // A corrupt member serves no client; the others go on.
     let wrong = &cluster.members[2];
     alarm(&cluster.members[0], AlarmAction::Activate, id_of(wrong), pb::AlarmType::Corrupt);
     until("it refuses", || {
@@ -159,7 +159,7 @@ fn etcdctl_works(program: &Path, name: &str) {
     assert!(refused.err.contains("etcdserver: corrupt cluster"), "{}", refused.err);
     let refused = etcdctl(&wrong.address(), &["snapshot", "save", text(&cluster.folder().join("no.db"))]);
     assert!(refused.err.contains("corrupt cluster"), "{}", refused.err);
-    // If it led, it hands over: what is asked meanwhile may get no answer.
+    // If it led, it transfers leadership: a request meanwhile may get no answer.
     let in_the_end = |endpoint: &str, words: &[&str]| {
         until(&words.join(" "), || Some(etcdctl(endpoint, words)).filter(|ended| ended.code == Some(0)))
     };
@@ -170,11 +170,11 @@ fn etcdctl_works(program: &Path, name: &str) {
         asked += 1;
         Some(etcdctl(&wrong.address(), &["alarm", "disarm"])).filter(|ended| ended.code == Some(0))
     });
-    // What got no answer may have been done: then nothing is left to disarm.
+    // An unanswered request may have been carried out: then no alarm is left to disarm.
     assert!(1 < asked || disarmed.out.contains("alarm:CORRUPT"), "{}", disarmed.out);
     assert_eq!(in_the_end(&wrong.address(), &["get", "more"]).out, "more\nw\n");
 
-    // The file is not a database of etcd's: its own tool says so and changes nothing.
+    // The file is no etcd database: etcd's own tool reports that and changes nothing.
     if name.ends_with("34") {
         let before = std::fs::read(&file).expect("the file");
         assert_ne!(etcdctl(&first, &["snapshot", "status", text(&file)]).code, Some(0));
@@ -196,7 +196,7 @@ fn etcdctl_of_3_6_works_for_operators() {
     etcdctl_works(&need!("etcd36/etcdctl"), "operations-36");
 }
 
-/// A cluster of three with something in it, and a backup.
+/// A cluster of three with some keys, and a backup.
 fn backed_up(name: &str) -> (Cluster, PathBuf) {
     let cluster = Cluster::start(name, 3);
     fill(&cluster.members[1], 0..120);
@@ -237,7 +237,7 @@ fn a_restored_cluster_of_three_holds_what_the_old_one_held_at_a_revision_nobody_
     let cluster_of = |member: &Member| member.kv().status().unwrap().header.unwrap().cluster_id;
     assert_ne!(cluster_of(&new.members[0]), cluster_of(&old.members[0]));
 
-    // It goes on after a restart, and a backup of it is a backup.
+    // It goes on after a restart, and a backup of it works.
     new.kill_all();
     new.start_all();
     assert_eq!(ours(&["get", "k007", "--endpoints", &new.endpoints()]).expect_ok(), "k007\nnewest\n");
@@ -274,13 +274,13 @@ fn what_cannot_be_restored_is_refused_and_changes_nothing() {
     refused(&whole[..whole.len() - 100], &format!("it ends at byte {}", whole.len() - 100));
     refused(&whole[..whole.len() - 512], "it is damaged");
     refused(&whole[..10], "it ends at byte 10");
-    refused(b"", "does not begin as a backup");
-    refused(b"PRAGMA foreign_keys", "does not begin as a backup");
+    refused(b"", "does not begin like a backup");
+    refused(b"PRAGMA foreign_keys", "does not begin like a backup");
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 4;
     refused(&flipped, "byte");
 
-    // What was killed in the middle is said to be there, and nobody begins with nothing beside it.
+    // The rest of a killed restore is reported, and no member starts with an empty directory beside it.
     let left = PathBuf::from(format!("{}.restoring", text(&member.data)));
     std::fs::create_dir(&left).expect("test folders can be written");
     let mut serve = serve();
@@ -293,7 +293,7 @@ fn what_cannot_be_restored_is_refused_and_changes_nothing() {
     }
     std::fs::remove_dir(&left).expect("it is empty");
 
-    // Over a live directory, over a dead one, over anything.
+    // Restores over a live directory and over a dead one are refused.
     let live = run(&mut with_flags_of(&mut old.members[0], &["restore", text(&file)]));
     live.expect_code(2);
     assert!(live.err.contains("--initial-cluster-token"), "the same cluster again: {}", live.err);
@@ -320,11 +320,11 @@ fn what_cannot_be_restored_is_refused_and_changes_nothing() {
     std::fs::write(&aside, "of another backup that runs").expect("test folders can be written");
     let busy = ours(&["backup", text(&another), "--endpoints", &old.endpoints()]);
     busy.expect_code(1);
-    assert!(busy.err.contains("y.bak.part is there already"), "{}", busy.err);
+    assert!(busy.err.contains("y.bak.part exists already"), "{}", busy.err);
     assert!(aside.exists() && !another.exists(), "what somebody else writes is left alone");
     let nowhere = ours(&["backup", text(&folder.join("no/where.bak")), "--endpoints", &old.endpoints()]);
     nowhere.expect_code(1);
-    assert!(nowhere.err.contains("its directory is not there"), "{}", nowhere.err);
+    assert!(nowhere.err.contains("its directory does not exist"), "{}", nowhere.err);
     let nobody =
         ours(&["backup", text(&folder.join("x.bak")), "--endpoints", "127.0.0.1:1", "--timeout", "1s"]);
     nobody.expect_code(3);
@@ -373,7 +373,7 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
     assert_eq!(revision(member), before + RAISE);
     member.kv().put("after", "all").expect("it takes writes alone");
 
-    // The others are of another cluster: they find nobody, and take nothing.
+    // The others are of another cluster: they find no other member, and accept nothing.
     let other = (left + 1) % 3;
     cluster.members[other].spawn();
     let refused =
@@ -383,7 +383,7 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
     std::fs::create_dir(&empty).expect("test folders can be written");
     ours(&["recover", "--i-know-that-writes-may-be-lost", "--data-dir", text(&empty)]).expect_code(4);
 
-    // One whose log damage has cut says so: a floor that cannot be read is one that nobody knows.
+    // A member whose log was cut by damage reports it: a vote floor that cannot be read is unknown.
     let cut = cluster.folder().join("cut");
     let copied = std::process::Command::new("cp").arg("-a").args([&kept, &cut]).status().expect("cp");
     assert!(copied.success());
@@ -394,7 +394,7 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
     assert!(loud.err.contains("was damaged and cut"), "{}", loud.err);
 }
 
-/// An address whose connections end in the middle: `bytes` of what the member says are passed on, and no more.
+/// An address whose connections end in the middle: only `bytes` of the member's answer are passed on.
 fn cut_short(member: &Member, bytes: usize) -> String {
     let door = TcpListener::bind((member.host.as_str(), 0)).expect("a free port");
     let (address, behind) = (door.local_addr().expect("an address"), member.address());
@@ -439,7 +439,7 @@ fn a_backup_whose_stream_is_cut_short_fails_and_leaves_no_file_that_looks_like_o
         .filter(|name| name.starts_with("cut.bak") && !name.starts_with("cut.bak.part"))
         .collect();
     assert_eq!(left, Vec::<String>::new());
-    // The member has noticed nothing, and whole it goes.
+    // The member is not affected, and a whole backup works.
     let _ = std::fs::remove_file(folder.join("cut.bak.part")); // etcdctl leaves it
     ours(&["backup", text(&file), "--endpoints", &member.address()]).expect_ok();
 }
@@ -455,7 +455,7 @@ fn a_lone_member_with_a_damaged_log_says_that_a_backup_brings_it_back_and_one_do
     let files = std::fs::read_dir(&data).expect("a directory").map(|entry| entry.expect("an entry").path());
     let log = files.filter(|path| path.extension().is_some_and(|it| it == "seg")).min().expect("a log");
     let mut bytes = std::fs::read(&log).expect("the log");
-    // Not the end: what follows shows that this is no torn tail.
+    // Not at the end: the entries that follow show that this is no torn tail.
     let at = bytes.windows(4).position(|it| it == b"k060").expect("every key is in the log");
     bytes[at] ^= 4;
     std::fs::write(&log, &bytes).expect("written back");
@@ -470,7 +470,7 @@ fn a_lone_member_with_a_damaged_log_says_that_a_backup_brings_it_back_and_one_do
         }
         assert_eq!(std::fs::read(&log).expect("the log"), bytes, "nothing was changed");
     }
-    // As it says.
+    // Do as the message says.
     ours(&["wal", "inspect", text(&data)]).expect_code(4);
     set_flag(&mut cluster.members[0], "--data-dir", text(&data.with_extension("new")));
     set_flag(&mut cluster.members[0], "--initial-cluster-token", "only-copy-again");

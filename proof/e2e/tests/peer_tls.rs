@@ -1,5 +1,5 @@
-//! TLS between members: a cluster that speaks it, everybody who must be refused, certificates that are renewed and revoked while
-//! members run, and a cluster that moves from plain to TLS and back under load. [fault-model SE1–SE3]
+//! TLS between members: a cluster that uses it, callers that must be refused, certificates that are renewed and revoked
+//! while members run, and a cluster that moves from plain to TLS and back under load. [fault-model SE1–SE3]
 
 use kattu_e2e::authority::{Authority, Good, Signed, Use};
 use kattu_e2e::process::{own_folder, until};
@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The newest protocol version of the pages.
+/// The newest protocol version in docs/formats.
 const NEWEST: u16 = 3;
 /// An id that no member has.
 const NOBODY: u64 = 0x5EED_5EED;
@@ -23,7 +23,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What a member says of itself: both schemes where it listens, one where it is reached.
+/// Sets a member's peer URLs: schemes on which it listens, and the one that it advertises.
 fn reached_by(cluster: &mut Cluster, member: usize, listen: &[&str], reached: &str) {
     let all: Vec<(String, String)> =
         cluster.members.iter().map(|it| (it.name.clone(), it.host.clone())).collect();
@@ -51,7 +51,7 @@ fn certify(cluster: &mut Cluster, member: usize, authority: &Authority) -> Signe
     signed
 }
 
-/// A cluster whose members speak TLS with each other, with a certificate each, not started yet.
+/// A cluster whose members use TLS between each other, with a certificate each; not started yet.
 fn plan(what: &str, authority: &Authority, flags: &[String]) -> (Cluster, Vec<Signed>) {
     let mut cluster = Cluster::plan(what, Options { members: 3, flags: flags.to_vec() });
     let mut signed = Vec::new();
@@ -79,7 +79,7 @@ fn says(cluster: &Cluster, member: usize, what: &str) {
     until(what, || member.log_text().contains(what).then_some(()));
 }
 
-/// Somebody on the peer port, in TLS, with this certificate.
+/// A stranger on the peer port, with TLS and this certificate.
 struct Caller<'a> {
     cluster: &'a Cluster,
     authority: &'a Authority,
@@ -88,7 +88,7 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Greets `to` in the name of `from` and says all this; whether it was welcome.
+    /// Sends a handshake from `from` to `to`, then these frames; returns whether it was accepted.
     fn says(&self, shows: &Signed, from: u64, to: usize, frames: &[Vec<u8>]) -> io::Result<bool> {
         let name = self.name(from, to);
         let address = peer(self.cluster, to);
@@ -115,18 +115,18 @@ fn whoever_must_be_refused_on_a_peer_port_is_refused_and_a_line_says_why() {
     let term = cluster.members[0].kv().status().expect("it answers").raft_term;
     let address = peer(&cluster, 0);
 
-    // Whose certificate is not taken does not come as far as a greeting.
+    // A connection whose certificate is refused does not get as far as the handshake.
     let hosts = ["n.example"];
     let expired = authority.sign_as("expired", &hosts, Good::Before, Use::All);
     let early = authority.sign_as("early", &hosts, Good::Later, Use::All);
     let server = authority.sign_as("server", &hosts, Good::Now, Use::Servers);
     let foreign = other.sign("foreign", &hosts);
     let cases: [(Option<&Signed>, &str); 6] = [
-        (None, "shows no certificate"),
+        (None, "presents no certificate"),
         (Some(&expired), "has expired"),
-        (Some(&early), "not good yet"),
-        (Some(&server), "not made for clients"),
-        (Some(&foreign), "signed by no authority in the trusted CA file"),
+        (Some(&early), "not valid yet"),
+        (Some(&server), "not for clients"),
+        (Some(&foreign), "not signed by an authority in the trusted CA file"),
         (Some(&revoked), "is revoked"),
     ];
     for (shows, why) in cases {
@@ -134,12 +134,12 @@ fn whoever_must_be_refused_on_a_peer_port_is_refused_and_a_line_says_why() {
         assert!(socket.and_then(|mut socket| stranger::join_on(&mut socket)).is_err(), "{why}");
         says(&cluster, 0, why);
     }
-    // Who speaks no TLS is told so in its own words, and both sides say it.
+    // A connection without TLS gets an answer without TLS, and the member logs it.
     let told = stranger::join(&address).expect_err("it is refused").to_string();
     assert!(told.contains("kind 3"), "{told}");
     says(&cluster, 0, "this port speaks TLS: its URL must be https://");
 
-    // Somebody whom the authority has signed, but for another host; and a member, in the name of another.
+    // A certificate signed for another host; and a member in the name of another.
     let wrong = authority.sign("wrong", &hosts);
     let mut socket = stranger::connect_in_tls(&address, &authority.ca(), Some(&wrong)).expect("it is signed");
     let told = stranger::join_on(&mut socket).expect("whoever is signed may ask");
@@ -163,7 +163,7 @@ fn whoever_must_be_refused_on_a_peer_port_is_refused_and_a_line_says_why() {
                 }
             }
         }
-        // In the name of nobody it is asked for a proof, which it cannot give.
+        // In the name of an unknown member it is asked for a proof, which it cannot give.
         let name = caller.name(NOBODY, to);
         let frames = [stranger::proof(0), stranger::proof(1), name.vote(u64::MAX)];
         assert!(caller.says(&wrong, NOBODY, to, &frames).expect("it is signed"));
@@ -171,7 +171,11 @@ fn whoever_must_be_refused_on_a_peer_port_is_refused_and_a_line_says_why() {
     for member in 0..3 {
         says(&cluster, member, "its certificate is not for ");
         let log = cluster.members[member].log_text();
-        assert_eq!(log.matches("is not believed").count(), 0, "nothing of it came as far as that:\n{log}");
+        assert_eq!(
+            log.matches("violated the protocol").count(),
+            0,
+            "nothing of it came as far as that:\n{log}"
+        );
     }
     for member in &mut cluster.members {
         assert!(member.is_running(), "{}", member.log_text());
@@ -179,7 +183,7 @@ fn whoever_must_be_refused_on_a_peer_port_is_refused_and_a_line_says_why() {
     }
     assert_eq!(cluster.members[0].kv().status().expect("it answers").raft_term, term, "nobody was deposed");
 
-    // A right certificate of a member lets it in as that member: whoever has its key is that member.
+    // A member's valid certificate lets its holder in as that member.
     let leader = cluster.leader();
     cluster.members[leader].kill();
     cluster.members[(leader + 1) % 3].kv().put_surely("after a failover", "1");
@@ -190,7 +194,7 @@ fn whoever_must_be_refused_on_a_peer_port_is_refused_and_a_line_says_why() {
     assert_eq!(value.as_deref(), Some(b"1".as_slice()));
 }
 
-/// Writers that go on until they are told to stop; each key is written once and must be there at the end.
+/// Writers that go on until the test is over; each key is written once and must be there at the end.
 struct Load {
     is_over: AtomicBool,
     done: AtomicU64,
@@ -205,7 +209,7 @@ impl Load {
                     hosts.iter().map(|host| kattu_e2e::Kv::of(&format!("{host}:2379"))).collect();
                 while !load.is_over.load(Ordering::Relaxed) {
                     let number = load.done.load(Ordering::Relaxed);
-                    // Whichever member can serve it just now.
+                    // On any member that can serve it just now.
                     let key = format!("load/{number}");
                     let wrote = (0..).any(|at: usize| {
                         assert!(at < 10_000, "{key} finds nobody");
@@ -223,7 +227,7 @@ impl Load {
         (done, load.done.load(Ordering::Relaxed))
     }
 
-    /// Writes go on.
+    /// Waits for more writes.
     fn goes_on(&self) {
         let before = self.done.load(Ordering::Relaxed);
         until("writes go on", || (before + 20 <= self.done.load(Ordering::Relaxed)).then_some(()));
@@ -269,9 +273,9 @@ fn a_cluster_moves_from_plain_to_tls_and_back_under_load() {
             reached_by(&mut cluster, member, &["http", "https"], "http");
             restart(&mut cluster, member);
         }
-        // 2. The others go there in TLS.
+        // 2. The others connect with TLS.
         update(&cluster, "https");
-        // 3. And nobody may come without.
+        // 3. Connections without TLS are refused.
         for member in 0..3 {
             reached_by(&mut cluster, member, &["https"], "https");
             restart(&mut cluster, member);
@@ -321,7 +325,7 @@ fn members_renew_their_certificates_under_load_and_who_is_revoked_is_left_out() 
             }
             for member in &cluster.members {
                 until("the member has read its new certificate", || {
-                    let times = member.log_text().matches("--peer-cert-file: read anew").count();
+                    let times = member.log_text().matches("--peer-cert-file: reloaded").count();
                     (round <= times).then_some(())
                 });
             }
@@ -331,14 +335,14 @@ fn members_renew_their_certificates_under_load_and_who_is_revoked_is_left_out() 
     });
     assert_eq!(term(&cluster), before, "no connection was lost over it");
     nothing_is_lost(&cluster, written);
-    // A member that starts now shows the new one, and the others take it.
+    // A member that starts now presents the new one, and the others accept it.
     let leader = cluster.leader();
     let (out, stays) = ((leader + 1) % 3, (leader + 2) % 3);
     cluster.members[out].stop("TERM");
     cluster.members[out].start();
     cluster.members[out].kv().put_surely("it is back", "1");
 
-    // One that is revoked is heard no more, nor spoken to; the others go on.
+    // A member whose certificate is revoked is cut off in both directions; the others go on.
     let _ = authority.revoke(&[&renewed[out]]);
     says(&cluster, leader, "its certificate is revoked");
     says(&cluster, stays, "its certificate is revoked");
@@ -387,7 +391,7 @@ fn certificates_that_members_make_themselves_encrypt_and_strangers_prove_nothing
     }
     cluster.start_all();
     cluster.members[0].kv().put_surely("k", "v");
-    says(&cluster, 0, "proves to no member whom it talks to");
+    says(&cluster, 0, "members cannot verify each other's certificates");
     for member in &cluster.members {
         until("all members know that all can prove who they are", || {
             member.metric("kattu_feature_level").filter(|level| 2 <= *level)
@@ -411,7 +415,7 @@ fn certificates_that_members_make_themselves_encrypt_and_strangers_prove_nothing
     assert_eq!(cluster.members[0].kv().status().expect("it answers").raft_term, term);
 }
 
-/// Whoever speaks TLS, and whoever does not, says so to both operators.
+/// A scheme that does not match is reported by both members.
 #[test]
 fn a_member_that_is_reached_by_the_wrong_scheme_says_so() {
     let folder = own_folder("peer-tls-schemes");
@@ -419,7 +423,7 @@ fn a_member_that_is_reached_by_the_wrong_scheme_says_so() {
     let (mut cluster, _) = plan("peer-tls-schemes", &authority, &[]);
     cluster.start_all();
     cluster.members[0].kv().put_surely("k", "v");
-    // n2 listens without TLS from now on, and the others go there in TLS.
+    // n2 listens without TLS from now on, and the others connect with TLS.
     cluster.members[2].stop("TERM");
     reached_by(&mut cluster, 2, &["http"], "http");
     cluster.members[2].spawn();

@@ -1,5 +1,5 @@
-//! Strangers on the peer port: whoever reaches it and knows the format pages ends no member, speaks in no member's name, and
-//! takes no member's place. [fault-model P11, decision 51]
+//! Strangers on the peer port that know the format pages: they cannot end a member, speak in a member's name, or take a
+//! member's place. [fault-model P11, decision 51]
 
 use kattu_e2e::cluster::Cluster;
 use kattu_e2e::process::{memory_of, until};
@@ -10,23 +10,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The newest protocol version of the pages.
+/// The newest protocol version in docs/formats.
 const NEWEST: u16 = 3;
 
-/// A cluster whose members all know that all can prove who they are, and what a stranger learns of it.
-struct Scene {
+/// A cluster whose members all know that all can prove their identity, and what a stranger learns of it.
+struct Scenario {
     cluster: Cluster,
     told: Told,
     ids: Vec<u64>,
-    /// The lives of the members' directories, which whoever is welcome is told.
+    /// The members' incarnations, as accepted handshakes return them.
     incarnations: Vec<u64>,
 }
 
 /// An id that no member has.
 const NOBODY: u64 = 0x5EED_5EED;
 
-impl Scene {
-    fn new(what: &str) -> Scene {
+impl Scenario {
+    fn new(what: &str) -> Scenario {
         let cluster = Cluster::start(what, 3);
         cluster.members[0].kv().put_surely("before", "1");
         for member in &cluster.members {
@@ -42,15 +42,15 @@ impl Scene {
         let mut sorted = ids.clone();
         sorted.sort_unstable();
         assert_eq!(told.members, sorted, "that much everybody may know");
-        let mut scene = Scene { cluster, told, ids, incarnations: Vec::new() };
-        scene.incarnations = (0..3)
-            .map(|to| scene.name(NOBODY, to).asks_incarnation(&peer(&scene.cluster, to)))
+        let mut scenario = Scenario { cluster, told, ids, incarnations: Vec::new() };
+        scenario.incarnations = (0..3)
+            .map(|to| scenario.name(NOBODY, to).asks_incarnation(&peer(&scenario.cluster, to)))
             .collect::<Result<_, _>>()
             .expect("whoever is welcome is told");
-        scene
+        scenario
     }
 
-    /// In the name of `from`, to the member at `to`.
+    /// A handshake from `from` to the member at `to`.
     fn name(&self, from: u64, to: usize) -> Name {
         let cluster = self.told.cluster;
         let whose = self.ids.iter().position(|id| *id == from);
@@ -95,14 +95,14 @@ fn peer(cluster: &Cluster, member: usize) -> String {
 
 #[test]
 fn no_frame_of_a_stranger_ends_a_member_or_an_office() {
-    let mut scene = Scene::new("strangers-frames");
-    let term = scene.term();
+    let mut scenario = Scenario::new("strangers-frames");
+    let term = scenario.term();
     for to in 0..3 {
-        let address = peer(&scene.cluster, to);
-        let names = scene.ids.clone().into_iter().chain([NOBODY]).filter(|from| *from != scene.ids[to]);
+        let address = peer(&scenario.cluster, to);
+        let names = scenario.ids.clone().into_iter().chain([NOBODY]).filter(|from| *from != scenario.ids[to]);
         for from in names.collect::<Vec<_>>() {
             for newest in [NEWEST, 2, 1] {
-                let name = Name { newest, ..scene.name(from, to) };
+                let name = Name { newest, ..scenario.name(from, to) };
                 let says = [
                     name.append(term),
                     name.append(term + 1),
@@ -122,41 +122,42 @@ fn no_frame_of_a_stranger_ends_a_member_or_an_office() {
                 name.says(&address, &all).expect("the port is open");
             }
         }
-        scene.goes_on(term, "frames of strangers");
+        scenario.goes_on(term, "frames of strangers");
     }
-    for member in &scene.cluster.members {
-        let falsehoods = member.log_text().matches("is not believed").count();
+    for member in &scenario.cluster.members {
+        let falsehoods = member.log_text().matches("violated the protocol").count();
         assert_eq!(falsehoods, 0, "nothing of it came as far as that");
     }
-    scene.recovers();
+    scenario.recovers();
 }
 
 #[test]
 fn a_member_is_neither_cut_off_nor_shut_out_by_who_greets_in_its_name() {
-    let mut scene = Scene::new("strangers-names");
-    let leader = scene.cluster.leader();
-    let (victim, address) = ((leader + 1) % 3, peer(&scene.cluster, leader));
-    let term = scene.term();
+    let mut scenario = Scenario::new("strangers-names");
+    let leader = scenario.cluster.leader();
+    let (victim, address) = ((leader + 1) % 3, peer(&scenario.cluster, leader));
+    let term = scenario.term();
 
-    // From another directory, again and again, on all lanes, while the member is there and speaks.
+    // From another incarnation, again and again, on all lanes, while the member is there and sends.
     let stop = Arc::new(AtomicBool::new(false));
-    let greetings = Arc::new(AtomicU64::new(0));
-    let as_victim = scene.name(scene.ids[victim], leader);
+    let handshakes = Arc::new(AtomicU64::new(0));
+    let as_victim = scenario.name(scenario.ids[victim], leader);
     let names: Vec<Name> = [(1, 7), (2, 7), (1, as_victim.incarnation), (2, as_victim.incarnation), (3, 7)]
         .map(|(lane, incarnation)| Name { lane, incarnation, ..as_victim })
         .into();
     let calling: Vec<_> = names
         .iter()
         .map(|name| {
-            let (stop, greetings, address, name) = (stop.clone(), greetings.clone(), address.clone(), *name);
+            let (stop, handshakes, address, name) =
+                (stop.clone(), handshakes.clone(), address.clone(), *name);
             std::thread::spawn(move || {
                 let mut open: Vec<TcpStream> = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     if let Ok(mut socket) = name.opens(&address) {
-                        let _ = socket.write_all(&stranger::proof(0)); // "ask me"
+                        let _ = socket.write_all(&stranger::proof(0)); // provokes the request for a proof
                         open.push(socket);
                     }
-                    greetings.fetch_add(1, Ordering::Relaxed);
+                    handshakes.fetch_add(1, Ordering::Relaxed);
                     if 100 < open.len() {
                         open.clear();
                     }
@@ -166,47 +167,47 @@ fn a_member_is_neither_cut_off_nor_shut_out_by_who_greets_in_its_name() {
         .collect();
     let begun = Instant::now();
     let mut puts = 0;
-    while begun.elapsed() < Duration::from_secs(3) || greetings.load(Ordering::Relaxed) < 1_000 {
-        scene.cluster.members[victim]
+    while begun.elapsed() < Duration::from_secs(3) || handshakes.load(Ordering::Relaxed) < 1_000 {
+        scenario.cluster.members[victim]
             .kv()
             .put_surely(format!("{puts}"), "through the one that is impersonated");
         puts += 1;
     }
-    assert_eq!(scene.term(), term, "nobody was deposed");
+    assert_eq!(scenario.term(), term, "nobody was deposed");
 
     // And while it is away and comes back.
-    scene.cluster.members[victim].kill();
-    scene.cluster.members[victim].start();
-    scene.cluster.members[victim].kv().put_surely("it is back", "1");
-    // The one that is greeted knows nothing of earlier greetings after a restart.
-    scene.cluster.members[leader].kill();
-    scene.cluster.members[leader].start();
-    scene.cluster.members[victim].kill();
-    scene.cluster.members[victim].start();
-    scene.cluster.members[victim].kv().put_surely("it is back again", "1");
+    scenario.cluster.members[victim].kill();
+    scenario.cluster.members[victim].start();
+    scenario.cluster.members[victim].kv().put_surely("it is back", "1");
+    // After a restart, the target knows nothing of earlier handshakes.
+    scenario.cluster.members[leader].kill();
+    scenario.cluster.members[leader].start();
+    scenario.cluster.members[victim].kill();
+    scenario.cluster.members[victim].start();
+    scenario.cluster.members[victim].kv().put_surely("it is back again", "1");
     stop.store(true, Ordering::Relaxed);
     for thread in calling {
         thread.join().expect("it greets to the end");
     }
-    assert!(1_000 <= greetings.load(Ordering::Relaxed));
-    let victims = scene.cluster.members[victim].log_text();
-    assert!(!victims.contains("from another data directory"), "it was taken for somebody else:\n{victims}");
-    scene.recovers();
+    assert!(1_000 <= handshakes.load(Ordering::Relaxed));
+    let victims = scenario.cluster.members[victim].log_text();
+    assert!(!victims.contains("with another data directory"), "it was taken for somebody else:\n{victims}");
+    scenario.recovers();
 }
 
 #[test]
 fn strangers_cost_bounded_memory_and_nobody_dials_where_they_like() {
-    let mut scene = Scene::new("strangers-memory");
-    let term = scene.term();
+    let mut scenario = Scenario::new("strangers-memory");
+    let term = scenario.term();
     let trap = TcpListener::bind("127.0.0.1:0").expect("a port");
     trap.set_nonblocking(true).expect("it can be asked");
     let url = format!("http://{}", trap.local_addr().expect("it is bound"));
-    let address = peer(&scene.cluster, 0);
-    let before = memory_of(scene.cluster.members[0].pid(), "VmRSS");
+    let address = peer(&scenario.cluster, 0);
+    let before = memory_of(scenario.cluster.members[0].pid(), "VmRSS");
 
     let mut open = Vec::new();
     for number in 0..2_000_u64 {
-        let name = scene.name(0x1000 + number, 0);
+        let name = scenario.name(0x1000 + number, 0);
         let mut socket = name.opens(&address).expect("the port is open");
         let _ = socket.write_all(&match number % 4 {
             0 => stranger::introduction(&url),
@@ -216,15 +217,15 @@ fn strangers_cost_bounded_memory_and_nobody_dials_where_they_like() {
         });
         open.push(socket);
     }
-    scene.goes_on(term, "2,000 strangers");
-    let grown = memory_of(scene.cluster.members[0].pid(), "VmRSS").saturating_sub(before);
+    scenario.goes_on(term, "2,000 strangers");
+    let grown = memory_of(scenario.cluster.members[0].pid(), "VmRSS").saturating_sub(before);
     assert!(grown < 64 << 20, "2,000 strangers cost {grown} bytes");
     assert!(trap.accept().is_err(), "a member dials where a stranger says that it is reached");
 
-    // A member that comes while they all stay finds its place.
-    scene.cluster.members[1].kill();
-    scene.cluster.members[1].start();
-    scene.cluster.members[1].kv().put_surely("it found its place", "1");
+    // A member that restarts while they all stay connected is accepted.
+    scenario.cluster.members[1].kill();
+    scenario.cluster.members[1].start();
+    scenario.cluster.members[1].kv().put_surely("it found its place", "1");
     drop(open);
-    scene.recovers();
+    scenario.recovers();
 }

@@ -1,5 +1,5 @@
-//! TLS for clients: etcd's tools and ours over it, everybody who must be refused, certificates that are renewed, revoked, or
-//! broken while the member runs. [fault-model SE1, SE3]
+//! TLS for clients: etcd's tools and ours over it, clients that must be refused, certificates that are renewed,
+//! revoked, or broken while the member runs. [fault-model SE1, SE3]
 
 use kattu_e2e::authority::{Authority, Good, Signed, Use};
 use kattu_e2e::process::{self, Ended, own_folder, run, signal, until};
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Every word is said once and must be heard: nobody shall lose the office because a disk stands still for a moment.
+/// Each command is run once and must succeed: a disk that stalls for a moment must not change the leader.
 const PATIENT: [&str; 2] = ["--election-timeout=5000", "--heartbeat-interval=500"];
 
 fn set(arguments: &mut [String], flag: &str, value: String) {
@@ -19,7 +19,7 @@ fn set(arguments: &mut [String], flag: &str, value: String) {
     arguments[at + 1] = value;
 }
 
-/// A cluster whose members speak TLS with clients, with a certificate each, not started yet.
+/// A cluster whose members use TLS with clients, with a certificate each; not started yet.
 fn plan(what: &str, authority: &Authority, members: usize, flags: &[String]) -> Cluster {
     let flags = PATIENT.iter().map(|it| it.to_string()).chain(flags.iter().cloned()).collect();
     let mut cluster = Cluster::plan(what, Options { members, flags });
@@ -110,7 +110,7 @@ fn etcds_tools_and_ours_read_and_write_in_tls_with_certificates_of_their_own() {
     assert!(ended.expect_ok().contains("--cacert"), "{}", ended.all());
 }
 
-/// Asks in plain text, and reads what comes.
+/// Sends a request without TLS, and reads the answer.
 fn in_plain(address: &str, words: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(words).expect("it reads");
@@ -138,13 +138,13 @@ fn whoever_must_be_refused_is_refused_and_a_line_says_why() {
     let stranger = other.sign("stranger", &hosts);
     let named = authority.sign("named", &["somebody.example"]);
     let cases: [(Option<&Signed>, &str); 7] = [
-        (None, "shows no certificate"),
+        (None, "presents no certificate"),
         (Some(&expired), "has expired"),
-        (Some(&early), "not good yet"),
-        (Some(&server), "not made for clients"),
-        (Some(&stranger), "signed by no authority in the trusted CA file"),
+        (Some(&early), "not valid yet"),
+        (Some(&server), "not for clients"),
+        (Some(&stranger), "not signed by an authority in the trusted CA file"),
         (Some(&revoked), "is revoked"),
-        (Some(&named), "no name that is allowed"),
+        (Some(&named), "no allowed name"),
     ];
     for (own, why) in cases {
         let ended = Client::of(&cluster, &authority, own).run(&["put", "k", "v", "--timeout", "3s"]);
@@ -152,14 +152,14 @@ fn whoever_must_be_refused_is_refused_and_a_line_says_why() {
         assert!(!ended.all().contains("outcome"), "nothing was sent: {}", ended.all());
         assert!(cluster.members[0].log_text().contains(why), "{why}:\n{}", cluster.members[0].log_text());
     }
-    // A client that does not trust the member says so itself, and the member hears it.
+    // A client that does not trust the member reports it, and the member logs the client's alert.
     let good = authority.sign("good", &hosts);
     let ended = Client { ca: other.ca(), ..Client::of(&cluster, &authority, Some(&good)) }.run(&["get", "k"]);
-    assert!(ended.err.contains("signed by no authority that is trusted here"), "{}", ended.err);
+    assert!(ended.err.contains("not signed by an authority that is trusted here"), "{}", ended.err);
     until("the member says that it is not trusted", || {
         cluster.members[0].log_text().contains("does not trust the certificate of this member").then_some(())
     });
-    // Whoever does not speak TLS is told so in its own words.
+    // A client without TLS gets an answer without TLS.
     let address = cluster.members[0].address();
     let heard = in_plain(&address, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
     let heard = String::from_utf8_lossy(&heard).into_owned();
@@ -203,13 +203,13 @@ fn certificates_of_all_are_renewed_under_load_without_one_failed_request() {
     let authority = Authority::new(&folder, "ca");
     let mut cluster = plan("tls-renewed", &authority, 3, &asks_clients(&authority));
     cluster.start_all();
-    // Whoever renews a client's files lets it find a pair that fits: here, in other files.
+    // While files are rewritten, a client may find a pair that does not match: here, new files are used.
     let own = authority.sign("client", &["client"]);
     let newest = Mutex::new(own.clone());
     let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let client = Client::of(&cluster, &authority, Some(&own));
     std::thread::scope(|scope| {
-        // Each of these is a connection of its own, with a handshake; one that lasts is beside them.
+        // Each of these is a connection of its own, with a handshake; a lasting one runs beside them.
         let lasting = scope.spawn(|| client.run(&["bench", "put", "--total", "20000", "--clients", "8"]));
         for number in 0..2 {
             let (cluster, authority, newest, is_over, done) =
@@ -232,7 +232,7 @@ fn certificates_of_all_are_renewed_under_load_without_one_failed_request() {
             }
             for member in &cluster.members {
                 until("the member has read its new certificate", || {
-                    (round <= member.log_text().matches("--cert-file: read anew").count()).then_some(())
+                    (round <= member.log_text().matches("--cert-file: reloaded").count()).then_some(())
                 });
             }
             let renewed = authority.sign(&format!("client-{round}"), &["client"]);
@@ -265,7 +265,7 @@ fn a_broken_renewal_changes_nothing_and_a_revocation_ends_a_connection() {
     let cert = folder.join(format!("ca.{}.crt", member.name));
     let before = std::fs::read(&cert).expect("it was written");
     std::fs::write(&cert, "no certificate").expect("the folder can be written");
-    says("what was there before stays in force, good for 89 days more");
+    says("the previous ones stay in force, valid for 89 more days");
     says("no certificate in PEM is in it");
     let client = Client::of(&cluster, &authority, Some(&own));
     client.says(&["put", "k", "v"]);
@@ -275,11 +275,11 @@ fn a_broken_renewal_changes_nothing_and_a_revocation_ends_a_connection() {
         "{told}"
     );
     std::fs::write(&cert, before).expect("the folder can be written");
-    // Told by a signal, a member does not wait until files lie still.
+    // On SIGHUP, a member does not wait until the files stop changing.
     signal(member.pid(), "HUP");
-    says("--cert-file: read anew");
+    says("--cert-file: reloaded");
 
-    // Somebody holds a connection, and its certificate is revoked under it.
+    // The certificate of an open connection is revoked.
     let words = ["bench", "put", "--total", "100000000"];
     let mut lasting = Client::of(&cluster, &authority, Some(&goes)).command(&words).spawn().expect("it runs");
     let revision = || {
@@ -309,7 +309,7 @@ fn a_certificate_made_by_the_member_encrypts_and_a_port_may_speak_both() {
     set(member.arguments_mut(), "--advertise-client-urls", both);
     member.arguments_mut().push("--auto-tls".into());
     member.start();
-    assert!(member.log_text().contains("proves to no client whom it talks to"), "{}", member.log_text());
+    assert!(member.log_text().contains("clients cannot verify this member"), "{}", member.log_text());
     let client = |endpoints: String, ca: &Path| Client {
         program: process::kattu(),
         endpoints,
@@ -338,7 +338,10 @@ fn each_way_in_which_files_do_not_fit_has_its_line() {
         (&[], "needs --cert-file and --key-file, or --auto-tls"),
         (&["--cert-file", &cert], "needs its key: --key-file"),
         (&["--key-file", &key], "needs its certificate: --cert-file"),
-        (&["--cert-file", &cert, "--key-file", &text(&two.key)], "this key is not that of the certificate"),
+        (
+            &["--cert-file", &cert, "--key-file", &text(&two.key)],
+            "this key does not belong to the certificate",
+        ),
         (&["--cert-file", &key, "--key-file", &key], "no certificate in PEM is in it"),
         (&["--cert-file", &cert, "--key-file", &cert], "no key in PEM is in it"),
         (&["--cert-file", &text(&absent), "--key-file", &key], "absent: cannot be read"),
@@ -378,7 +381,7 @@ fn each_way_in_which_files_do_not_fit_has_its_line() {
         let last = ended.err.lines().last().unwrap_or_default();
         assert!(last.contains(why), "{flags:?}: {last}");
     }
-    // One that has expired serves those who do not look, and is complained of.
+    // A member with an expired certificate serves clients that do not check it, and logs a warning.
     let expired = authority.sign_as("expired", &["127.0.0.1"], Good::Before, Use::All);
     let mut cluster = plan("tls-expired", &authority, 1, &[]);
     let member = &mut cluster.members[0];
@@ -393,7 +396,7 @@ fn each_way_in_which_files_do_not_fit_has_its_line() {
     assert!(ended.err.contains("its certificate has expired"), "{}", ended.err);
 }
 
-/// What of TLS 1.2 may be spoken.
+/// The TLS 1.2 cipher suites that are allowed.
 const GOOD: [&str; 6] = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
@@ -414,7 +417,7 @@ fn a_scanner_finds_nothing_below_tls_1_2_and_no_weak_suite() {
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", scanner).args(["-m", "sslyze", "--json_out"]).arg(&out);
     let ended = run(command.arg(cluster.members[0].address()));
-    // Its exit code compares with what browsers want of public certificates.
+    // Its exit code compares with browsers' rules for public certificates.
     let text = std::fs::read_to_string(&out).unwrap_or_else(|error| panic!("{error}: {}", ended.all()));
     let found: serde_json::Value = serde_json::from_str(&text).expect("it writes JSON");
     let result = &found["server_scan_results"][0]["scan_result"];

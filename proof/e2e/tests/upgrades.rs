@@ -1,5 +1,5 @@
-//! Directories of older versions open, and what is in them is what was written. `cargo xtask upgrade` does the same with a
-//! whole cluster of an older version. [fault-model P13]
+//! Directories of older versions open, and hold what was written. `cargo xtask upgrade` does the same with a whole
+//! cluster of an older version. [fault-model P13]
 
 use kattu_e2e::cluster::Cluster;
 use kattu_e2e::{Options, until};
@@ -7,12 +7,13 @@ use kattu_proto::etcdserverpb::RangeRequest;
 use std::path::Path;
 use std::process::Command;
 
-/// Of a single member that was killed; how it was made stands in `README.md` beside it. 300 puts of 50 keys, then a delete of
-/// one key and one of ten, with two snapshots on the way.
+/// A killed single member's directory; `README.md` beside it tells how it was made. 300 puts of 50 keys, then a delete
+/// of one key and one of ten, with two snapshots in between.
 const BEFORE_FEATURE_LEVELS: &str = "before-feature-levels.tar.gz";
-/// Its newest snapshot. Its log alone begins with the first put, so a member that cannot read any snapshot would have all, too.
+/// Its newest snapshot. The log alone begins with the first put: a member that could read no snapshot would have all,
+/// too.
 const NEWEST_SNAPSHOT: &str = "snapshot-00000000-0000000000000102-0000000000000001.snap";
-/// Where its peers reached that member: part of who it is.
+/// That member's peer URL: part of its identity.
 const PEER_URL: &str = "http://127.77.0.1:2380";
 const PUTS: i64 = 300;
 const KEYS: i64 = 50;
@@ -22,7 +23,7 @@ fn value(number: i64) -> Vec<u8> {
     format!("{number:03} ").repeat(2048).into_bytes()
 }
 
-/// Deleted at the end: one key, and all that begin with a one.
+/// The keys deleted at the end: 7, and 10 to 19.
 fn is_deleted(key: i64) -> bool {
     key == 7 || key / 10 == 1
 }

@@ -1,28 +1,29 @@
-//! Clocks that are compared: time that all members share, how far each one's clock strays from it, and the judge of what
-//! one member does by its clock.
+//! Clocks: time that all members share, how far each member's clock deviates from it, and the judge of what one member
+//! does by its clock.
 //!
 //! ```text
 //!   shared time     ┃────┃────┃────┃      a step is a choice, like the arrival of a message
-//!   slowest clock   0    4    8    12     wrong by a fifth: so far clocks are trusted
+//!   slowest clock   0    4    8    12     wrong by a fifth, the most that is trusted
 //!   exact clock     0    5    10   15
 //!   fastest clock   0    6    12   18
 //! ```
 //!
-//! In:    steps of time; what a member was told, what it did.
-//! Out:   the rule that it broke; what became of its lease.
-//! Rules: 1. Time passes for all members at once, whether they run or not. Between two steps anything may happen, in any
-//!           order: messages have no speed, disks take no time.
-//!        2. How each clock runs is chosen with the first step and stays; which ways there are, the scope says.
-//!        3. What is due is done when it is chosen, or never. A process that sleeps is one of the ways, and so is every
+//! In:    steps of time; a member's events and their effects.
+//! Out:   the violated rule; the changes of its lease.
+//! Rules: 1. Time passes for all members at once, whether they run or not. Between two steps anything may happen, in
+//!           any order: messages have no speed, disks take no time.
+//!        2. The rate of each clock is chosen with the first step and stays; the scope lists the possible ways.
+//!        3. A deadline that is due fires when it is chosen, or never. That covers a process that sleeps, and every
 //!           election timeout that is longer than the shortest.
-//!        4. The lengths are such that the worst clocks meet: the lease of the slowest leader, 8 ns, and the promise of a
-//!           voter with the fastest clock, 12 ns, end with the same step. Whatever is a step too long shows.
-//!        5. What was promised is remembered here, apart from the core, and outlives a restart: [replication-protocols
-//!           §9.4] nobody helps to replace a leader, or campaigns, for an election timeout after it took something of it,
-//!           but at that leader's own wish (L-3, L-4); no lease after a hand-over began (L-6); no read by a clock that
-//!           shows a heartbeat late by half an election timeout (L-8).
+//!        4. The lengths are such that the worst clocks meet: the lease of the slowest leader, 8 ns, and the vote hold
+//!           of a voter with the fastest clock, 12 ns, end with the same step. Anything one step too long shows.
+//!        5. Vote holds are recorded here, apart from the core, and outlive a restart: [replication-protocols §9.4]
+//!           for an election timeout after it accepted a leader's message, a member neither helps to replace that
+//!           leader nor campaigns, except at that leader's own request (L-3, L-4); no lease after a leadership transfer
+//!           began (L-6); no read by a clock that shows a heartbeat late by half an election timeout (L-8).
 //!
-//! That nobody leads while a lease holds (L-2), and that no read is old (L-5), is judged of all members together.
+//! That no member leads while another's lease holds (L-2), and that no read is old (L-5), is judged of all members
+//! together.
 //! Knows nothing of: other members, messages under way, disks.
 
 use crate::member::Event;
@@ -30,15 +31,15 @@ use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;
 use kattu_raft::{Duration, Effects, Envelope, LeaderLease, Raft, Trace};
 
-/// The shortest time without a leader after which somebody campaigns, and how long a promise lasts.
+/// The shortest time without a leader before a campaign, and the length of a vote hold.
 pub const ELECTION_TIMEOUT: Duration = Duration::from_nanos(12);
 /// Time between heartbeats.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_nanos(4);
-/// How far clocks are trusted. A lease lasts for 8 ns by that. Nobody watches them: what they showed would tell apart states
-/// that are one.
+/// How far clocks are trusted. A lease lasts for 8 ns by that. Clocks are not watched: their readings would tell apart
+/// states that are one.
 pub const LEASE: LeaderLease = LeaderLease { rho: 200_000, margin: Duration::ZERO, watch_clocks: false };
 
-/// The shared clock with which scopes of leases measure.
+/// The shared clock of lease scopes.
 #[derive(Clone, Copy, Debug)]
 pub struct Clocks {
     /// How often time passes.
@@ -50,18 +51,18 @@ pub struct Clocks {
 /// How a clock runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rate {
-    /// Shows less than passes, as far as is trusted.
+    /// As slow as is trusted.
     Slowest = 1,
-    /// Shows what passes.
+    /// Shows the time that passes.
     Exact,
-    /// Shows more than passes, as far as is trusted.
+    /// As fast as is trusted.
     Fastest,
     /// Stands still: worse than clocks are trusted to be. In tests of the judges only.
     Stuck,
 }
 
 impl Rate {
-    /// How much further it is after a step.
+    /// How far it advances in a step.
     #[must_use]
     pub fn shows(self) -> Duration {
         Duration::from_nanos(match self {
@@ -76,7 +77,7 @@ impl Rate {
 /// All ways in which three clocks may run within their bounds.
 pub const ALL_WAYS: &[[Rate; 3]] = &ways::<3, 27>([Rate::Slowest, Rate::Exact, Rate::Fastest]);
 
-/// All ways in which three clocks may run as wrong as they may.
+/// All ways in which three clocks may run at the edge of their bounds.
 pub const EXTREME_WAYS: &[[Rate; 3]] = &ways::<2, 8>([Rate::Slowest, Rate::Fastest]);
 
 /// Every choice of one of `R` rates for each of three clocks; there are `N`.
@@ -94,30 +95,30 @@ const fn ways<const R: usize, const N: usize>(rates: [Rate; R]) -> [[Rate; 3]; N
 /// The worst way for member 1: its clock is the slowest, the others' are the fastest.
 pub const WORST_WAY: &[[Rate; 3]] = &[[Rate::Slowest, Rate::Fastest, Rate::Fastest]];
 
-/// From here on a silent leader asks anew before it believes its clock.
+/// After this silence a leader needs a new quorum round before it trusts its clock.
 const PAUSED: Duration = Duration::from_nanos(10);
 
-/// What became of a lease.
+/// Changes of a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
     /// A read was answered by it.
     pub read: bool,
     /// It came to its end.
     pub ended: bool,
-    /// It was given up with a hand-over.
+    /// It was given up for a leadership transfer.
     pub given_up: bool,
     /// It was dropped because its leader had slept.
     pub slept: bool,
 }
 
-/// What is remembered of one member's past, on its own clock.
+/// The record of one member's past, on its own clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observer {
-    /// So much longer it has promised to help nobody.
+    /// Time left of its vote hold.
     bound: Duration,
-    /// So long ago, as a leader, it sent heartbeats or was elected; no more than it takes to count as asleep.
+    /// Time since, as a leader, it sent heartbeats or was elected; no more than it takes to count as asleep.
     quiet: Duration,
-    /// It began to hand over in this reign of its.
+    /// It began a leadership transfer in its present term as leader.
     transferred: bool,
 }
 
@@ -128,7 +129,7 @@ pub fn holds_lease(raft: &Raft) -> bool {
 }
 
 impl Observer {
-    /// Its clock shows more; whether it leads.
+    /// Its clock advances; whether it leads.
     pub fn passes(&mut self, shown: Duration, leads: bool) {
         self.bound = self.bound.saturating_sub(shown);
         if leads {
@@ -136,15 +137,15 @@ impl Observer {
         }
     }
 
-    /// Its process ended; what it had promised it still owes.
+    /// Its process ended; its vote hold goes on.
     pub fn crashed(&mut self) {
         (self.quiet, self.transferred) = (Duration::ZERO, false);
     }
 
-    /// Judges what it did, told at one moment, and notes what it promised.
+    /// Judges the effects of one event, and records its vote hold.
     ///
     /// # Errors
-    /// The rule that it broke.
+    /// The violated rule.
     pub fn judge(
         &mut self,
         event: &Event,
@@ -208,7 +209,7 @@ impl Observer {
             Message::ReadIndexReply(reply) => reply.index.is_some(),
             _ => false,
         };
-        // A round takes an answer of somebody else: what is answered at once is answered by the clock.
+        // A quorum round needs another member's answer: an immediate answer is one by the clock.
         let read = match event {
             Event::Read(_) => effects.reads.iter().any(|verdict| verdict.index.is_some()),
             Event::Deliver(Envelope { message: Message::ReadIndex(_), .. }) => {
@@ -227,8 +228,8 @@ impl Observer {
         if self.transferred && holds {
             return Err("L-6: has a lease after it began to hand over".into());
         }
-        let beats = |raft: &Raft| raft.due(CANONICAL_NOW).contains(&Moment::Heartbeat);
-        let beat = matches!(event, Event::Fire(_)) && before.is_some_and(beats);
+        let is_heartbeat_due = |raft: &Raft| raft.due(CANONICAL_NOW).contains(&Moment::Heartbeat);
+        let beat = matches!(event, Event::Fire(_)) && before.is_some_and(is_heartbeat_due);
         if beat || elected || !after.is_leader() {
             self.quiet = Duration::ZERO;
         }

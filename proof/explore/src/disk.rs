@@ -1,11 +1,11 @@
-//! A disk as the log promises it: records become durable in order, and a crash keeps some first ones of the rest. Whole
-//! snapshots beside the log are durable as soon as their writer says so.
+//! A disk with the log's guarantees: records become durable in order, and a crash keeps a prefix of the rest. Whole
+//! snapshots beside the log are durable as soon as they are kept.
 //!
 //! In:    the records a peer emits; how far the disk has come; crashes.
 //! Out:   what a restart finds.
-//! Rule:  what a record may say after those before it is checked here: a term never falls, a vote is never changed, a
-//!        commit mark is never overwritten.
-//! Knows nothing of: files, sectors, damage; crash images of the real log are `shell/wal`'s tests.
+//! Rule:  each record is checked against those before it: a term never falls, a vote never changes, no entry up to the
+//!        commit mark is truncated.
+//! Knows nothing of: files, sectors, damage; crash images of the real log are tested in `shell/wal`.
 
 use crate::member::Position;
 use kattu_raft::{
@@ -13,7 +13,7 @@ use kattu_raft::{
     ReadChunk, Recovered, SnapshotMeta,
 };
 
-/// What a run of records amounts to.
+/// The state after a sequence of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     /// Newest term and vote.
@@ -39,7 +39,7 @@ pub struct Disk {
     pub snapshots: Vec<Snapshot>,
 }
 
-/// A snapshot, and what it says of every position that it covers.
+/// A snapshot, and the content of every position that it covers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     /// What it covers.
@@ -48,7 +48,7 @@ pub struct Snapshot {
     pub places: Vec<Position>,
 }
 
-/// Snapshots that stay: one that a leader sent may not count yet when the one before still must.
+/// Snapshots that are kept: one that a leader sent may not be in use yet while the one before still is.
 const SNAPSHOTS_KEPT: usize = 2;
 
 /// A record that must not follow those before it.
@@ -123,15 +123,15 @@ impl State {
 }
 
 impl Disk {
-    /// Takes records that a peer emitted.
+    /// Takes records that the core emitted.
     pub fn write(&mut self, records: Vec<LogRecord>) {
         self.unsynced.extend(records);
     }
 
-    /// Makes the oldest `records` durable and names the newest of them.
+    /// Makes the oldest `records` durable and returns the number of the newest of them.
     ///
     /// # Errors
-    /// The record that must not be there.
+    /// The first record that must not be there.
     pub fn sync(&mut self, records: usize) -> Result<Lsn, Broken> {
         for record in self.unsynced.drain(..records) {
             self.durable.take(&record)?;
@@ -139,7 +139,7 @@ impl Disk {
         Ok(self.durable.lsn)
     }
 
-    /// Loses what was not synced but for the first `surviving` records.
+    /// Loses all unsynced records except the first `surviving`.
     ///
     /// # Errors
     /// A surviving record that must not be there.
@@ -152,14 +152,14 @@ impl Disk {
     /// With everything written, durable or not.
     ///
     /// # Errors
-    /// The record that must not be there.
+    /// The first record that must not be there.
     pub fn written(&self) -> Result<State, Broken> {
         let mut state = self.durable.clone();
         self.unsynced.iter().try_for_each(|record| state.take(record))?;
         Ok(state)
     }
 
-    /// Record numbers become smaller by `shift`, as their peer has said.
+    /// Lowers all record numbers by `shift`, as the core did.
     pub fn renumber(&mut self, shift: u64) {
         self.durable.lsn.0 -= shift;
         for record in &mut self.unsynced {
@@ -176,7 +176,7 @@ impl Disk {
         }
     }
 
-    /// Answers a request for a piece of a snapshot: each is one piece.
+    /// Answers a request for a piece of a snapshot: each snapshot is one piece.
     #[must_use]
     pub fn read<const N: usize>(
         &self,
@@ -192,7 +192,7 @@ impl Disk {
         ChunkRead::Bytes { bytes: file[from..].to_vec().into(), total }
     }
 
-    /// Every position that a log says something of, whether its entries are there or a snapshot is.
+    /// Every position of a log, whether its entries or a snapshot hold it.
     ///
     /// # Errors
     /// No snapshot covers what the log has lost. [fault-model ST9]

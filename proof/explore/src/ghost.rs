@@ -1,34 +1,34 @@
-//! The ghost: what the whole cluster has promised so far, and the judges that hold it to that.
+//! The ghost: the elections, commits and reads of the whole cluster, and the judges that check them.
 //!
-//! In:    who was elected, what was committed, which reads began and how they were answered; all members at once.
-//! Out:   the promise that was broken.
+//! In:    elections, commits, reads and their answers; the facts of all members at once.
+//! Out:   the violated guarantee.
 //! Rules: Election Safety: a term has one leader. Leader Completeness: a leader holds what was committed in earlier
-//!        terms. State Machine Safety: what is committed at an index is the same everywhere. O2: what is committed is
-//!        on the disks of a quorum, at every later moment too. O3: only an entry of the leader's own term commits.
-//!        Log Matching: entries with one name have one past. O1: what a leader counts as held is held.
-//!        M2: configurations follow from each other through joint ones. A snapshot is of what was committed.
-//!        L-2: nobody leads a later term than that of a lease that holds, by the clock of whoever has it.
+//!        terms. State Machine Safety: the entry committed at an index is the same everywhere. O2: a committed entry
+//!        is on the disks of a quorum, at every later moment too. O3: only an entry of the leader's own term commits.
+//!        Log Matching: entries with one id have one past. O1: entries that a leader counts as held are held.
+//!        M2: configurations follow from each other through joint ones. A snapshot covers only what was committed.
+//!        L-2: no member leads a later term than that of a lease that holds, by the clock of its holder.
 //!        Linearizable reads: a read sees what was committed anywhere before it began.
 //!        [Ongaro14 §3.4–3.6, §6.4; replication-protocols §1.3, §9, §9.4]
-//! Knows nothing of: messages, how members decide.
+//! Knows nothing of: messages, the members' logic.
 
 use crate::member::{Configuration, Position};
 use crate::tables::{Facts, Step};
 use kattu_raft::{LogIndex, Term};
 
-/// What was promised.
+/// The history of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ghost {
     /// By term: index of the member elected.
     leaders: Vec<Option<u8>>,
     /// By index − 1: what was committed, and in which term.
     committed: Vec<(Position, Term)>,
-    /// Reads without an answer: at which member, which one, and how much was committed when it began.
+    /// Unanswered reads: the member, the read's number, and how much was committed when it began.
     reads: Vec<(u8, u8, u8)>,
 }
 
 impl Ghost {
-    /// How much was ever committed.
+    /// How many entries were ever committed.
     #[must_use]
     pub fn committed(&self) -> usize {
         self.committed.len()
@@ -39,12 +39,12 @@ impl Ghost {
         self.reads.push((member as u8, batch, self.committed.len() as u8));
     }
 
-    /// A member is gone, with everybody who waited for it.
+    /// A member crashed, and its unanswered reads are gone.
     pub fn crashed(&mut self, member: usize) {
         self.reads.retain(|read| usize::from(read.0) != member);
     }
 
-    /// The newest term that somebody was elected in.
+    /// The newest term with an elected leader.
     #[must_use]
     pub fn newest_term(&self) -> Option<Term> {
         let newest = self.leaders.iter().rposition(Option::is_some)?;
@@ -57,10 +57,10 @@ impl Ghost {
         self.committed.iter().rev().find_map(|(place, _)| place.configuration)
     }
 
-    /// Takes what a member did; `before` it did, and as it is now, like all the others.
+    /// Takes a member's step: `before` are its facts before it, `all` those of all members after it.
     ///
     /// # Errors
-    /// The promise it broke.
+    /// The guarantee that it violated.
     pub fn takes(
         &mut self,
         member: usize,
@@ -69,7 +69,7 @@ impl Ghost {
         all: &[&Facts],
     ) -> Result<(), String> {
         let name = member + 1;
-        // Who has committed its own removal may have resigned at once.
+        // A leader that committed its own removal may have resigned at once.
         let leads = all[member].leads.or(before.leads);
         let mut in_force = before.in_force;
         if let Some(term) = step.elected {
@@ -129,7 +129,7 @@ impl Ghost {
             }
         }
         for verdict in &step.verdicts {
-            // A verdict is that of every batch before it, too.
+            // A verdict also answers every batch before it.
             let judged =
                 |read: &(u8, u8, u8)| usize::from(read.0) == member && u64::from(read.1) <= verdict.upto.0;
             let (judged, waiting): (Vec<_>, Vec<_>) = self.reads.drain(..).partition(judged);
@@ -153,10 +153,10 @@ impl Ghost {
         Ok(())
     }
 
-    /// Looks at everybody at once.
+    /// Judges all members at once.
     ///
     /// # Errors
-    /// The promise that is broken.
+    /// The violated guarantee.
     pub fn holds(&self, members: &[&Facts]) -> Result<(), String> {
         for (n, facts) in members.iter().enumerate() {
             let Some(term) = facts.leads else { continue };
@@ -197,7 +197,8 @@ impl Ghost {
                 }
             }
         }
-        // What is committed is held by a quorum of those who decide elections from now on. Who leaves decides none alone.
+        // Committed entries are held by a quorum of the voters that decide future elections. Outgoing voters decide
+        // none alone.
         let newest = self.newest_configuration().unwrap_or(members[0].first);
         let lasting = Configuration { outgoing: 0, ..newest };
         for (place, _) in &self.committed {
@@ -221,7 +222,7 @@ impl Ghost {
 }
 
 impl Ghost {
-    /// What a log has lost to a snapshot was committed, and its configurations follow from each other.
+    /// The entries that a snapshot replaced were committed, and the log's configurations follow from each other.
     fn follows(&self, name: usize, facts: &Facts) -> Result<(), String> {
         for (position, place) in facts.log[..facts.base].iter().enumerate() {
             match self.committed.get(position) {
@@ -245,18 +246,18 @@ impl Ghost {
     }
 }
 
-/// On whose disks this is.
+/// The members that hold this on disk.
 fn holders(members: &[&Facts], place: Position) -> u8 {
     let position = place.id.index.0 as usize - 1;
     let holds = |(n, facts): (usize, &&Facts)| u8::from(facts.durable.get(position) == Some(&place)) << n;
     members.iter().enumerate().map(holds).sum()
 }
 
-/// Entries with one name have one past.
+/// Entries with one id have one past.
 fn logs_match(m: usize, left: &Facts, n: usize, right: &Facts) -> Result<(), String> {
     let same_name = |(l, r): &(&Position, &Position)| l.id == r.id;
     let shared = left.log.iter().zip(&right.log).rev().skip_while(|pair| !same_name(pair));
-    // From the newest shared name on down, everything must be the same.
+    // From the newest shared id on down, everything must be the same.
     for (l, r) in shared {
         if l != r {
             return Err(format!("Log Matching: members {m} and {n} agree later, but hold {l} and {r}"));

@@ -1,21 +1,21 @@
 //! All interleavings of a tiny cluster.
 //!
-//! Storms try many paths; this tries every one, in a world so small that this is possible: two or three members of
-//! the production core ([`kattu_raft::Raft`], no twin), a few deadlines, a write or two, a crash. Whatever the
-//! network, the disks, the clocks and the clients may do next is a choice, and all choices are followed. Where two
-//! ways lead to the same world it is seen once, so the number of worlds is a fact about the protocol; it is pinned.
+//! Storms try many paths; this crate tries every one, in a world so small that this is possible: two or three members
+//! of the production core ([`kattu_raft::Raft`], no twin), a few deadlines, a write or two, a crash. Every next step of
+//! the network, the disks, the clocks and the clients is a choice, and all choices are followed. A world reached on two
+//! ways is seen once, so the number of worlds is a fact about the protocol; it is pinned.
 //!
 //! ```text
 //!   scope ──▶ world ──choices──▶ worlds ──▶ …      search: nearest first, each once
 //!               │
 //!      member · member · member   ghost   messages under way   budgets
-//!      (core + disk)              (what was promised, judged in every world)
+//!      (core + disk)              (elections, commits and reads, judged in every world)
 //! ```
 //!
-//! **Time** is the choice "this deadline fires now": every state is brought into a canonical form that knows which
-//! deadlines lie ahead, and not when ([`kattu_raft::canonical`]). Scopes of leases measure it instead, by a clock that all
-//! share and clocks that stray from it ([`clocks`]). **Order and loss**: a message may arrive in any
-//! order, twice, or never. **Disks** complete up to any record; a crash keeps any first ones of the rest.
+//! **Time** is the choice "this deadline fires now": every state is brought into a canonical form that keeps which
+//! deadlines lie ahead, and not when ([`kattu_raft::canonical`]). Lease scopes measure time instead, by a clock that
+//! all share and member clocks that deviate from it ([`clocks`]). **Order and loss**: a message may arrive in any
+//! order, twice, or never. **Disks** complete up to any record; a crash keeps any prefix of the rest.
 //!
 //! ```
 //! use kattu_explore::{Report, explore, scope};

@@ -1,7 +1,7 @@
-//! `explore`: sees every world of the scopes asked for, and says how many there are.
+//! `explore`: visits every world of the requested scopes and reports how many there are.
 //!
-//! Exit code 1: a promise is broken, or there are fewer worlds than were pinned. 2: the words make no sense.
-//! Knows nothing of: how worlds are found.
+//! Exit code 1: a guarantee is violated, or there are fewer worlds than were pinned. 2: invalid arguments.
+//! Knows nothing of: the search.
 
 use kattu_explore::scope::{self, Mark, SCOPES, Scope, When};
 use kattu_explore::{Report, explore_and_tell};
@@ -178,7 +178,7 @@ fn told(scope: &Scope, report: &Report) -> bool {
 fn show(scope: &Scope, states: u64, depth: usize) {
     if std::io::stderr().is_terminal() {
         eprint!("\r{:<18} {states:>10} states, depth {depth} ", scope.name);
-        // Progress is a courtesy.
+        // Progress output is optional.
         let _ = std::io::stderr().flush();
     }
 }

@@ -1,14 +1,14 @@
 //! One member of the tiny cluster: the production peer, its disk, and everything that can happen to it.
 //!
 //! In:    an event.
-//! Out:   the member after it, what it sent, committed, elected, answered.
-//! Rules: 1. The driver's contract: effects are carried out as they come; the driver says `drained` after every event
-//!           (or when the scope lets it be late); the store applies at once.
+//! Out:   the member after it; its messages, commits, election, answers.
+//! Rules: 1. The driver's contract: effects are carried out as they come; the driver calls `drained` after every event
+//!           (or later, when the scope allows it); the store applies at once.
 //!        2. After every event the peer is brought into canonical form, so that equal situations are equal values.
-//!        3. What one member alone can break is judged here: its own invariants, marks that move back, messages that
-//!           say what its disk could forget. A panic of the core is a violation with the panic's text.
+//!        3. Rules that one member alone can violate are judged here: its own invariants, marks that move back,
+//!           messages that its disk does not back yet. A panic of the core is a violation with the panic's text.
 //!
-//! Knows nothing of: other members, messages under way, what was committed elsewhere.
+//! Knows nothing of: other members, messages under way, commits elsewhere.
 
 use crate::clocks::{self, Observer, Rate, Turns};
 use crate::disk::{Disk, Snapshot};
@@ -28,9 +28,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub enum Event {
     /// A message arrives.
     Deliver(Envelope),
-    /// Time passes, up to this moment.
+    /// Time passes, up to this deadline.
     Fire(Moment),
-    /// The disk has done its oldest records, this many.
+    /// The disk has completed its oldest records, this many.
     Sync(usize),
     /// The process ends; this many of the records that were not synced survive.
     Crash(usize),
@@ -40,47 +40,47 @@ pub enum Event {
     Propose(u8),
     /// A client asks for a linearizable read; the number is its name.
     Read(u8),
-    /// The driver has nothing more for now.
+    /// The driver has no more events for now.
     Drain,
     /// An operator asks for a change of members; the number counts those of the scope from 1.
     Change(u8),
-    /// It is asked to hand over.
+    /// It is asked to transfer leadership.
     Transfer(NodeId),
     /// It takes a snapshot of what is applied.
     Snapshot,
     /// Its link to this peer is closed by the other end's kernel.
     Close(NodeId),
-    /// A step of the time that all share, as its clock shows it.
+    /// A step of shared time, as its clock shows it.
     Pass(Rate),
 }
 
-/// One member: all of its state, and the little that is remembered of its past to judge it.
+/// One member: all of its state, and the part of its past that the judges need.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// Who.
+    /// Its id.
     pub id: NodeId,
     /// The process, if it runs.
     pub raft: Option<Raft>,
-    /// What outlives it.
+    /// The disk, which outlives it.
     pub disk: Disk,
     /// How often it was started: every run has a seed of its own.
     pub runs: u8,
-    /// Highest index that earlier runs handed to their stores: what clients may have seen. [fault-model ST17]
+    /// Highest index that earlier runs delivered to apply: what clients may have seen. [fault-model ST17]
     pub served: LogIndex,
-    /// Something happened since the driver said `drained`.
+    /// Something happened since the driver called `drained`.
     pub dirty: bool,
-    /// A snapshot of a leader's has taken the place of its log, in this run.
+    /// A leader's snapshot has replaced its log, in this run.
     pub installed: bool,
-    /// What it promised by its clock; nothing where time is not measured.
+    /// What the lease judge recorded; empty where time is not measured.
     pub observer: Observer,
 }
 
 /// What an event led to, beside the member itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepResult {
-    /// Messages.
+    /// Messages sent.
     pub sends: Vec<Envelope>,
-    /// What it newly knows committed.
+    /// Positions newly known to be committed.
     pub commits: Vec<Position>,
     /// The term it was elected in.
     pub elected: Option<Term>,
@@ -88,18 +88,18 @@ pub struct StepResult {
     pub verdicts: Vec<ReadVerdict>,
     /// Whether the event had no effect that is worth a choice: a proposal or a read that was refused at once.
     pub refused: bool,
-    /// What happened, as data.
+    /// Trace events of the core.
     pub trace: Vec<Trace>,
-    /// What became of its lease.
+    /// Changes of its lease.
     pub lease: Turns,
 }
 
-/// One position of a log with what stands there: the entry's name, and which command it is (0: none of a client).
+/// One position of a log: the entry's id, and the number of the client's command (0: none).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// Who wrote it, where.
+    /// Its term and index.
     pub id: EntryId,
-    /// The client's command.
+    /// The client's command; 0 if it is none.
     pub command: u8,
     /// The configuration that is in force from here on.
     pub configuration: Option<Configuration>,
@@ -108,11 +108,11 @@ pub struct Position {
 /// A membership of a tiny cluster: a bit for each member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Configuration {
-    /// Who votes.
+    /// Voters.
     pub voters: u8,
-    /// Who votes too until the change is over; 0 if none is under way.
+    /// Voters of the former set until the change is over; 0 if none is under way.
     pub outgoing: u8,
-    /// Who learns.
+    /// Learners.
     pub learners: u8,
 }
 
@@ -128,14 +128,15 @@ impl Configuration {
         }
     }
 
-    /// Whether these members are a quorum of everybody who must agree.
+    /// Whether these members are a quorum of every set that must agree.
     #[must_use]
     pub fn has_quorum(self, members: u8) -> bool {
         let of = |set: u8| set == 0 || set.count_ones() < 2 * (set & members).count_ones();
         of(self.voters) && of(self.outgoing)
     }
 
-    /// Whether `next` may follow in a log: voters change into a joint configuration, and out of it. [replication-protocols M2]
+    /// Whether `next` may follow in a log: voters change into a joint configuration, and out of it.
+    /// [replication-protocols M2]
     #[must_use]
     pub fn may_become(self, next: Configuration) -> bool {
         match (self.outgoing, next.outgoing) {
@@ -165,7 +166,7 @@ impl std::fmt::Display for Configuration {
 }
 
 impl Position {
-    /// What stands at an entry's position.
+    /// The position of an entry.
     #[must_use]
     pub fn of(entry: &Entry) -> Position {
         let (command, configuration) = match entry.head.kind {
@@ -179,7 +180,7 @@ impl Position {
         Position { id: entry.id(), command, configuration }
     }
 
-    /// As bytes of a snapshot; [`Position::from_bytes`] undoes it.
+    /// Encodes it for a snapshot; [`Position::from_bytes`] decodes it.
     fn to_bytes(self) -> [u8; PLACE_BYTES] {
         let Configuration { voters, outgoing, learners } = self.configuration.unwrap_or_default();
         let EntryId { term, index } = self.id;
@@ -215,7 +216,7 @@ pub fn command_name(command: u8) -> char {
     char::from(b'a' + (command - 1) % 26)
 }
 
-/// The configuration of a member: lengths of time so short that the log's clock stands still.
+/// The configuration of a member: timeouts so short that the log's clock stands still.
 fn config(id: NodeId, scope: &Scope) -> Config {
     let Membership { voters, learners, .. } = scope.first_configuration(id);
     let mut leadership = LeadershipConfig::default();
@@ -247,7 +248,7 @@ impl Member {
     /// A member with an empty disk, started.
     ///
     /// # Errors
-    /// What it broke by starting.
+    /// The guarantee that it violated by starting.
     pub fn new(id: NodeId, scope: &Scope) -> Result<Member, String> {
         let (served, disk, observer) = (LogIndex(0), Disk::default(), Observer::default());
         let member =
@@ -261,10 +262,10 @@ impl Member {
         self.raft.is_some()
     }
 
-    /// This member after `event`, and what came of it.
+    /// This member after `event`, and the result.
     ///
     /// # Errors
-    /// What it broke, in words.
+    /// The guarantee that it violated, in words.
     pub fn after(&self, event: &Event, scope: &Scope) -> Result<(Member, StepResult), String> {
         let mut member = self.clone();
         let result = silently(|| member.meet(event, scope))??;
@@ -313,12 +314,12 @@ impl Member {
                 let list = |ids: &[u64]| ids.iter().copied().map(NodeId).collect();
                 let target = Membership::new(list(target.voters), list(target.learners));
                 refused = raft.propose_change(now, &target, &[], &mut effects).is_err();
-                raft.tick(now, &mut effects); // whoever has peers for the first time speaks to them at once
+                raft.tick(now, &mut effects); // a member with its first peers sends to them at once
             }
             Event::Transfer(to) => refused = raft.transfer(now, *to, &mut effects).is_err(),
             Event::Snapshot => refused = !self.take_snapshot(now, &mut effects)?,
             Event::Close(peer) => raft.link_closed(now, *peer, LinkEnd::ByPeer, &mut effects),
-            Event::Restart => raft.tick(now, &mut effects), // what is committed is due for the store
+            Event::Restart => raft.tick(now, &mut effects), // deliver committed entries to apply
             Event::Drain => {}
             Event::Crash(_) => return Err("a crash leaves no process to go on with".into()),
             Event::Pass(_) => return Err("time passes for everybody, and tells nobody".into()),
@@ -336,7 +337,7 @@ impl Member {
         Ok(result)
     }
 
-    /// Its clock shows more, and nobody tells it.
+    /// Its clock advances, and its core is not notified.
     fn pass(&mut self, rate: Rate) -> Result<StepResult, String> {
         let mut result = StepResult::default();
         let leads = self.raft.as_ref().is_some_and(Raft::is_leader);
@@ -351,7 +352,7 @@ impl Member {
         Ok(result)
     }
 
-    /// Carries out what came of an event and of what that led to.
+    /// Carries out the effects of an event, and theirs in turn.
     fn settle(
         &mut self,
         now: kattu_raft::Instant,
@@ -385,7 +386,7 @@ impl Member {
             for piece in std::mem::take(&mut effects.store_chunks) {
                 let last = piece.meta.last;
                 let is_known = self.disk.snapshots.iter().any(|snapshot| snapshot.meta.last == last);
-                // One piece is the whole file; an empty one asks what became of it.
+                // One piece is the whole file; an empty one asks how much is stored.
                 let is_whole = piece.offset == 0 && piece.bytes.len() as u64 == piece.total;
                 let complete = is_known || is_whole;
                 if complete && !is_known {
@@ -414,7 +415,7 @@ impl Member {
         Ok(())
     }
 
-    /// Takes a snapshot of everything that is applied, and drops it from the log; false if there is nothing to take.
+    /// Takes a snapshot of everything applied, and prunes the log; false if there is nothing to take.
     fn take_snapshot(&mut self, now: kattu_raft::Instant, effects: &mut Effects) -> Result<bool, String> {
         let Some(raft) = &mut self.raft else { return Ok(false) };
         let delivered = raft.applied_delivered();
@@ -436,7 +437,7 @@ impl Member {
         Ok(true)
     }
 
-    /// Nobody obeys a leader whose term is over. [replication-protocols M9]
+    /// No member obeys a leader whose term is over. [replication-protocols M9]
     fn judge_transfer(&self, event: &Event, before: Option<&Raft>, effects: &Effects) -> Result<(), String> {
         let (Event::Deliver(envelope), Some(before)) = (event, before) else { return Ok(()) };
         let late = matches!(envelope.message, Message::TimeoutNow(_)) && envelope.term < before.term();
@@ -452,7 +453,7 @@ impl Member {
         Ok(())
     }
 
-    /// Where a quorum is asked first, nobody campaigns without its word, whatever made it ask. [E2, E3a]
+    /// With pre-vote, no member campaigns without the pre-votes of a quorum, whatever made it ask. [E2, E3a]
     fn judge_campaign(&self, event: &Event, effects: &Effects, scope: &Scope) -> Result<(), String> {
         let Some(raft) = self.raft.as_ref().filter(|_| scope.guarded) else { return Ok(()) };
         let campaigns = effects.trace.iter().any(|event| matches!(event, Trace::BecameCandidate(_)));
@@ -494,7 +495,7 @@ impl Member {
         Ok(())
     }
 
-    /// Judges what this member did, with nothing but itself in view.
+    /// Judges this member's step by its own state alone.
     fn judge(&self, before: Option<&Raft>, effects: Effects) -> Result<StepResult, String> {
         let Some(raft) = &self.raft else { return Ok(StepResult::default()) };
         invariants::check(raft).map_err(|violation| violation.to_string())?;
@@ -536,7 +537,7 @@ impl Member {
         Ok(StepResult { sends, commits, elected, verdicts, refused: false, trace, lease: Turns::default() })
     }
 
-    /// What a leader was told is held does not become less within its term.
+    /// A leader's match of a peer does not fall within its term.
     fn matches_are_kept(before: &Raft, after: &Raft) -> Result<(), String> {
         if before.term() != after.term() || !after.is_leader() {
             return Ok(());
@@ -550,7 +551,7 @@ impl Member {
         Ok(())
     }
 
-    /// A message says nothing that its sender's disk could forget. [replication-protocols O1]
+    /// A message states nothing that its sender's disk could lose. [replication-protocols O1]
     fn judge_message(&self, envelope: &Envelope) -> Result<(), String> {
         let durable = &self.disk.durable;
         if durable.hard.term < envelope.term {
@@ -590,7 +591,7 @@ thread_local! {
     static HEARD: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs what may panic; a panic is told as text and printed by nobody.
+/// Runs work that may panic; a panic becomes text and is not printed.
 fn silently<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {

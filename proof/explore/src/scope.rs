@@ -1,8 +1,8 @@
 //! Scopes: which tiny clusters are explored, how much may happen in each, and how many worlds each has.
 //!
-//! The number of worlds is pinned. A number that falls says that something can no longer happen: the core, or the
+//! The number of worlds is pinned. A number that falls shows that something can no longer happen: the core, or the
 //! harness, has lost behaviour. A number that rises is a change too, to be understood and pinned anew.
-//! Knows nothing of: how worlds are found.
+//! Knows nothing of: the search.
 
 use crate::clocks::{ALL_WAYS, Clocks, EXTREME_WAYS, WORST_WAY};
 use kattu_raft::canonical::Moment;
@@ -15,34 +15,34 @@ pub struct Scope {
     pub name: &'static str,
     /// What it is for, in a few words.
     pub about: &'static str,
-    /// All that there are, voters or not.
+    /// All members, voters or not.
     pub members: usize,
-    /// The first of them vote in the first configuration, this many; 0: all of them.
+    /// How many members, from the first on, vote in the first configuration; 0: all.
     pub voters: usize,
-    /// The next ones learn, this many. Whoever is left knows nobody.
+    /// How many of the next ones are learners. The rest start without a configuration.
     pub learners: usize,
     /// Pre-vote and check-quorum are on.
     pub guarded: bool,
     /// The first world.
     pub start: Start,
-    /// Nobody goes beyond this term.
+    /// No member goes beyond this term.
     pub term_max: u64,
-    /// Leases, and the clocks they go by. `None`: time is only which deadlines lie ahead.
+    /// Leases, and the clocks they go by. `None`: of time only the deadlines ahead are kept.
     pub clocks: Option<Clocks>,
-    /// How many deadlines fire in all, by reason; others never do. By clocks, one that is due fires those along that are
-    /// due at the same member.
+    /// How many deadlines fire in all, by reason; others never do. With clocks, all deadlines that are due at a member
+    /// fire together.
     pub fires: &'static [(Moment, u8)],
     /// Client commands.
     pub proposals: u8,
-    /// Linearizable reads, at anybody who knows a leader.
+    /// Linearizable reads, at any member that knows a leader.
     pub reads: u8,
-    /// Changes of members, in this order, at anybody who leads.
+    /// Changes of members, in this order, at any leader.
     pub changes: &'static [Target],
-    /// How often a leader is asked to hand over, to anybody.
+    /// Leadership transfers, to any member.
     pub transfers: u8,
-    /// Snapshots of what is applied, by anybody; nothing of the log stays behind them.
+    /// Snapshots of what is applied, by any member; the log is pruned up to them.
     pub snapshots: u8,
-    /// Links of voters to the leader they follow that its kernel closes, whether its process lives or not.
+    /// Links from followers to their leader that its kernel closes, whether its process lives or not.
     pub closes: u8,
     /// Crashes; each member that crashed may start again, or not.
     pub crashes: u8,
@@ -52,16 +52,16 @@ pub struct Scope {
     pub losses: u8,
     /// In which order messages arrive.
     pub order: Order,
-    /// Messages under way on one link; what is sent beyond is lost.
+    /// Messages under way on one link; more are lost.
     pub in_flight_max: usize,
-    /// Answers of a term that their addressee has durably left stay under way. Elsewhere they go, because a member
-    /// that does as it should ignores them.
+    /// Answers of a term that their addressee has durably left stay under way. Otherwise they are dropped, because a
+    /// correct member ignores them.
     pub keeps_dead: bool,
     /// How far the disk comes at a time.
     pub sync: Sync,
-    /// The driver says `drained` when it likes, and not after every event.
+    /// The driver calls `drained` at any time, and not after every event.
     pub late_drain: bool,
-    /// No world is further from the first one; 0: without a bound.
+    /// The greatest distance of a world from the first one; 0: no bound.
     pub depth_max: usize,
     /// What must have happened in some world, or the scope shows nothing.
     pub must_see: &'static [Mark],
@@ -69,27 +69,27 @@ pub struct Scope {
     pub pinned: u64,
     /// When it is explored.
     pub when: When,
-    /// A disk that breaks its promise, to see that the judges see.
+    /// A disk that breaks its guarantee, to test the judges.
     pub lie: Option<Lie>,
 }
 
-/// Whom a change of members leads to.
+/// The members after a change.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Who votes.
+    /// Voters.
     pub voters: &'static [u64],
-    /// Who learns.
+    /// Learners.
     pub learners: &'static [u64],
 }
 
-/// The first world.
+/// The state in which a scope begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Everybody has just started with an empty disk.
+    /// All members have just started with empty disks.
     Fresh,
-    /// Member 1 leads term 1, everybody has committed its first entry, nothing is under way.
+    /// Member 1 leads term 1, all members have committed its first entry, nothing is under way.
     Elected,
-    /// The same, and everybody has answered a round at this very moment: the lease has just begun.
+    /// The same, and all members have answered a round at this very moment: the lease has just begun.
     Leased,
 }
 
@@ -98,7 +98,7 @@ pub enum Start {
 pub enum Order {
     /// In any order, or never.
     Any,
-    /// As they were sent, but for those that are lost.
+    /// As they were sent, except for lost ones.
     Queues,
 }
 
@@ -107,9 +107,9 @@ pub enum Order {
 pub enum Sync {
     /// Up to any record.
     Each,
-    /// Up to the newest one. Crashes still keep any first ones.
+    /// Up to the newest one. Crashes still keep any prefix.
     All,
-    /// It has done everything before anything else happens.
+    /// It completes everything before anything else happens.
     AtOnce,
 }
 
@@ -122,21 +122,21 @@ pub enum When {
     Campaign,
 }
 
-/// How a disk may break its promise; in tests of the judges only.
+/// How a disk may break its guarantee; in tests of the judges only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// A crash takes one entry with it that was synced.
+    /// A crash loses one synced entry.
     LosesTheLastEntry,
-    /// A crash takes the vote with it, and leaves the term.
+    /// A crash loses the vote and keeps the term.
     ForgetsTheVote,
 }
 
 /// Something that happens in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Somebody is elected in term 1.
+    /// A member is elected in term 1.
     Elected,
-    /// Somebody is elected in a later term.
+    /// A member is elected in a later term.
     Reelected,
     /// A client's command is committed.
     CommandCommitted,
@@ -154,17 +154,17 @@ pub enum Mark {
     ChangeCompleted,
     /// A configuration is cut off.
     ChangeTruncated,
-    /// A leader hands over.
-    HandsOver,
-    /// A log loses its beginning to a snapshot that was taken.
+    /// A leader transfers leadership.
+    Transferring,
+    /// A log is pruned up to a snapshot that was taken.
     Pruned,
-    /// A leader's snapshot takes the place of a log.
+    /// A leader's snapshot replaces a log.
     Installed,
     /// A read is answered by a lease.
     ReadByLease,
     /// A lease comes to its end, and its leader goes on.
     LeaseEnded,
-    /// A lease is given up with a hand-over.
+    /// A lease is given up for a leadership transfer.
     LeaseGivenUp,
     /// A lease is dropped by a leader that slept.
     LeaseSlept,
@@ -183,7 +183,7 @@ impl Mark {
         Mark::JointCommitted,
         Mark::ChangeCompleted,
         Mark::ChangeTruncated,
-        Mark::HandsOver,
+        Mark::Transferring,
         Mark::Pruned,
         Mark::Installed,
         Mark::ReadByLease,
@@ -192,7 +192,7 @@ impl Mark {
         Mark::LeaseSlept,
     ];
 
-    /// In a few words, for what is counted and not only seen.
+    /// A short name, for what is counted and not only seen.
     #[must_use]
     pub fn counted(self) -> Option<&'static str> {
         match self {
@@ -206,20 +206,20 @@ impl Mark {
 }
 
 impl Scope {
-    /// The first configuration, as `member` is told of it.
+    /// The first configuration, as `member` is given it.
     #[must_use]
     pub fn first_configuration(&self, member: NodeId) -> Membership {
         let voters = if self.voters == 0 { self.members } else { self.voters } as u64;
         let all = voters + self.learners as u64;
         if all < member.0 {
-            return Membership::default(); // it joins a group that is there
+            return Membership::default(); // it joins an existing group
         }
         let list = |from: u64, upto: u64| (from..=upto).map(NodeId).collect();
         Membership::new(list(1, voters), list(voters + 1, all))
     }
 }
 
-/// Where every scope starts from: three members, nothing may happen.
+/// The base of every scope: three members, nothing may happen.
 pub const TINY: Scope = Scope {
     name: "",
     about: "",
@@ -486,7 +486,7 @@ pub const SCOPES: &[Scope] = &[
         proposals: 1,
         transfers: 1,
         in_flight_max: 1,
-        must_see: &[Mark::HandsOver, Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
+        must_see: &[Mark::Transferring, Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
         pinned: 158_101,
         ..TINY
     },
@@ -599,7 +599,7 @@ pub const SCOPES: &[Scope] = &[
         transfers: 1,
         in_flight_max: 1,
         sync: Sync::AtOnce,
-        must_see: &[Mark::ReadByLease, Mark::LeaseGivenUp, Mark::HandsOver, Mark::Reelected],
+        must_see: &[Mark::ReadByLease, Mark::LeaseGivenUp, Mark::Transferring, Mark::Reelected],
         pinned: 467_639,
         ..TINY
     },
@@ -612,7 +612,7 @@ pub const SCOPES: &[Scope] = &[
         transfers: 1,
         in_flight_max: 1,
         sync: Sync::AtOnce,
-        must_see: &[Mark::LeaseGivenUp, Mark::HandsOver, Mark::Reelected],
+        must_see: &[Mark::LeaseGivenUp, Mark::Transferring, Mark::Reelected],
         pinned: 76_035,
         ..TINY
     },

@@ -1,10 +1,10 @@
 //! The search: every world of a scope, nearest first, each once.
 //!
 //! In:    a scope.
-//! Out:   how many there are; or the shortest way to one that must not be.
+//! Out:   the number of worlds; or the shortest way to a forbidden one.
 //! Rule:  breadth first, so the way found is a shortest one. A world is remembered by 64 bits of its encoding: among
 //!        ten million worlds the chance that any is taken for another is below one in 300,000.
-//! Knows nothing of: what worlds are made of.
+//! Knows nothing of: the content of worlds.
 
 use crate::scope::{Mark, Scope};
 use crate::tables::Tables;
@@ -12,51 +12,51 @@ use crate::timeline::{self, Line};
 use crate::world::{Choice, Ends, What, World};
 use std::time::{Duration, Instant};
 
-/// What was seen of a scope.
+/// The result of exploring a scope.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Worlds, each counted once.
     pub states: u64,
     /// Choices followed.
     pub transitions: u64,
-    /// The longest shortest way.
+    /// The greatest distance of a world from the first one.
     pub depth: usize,
-    /// Different members, different messages, times the core ran.
+    /// Distinct members.
     pub members: usize,
-    /// See `members`.
+    /// Distinct messages.
     pub messages: usize,
-    /// See `members`.
+    /// Runs of the core.
     pub core_runs: usize,
-    /// What happened in some world.
+    /// Marks that happened in some world.
     pub seen: Vec<Mark>,
-    /// How many choices led to what is counted, for everything that happened at all.
+    /// How many choices led to each counted mark, for all that happened at all.
     pub counts: Vec<(Mark, u64)>,
-    /// In how many worlds something is so, for everything that is so in any.
+    /// In how many worlds each sight holds, for all that hold in any.
     pub sights: Vec<(Sight, u64)>,
     /// How long it took.
     pub took: Duration,
 }
 
-/// Something that is so in a world.
+/// A condition that holds in some worlds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// The newest configuration that is committed is joint.
     JointCommitted,
-    /// Somebody's newest configuration is joint.
+    /// Some member's newest configuration is joint.
     JointInForce,
-    /// Somebody's log begins behind a snapshot.
+    /// Some member's log begins after a snapshot.
     Pruned,
-    /// Somebody has a leader's snapshot in place of its log.
+    /// A leader's snapshot has replaced some member's log.
     Installed,
-    /// A leader hands over.
-    HandsOver,
-    /// Somebody's lease holds.
+    /// A leader transfers leadership.
+    Transferring,
+    /// Some member's lease holds.
     LeaseHolds,
-    /// Somebody leads and has no lease, in a scope of leases.
+    /// Some leader has no lease, in a lease scope.
     LeaseOver,
-    /// Somebody was elected after a lease, in a scope of leases.
+    /// A member was elected after a lease, in a lease scope.
     ElectedAfter,
-    /// Two lead, each its own term, in a scope of leases.
+    /// Two members lead, each its own term, in a lease scope.
     TwoLead,
 }
 
@@ -67,14 +67,14 @@ impl Sight {
         Sight::JointInForce,
         Sight::Pruned,
         Sight::Installed,
-        Sight::HandsOver,
+        Sight::Transferring,
         Sight::LeaseHolds,
         Sight::LeaseOver,
         Sight::ElectedAfter,
         Sight::TwoLead,
     ];
 
-    /// In a few words.
+    /// A short name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Sight {
             Sight::JointInForce => "joint in force",
             Sight::Pruned => "pruned",
             Sight::Installed => "snapshot installed",
-            Sight::HandsOver => "handing over",
+            Sight::Transferring => "handing over",
             Sight::LeaseHolds => "a lease holds",
             Sight::LeaseOver => "a leader without a lease",
             Sight::ElectedAfter => "a new leader after it",
@@ -91,10 +91,10 @@ impl Sight {
     }
 }
 
-/// The shortest way to a world that must not be.
+/// The shortest way to a forbidden world.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// The promise that is broken.
+    /// The violated guarantee.
     pub story: String,
     /// How it came about, one line per event.
     pub timeline: Vec<Line>,
@@ -111,7 +111,7 @@ impl std::fmt::Display for Counterexample {
     }
 }
 
-/// A set of fingerprints: open addressing, 0 is "nothing here".
+/// A set of fingerprints: open addressing, 0 marks an empty slot.
 struct Seen {
     slots: Vec<u64>,
     len: usize,
@@ -122,7 +122,7 @@ impl Seen {
         Seen { slots: vec![0; 1 << 16], len: 0 }
     }
 
-    /// True if it was not there.
+    /// True if it is new.
     fn insert(&mut self, fingerprint: u64) -> bool {
         if self.len * 3 >= self.slots.len() * 2 {
             let bigger = vec![0; self.slots.len() * 2];
@@ -185,18 +185,18 @@ impl Level {
     }
 }
 
-/// Sees every world of the scope.
+/// Visits every world of the scope.
 ///
 /// # Errors
-/// The shortest way to a world that must not be.
+/// The shortest way to a forbidden world.
 pub fn explore(scope: &Scope) -> Result<Report, Box<Counterexample>> {
     explore_and_tell(scope, |_, _| {})
 }
 
-/// As [`explore`]; tells now and then how many worlds there are and how deep.
+/// As [`explore`]; reports now and then the number of worlds and the depth.
 ///
 /// # Errors
-/// The shortest way to a world that must not be.
+/// The shortest way to a forbidden world.
 pub fn explore_and_tell(
     scope: &Scope,
     mut progress: impl FnMut(u64, usize),
@@ -310,7 +310,7 @@ impl Marks {
         let happened = [
             (step.truncated, Mark::Truncated),
             (step.change_truncated, Mark::ChangeTruncated),
-            (step.hands_over, Mark::HandsOver),
+            (step.transferring, Mark::Transferring),
             (step.pruned, Mark::Pruned),
             (step.installed, Mark::Installed),
             (step.lease.read, Mark::ReadByLease),

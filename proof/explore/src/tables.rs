@@ -1,8 +1,8 @@
-//! Tables: members, messages and histories by number, and what every event does to every member, worked out once.
+//! Tables: members, messages and histories by number, and the effect of every event on every member, computed once.
 //!
 //! A world of three members is three numbers, the numbers of its messages, and one for its history. The members of a
-//! million worlds are a few thousand different ones, so the production core runs a few hundred thousand times and not
-//! a billion times; everything else is looking up. Numbers stand for values that were compared in full.
+//! million worlds are a few thousand different ones, so the production core runs a few hundred thousand times and not a
+//! billion times; everything else is look-ups. A number stands for values that were compared in full.
 //! Knows nothing of: worlds, the order of the search.
 
 use crate::clocks::{self, Turns};
@@ -78,100 +78,100 @@ impl<T: Eq + Hash> Interned<T> {
     }
 }
 
-/// What the search and the judges want to know of a member at once.
+/// Facts of a member for the search and the judges.
 pub struct Facts {
     /// Its process runs.
     pub runs: bool,
     /// It leads this term.
     pub leads: Option<Term>,
-    /// Newest term on its disk: no crash takes it back.
+    /// Newest term on its disk: it survives every crash.
     pub durable_term: Term,
     /// Its log: in memory while it runs, else on its disk.
     pub log: Box<[Position]>,
     /// The log on its disk.
     pub durable: Box<[Position]>,
-    /// What it believes, as a leader, to be acknowledged by each member.
+    /// Its match of each member, as a leader.
     pub matched: Box<[LogIndex]>,
-    /// Reasons for which time alone changes it.
+    /// Deadlines by which time alone changes it.
     pub moments: Box<[Moment]>,
-    /// Records its disk has not done.
+    /// Records that its disk has not completed.
     pub unsynced: usize,
     /// It could take a proposal or a read: it knows a leader.
     pub knows_leader: bool,
     /// Index of the leader that it follows.
     pub follows: Option<usize>,
-    /// The driver owes it a `drained`.
+    /// The driver has yet to call `drained`.
     pub dirty: bool,
     /// Its newest term, durable or not.
     pub term: Term,
-    /// So much of its log is in a snapshot only.
+    /// The length of its log that only a snapshot holds.
     pub base: usize,
     /// The scope's first configuration.
     pub first: Configuration,
     /// The newest configuration of its log, or the first one.
     pub in_force: Configuration,
-    /// Up to where its store has been handed entries.
+    /// Index up to which entries were delivered to apply.
     pub delivered: LogIndex,
-    /// Up to where its newest snapshot reaches.
+    /// Index up to which its newest snapshot reaches.
     pub covered: LogIndex,
     /// See [`Member::installed`].
     pub installed: bool,
-    /// It leads, and hands over.
-    pub hands_over: bool,
-    /// What it would do if it were told the time; where time is measured.
+    /// It leads, and transfers leadership.
+    pub transferring: bool,
+    /// Deadlines that are due, where time is measured.
     pub due: Box<[Moment]>,
     /// Whether its lease holds, if it leads and there are leases.
     pub lease: Option<bool>,
 }
 
-/// What the search wants to know of a message at once.
+/// Facts of a message for the search.
 pub struct Parcel {
     /// Index of the addressee.
     pub to: usize,
     /// Number of the link it travels on.
     pub link: u32,
-    /// An answer of a term that its addressee has durably left says nothing ever again.
+    /// The term of an answer, which is void once its addressee has durably left that term.
     pub dies_after: Option<Term>,
 }
 
-/// What one event does to one member.
+/// The effect of one event on one member.
 pub struct Step {
     /// The member afterwards.
     pub member: u32,
     /// Messages it sent.
     pub sends: Box<[u32]>,
-    /// What it newly knows committed.
+    /// Positions newly known to be committed.
     pub commits: Box<[Position]>,
     /// The term it was elected in.
     pub elected: Option<Term>,
     /// Reads it answered.
     pub verdicts: Box<[ReadVerdict]>,
-    /// Refused at once: nothing to choose.
+    /// Refused at once: not worth a choice.
     pub refused: bool,
     /// It cut off entries of its log.
     pub truncated: bool,
     /// A configuration was among them.
     pub change_truncated: bool,
-    /// It began to hand over.
-    pub hands_over: bool,
-    /// Its log lost its beginning.
+    /// It began a leadership transfer.
+    pub transferring: bool,
+    /// Its log was pruned.
     pub pruned: bool,
-    /// A leader's snapshot took the place of its log.
+    /// A leader's snapshot replaced its log.
     pub installed: bool,
-    /// What became of its lease.
+    /// Changes of its lease.
     pub lease: Turns,
 }
 
-/// All of it.
+/// All tables.
 pub struct Tables<'a> {
     pub(crate) scope: &'a Scope,
-    /// Members.
+    /// All distinct members.
     pub members: Interned<Member>,
     facts: Vec<Facts>,
-    /// Messages.
+    /// All distinct messages.
     pub messages: Interned<Envelope>,
     parcels: Vec<Parcel>,
-    /// Histories.
+    /// All distinct histories.
     pub ghosts: Interned<Ghost>,
     steps: Vec<Step>,
     known: HashMap<(u32, u32), u32, BuildHasherDefault<WordHasher>>,
@@ -209,7 +209,7 @@ impl<'a> Tables<'a> {
         &self.members.values[number as usize]
     }
 
-    /// What is known of a member.
+    /// The facts of a member.
     #[must_use]
     pub fn facts(&self, number: u32) -> &Facts {
         &self.facts[number as usize]
@@ -230,7 +230,7 @@ impl<'a> Tables<'a> {
         &self.messages.values[number as usize]
     }
 
-    /// What is known of a message.
+    /// The facts of a message.
     #[must_use]
     pub fn parcel(&self, number: u32) -> &Parcel {
         &self.parcels[number as usize]
@@ -247,10 +247,10 @@ impl<'a> Tables<'a> {
         &self.ghosts.values[number as usize]
     }
 
-    /// What the event with this code does to a member: looked up, or worked out the first time.
+    /// The effect of the event with this code on a member: looked up, or computed the first time.
     ///
     /// # Errors
-    /// What the member breaks.
+    /// The guarantee that the member violates.
     pub fn step(
         &mut self,
         member: u32,
@@ -277,7 +277,7 @@ impl<'a> Tables<'a> {
             let kept = configurations(&after);
             configurations(&before).iter().any(|id| !kept.contains(id))
         };
-        let (hands_over, pruned, installed) = (
+        let (transferring, pruned, installed) = (
             happened(|event| matches!(event, Trace::TransferBegan(_))),
             happened(|event| matches!(event, Trace::Pruned(_))),
             happened(|event| matches!(event, Trace::Installs(_))),
@@ -291,7 +291,7 @@ impl<'a> Tables<'a> {
             refused,
             truncated,
             change_truncated,
-            hands_over,
+            transferring,
             pruned,
             installed,
             lease,
@@ -318,7 +318,7 @@ impl<'a> Tables<'a> {
 fn facts(member: &Member, scope: &Scope) -> Facts {
     let raft = member.raft.as_ref();
     let disk = &member.disk;
-    // What cannot be told of a disk was judged when the member stepped there: nothing of it was broken.
+    // Errors of a disk were judged in the member's step, so none can occur here.
     let history = |state: &State| -> Box<[Position]> { disk.history(state).unwrap_or_default().into() };
     let durable = history(&disk.durable);
     let written = disk.written().ok().filter(|_| raft.is_some());
@@ -338,7 +338,7 @@ fn facts(member: &Member, scope: &Scope) -> Facts {
         delivered: raft.map(Raft::applied_delivered).unwrap_or_default(),
         covered: raft.and_then(Raft::snapshot).map(|meta| meta.last.index).unwrap_or_default(),
         installed: member.installed,
-        hands_over: raft.is_some_and(|raft| raft.transferring().is_some()),
+        transferring: raft.is_some_and(|raft| raft.transferring().is_some()),
         due: in_time.map(|raft| raft.due(CANONICAL_NOW)).unwrap_or_default().into(),
         lease: in_time.filter(|raft| raft.is_leader()).map(clocks::holds_lease),
         durable_term: member.disk.durable.hard.term,

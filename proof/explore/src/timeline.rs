@@ -1,6 +1,6 @@
 //! The timeline of a counterexample: one line per event, what happened and what it led to.
 //!
-//! Knows nothing of: how the way was found.
+//! Knows nothing of: the search.
 
 use crate::member::{Event, Position, StepResult, command_name};
 use crate::scope::Scope;
@@ -14,7 +14,7 @@ use std::fmt;
 /// One event.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// To whom: a member, the network, everybody's clocks.
+    /// Where: a member, the network, all clocks.
     pub whom: String,
     /// What happened.
     pub event: String,
@@ -22,14 +22,14 @@ pub struct Line {
     pub effect: String,
 }
 
-/// Tells the way from the first world on.
+/// Describes the way from the first world on.
 #[must_use]
 pub fn tell(first: &World, way: &[Choice], scope: &Scope, tables: &mut Tables<'_>) -> Vec<Line> {
     let mut world = first.clone();
     let mut lines = Vec::new();
     for choice in way {
         lines.push(line(&world, *choice, scope, tables));
-        // Only the last choice can fail, and after it there is nothing to tell.
+        // Only the last choice can fail, and no line follows it.
         let _ = world.go(*choice, scope, tables);
     }
     lines
@@ -68,7 +68,7 @@ fn passed(world: &World, way: u8, scope: &Scope, tables: &Tables<'_>) -> Line {
     Line { whom: "clocks".into(), event, effect: effects.join("; ") }
 }
 
-/// Aligned columns.
+/// Writes the lines in aligned columns.
 ///
 /// # Errors
 /// Those of the writer.

@@ -2,15 +2,15 @@
 //! happen.
 //!
 //! In:    a choice.
-//! Out:   the world after it; the promise that broke.
-//! Rules: 1. Messages under way are a set on each link, or a queue, as the scope says. One that is never delivered is
-//!           lost; two equal ones count as one; copies are a choice with a budget.
-//!        2. An answer of a term that its addressee has durably left would change nothing, now or ever: it goes,
-//!           unless the scope keeps such answers to see that this is so.
+//! Out:   the world after it; the guarantee that it violates.
+//! Rules: 1. Messages under way are a set on each link, or a queue, depending on the scope. One that is never delivered
+//!           is lost; two equal ones count as one; copies are a choice with a budget.
+//!        2. An answer of a term that its addressee has durably left would change nothing, now or ever: it is dropped,
+//!           unless the scope keeps such answers to check this.
 //!        3. Where time is measured it passes for all members at once; else every member's time is a choice of its own.
-//!        4. Whatever could go on for ever has a budget, so the worlds of a scope are finite and all of them are seen.
+//!        4. Everything that could go on for ever has a budget, so a scope has finitely many worlds and all are seen.
 //!
-//! Knows nothing of: which worlds were seen before.
+//! Knows nothing of: worlds seen before.
 
 use crate::clocks::Rate;
 use crate::member::{Event, Member, Position};
@@ -20,7 +20,7 @@ use crate::tables::{Facts, Step, Tables};
 use kattu_raft::canonical::Moment;
 use kattu_raft::{NodeId, Term};
 
-/// On the way to the first world everything comes within so many steps of time.
+/// Limit of time steps for each stage on the way to the first world.
 const STEPS_MAX: usize = 16;
 
 /// How much may still happen.
@@ -40,7 +40,7 @@ pub struct Left {
     pub losses: u8,
     /// Changes of members.
     pub changes: u8,
-    /// Hand-overs.
+    /// Leadership transfers.
     pub transfers: u8,
     /// Snapshots.
     pub snapshots: u8,
@@ -48,7 +48,7 @@ pub struct Left {
     pub closes: u8,
     /// Steps of time.
     pub steps: u8,
-    /// Which way the clocks run, counted from 1; 0 until the first step.
+    /// The way the clocks run, counted from 1; 0 until the first step.
     pub way: u8,
 }
 
@@ -116,7 +116,7 @@ impl Left {
         }
     }
 
-    /// A deadline fires that may fire so often; as often as it likes if that is as often as can be counted.
+    /// A deadline fires and uses up its budget; `u8::MAX` is no limit.
     fn fire(&mut self, moment: Moment) {
         let left = &mut self.fires[moment as usize];
         if *left != u8::MAX {
@@ -125,7 +125,7 @@ impl Left {
     }
 }
 
-/// One situation of the whole cluster.
+/// One state of the whole cluster.
 #[derive(Debug, PartialEq, Eq)]
 pub struct World {
     /// Members by number.
@@ -172,9 +172,9 @@ pub enum Choice {
 pub enum What {
     /// A deadline.
     Fire(Moment),
-    /// Its disk has done so many records.
+    /// Its disk has completed this many records.
     Sync(usize),
-    /// It crashes, so many unsynced records survive.
+    /// It crashes, this many unsynced records survive.
     Crash(usize),
     /// It starts again.
     Restart,
@@ -182,20 +182,20 @@ pub enum What {
     Propose,
     /// A client's read.
     Read,
-    /// Its driver says `drained`.
+    /// Its driver calls `drained`.
     Drain,
     /// An operator changes the members.
     Change,
-    /// It is asked to hand over to this member.
+    /// It is asked to transfer leadership to this member.
     Transfer(usize),
-    /// It takes a snapshot, and drops what that covers.
+    /// It takes a snapshot, and prunes its log up to it.
     Snapshot,
     /// Its link to the leader it follows is closed by the other end.
     Close(usize),
 }
 
 impl Choice {
-    /// One word; [`Choice::from_word`] undoes it.
+    /// Encodes it as one word; [`Choice::from_word`] decodes it.
     #[must_use]
     pub fn word(self) -> u32 {
         let (kind, member, argument) = match self {
@@ -251,7 +251,7 @@ impl Choice {
 
 /// Why a choice leads nowhere.
 pub enum Ends {
-    /// It breaks a promise.
+    /// It violates a guarantee.
     Broken(String),
     /// It leaves the scope, or has no effect.
     Outside,
@@ -261,7 +261,7 @@ impl World {
     /// The first world of a scope.
     ///
     /// # Errors
-    /// What its members broke on the way there.
+    /// The guarantee that its members violated on the way there.
     pub fn first(scope: &Scope, tables: &mut Tables<'_>) -> Result<World, String> {
         let mut members = Vec::new();
         for id in 1..=scope.members as u64 {
@@ -282,11 +282,11 @@ impl World {
         Ok(world)
     }
 
-    /// Member 1 is elected and everybody knows what it committed; nothing is under way.
+    /// Member 1 is elected and all members know what it committed; nothing is under way.
     fn elect_the_first(&mut self, scope: &Scope, tables: &mut Tables<'_>) -> Result<(), String> {
         self.settle(scope, tables)?;
         for moment in [Moment::Election, Moment::CommitNotice] {
-            let leads = tables.facts(self.members[0]).leads.is_some(); // alone it needs nobody
+            let leads = tables.facts(self.members[0]).leads.is_some(); // a single member already leads
             let ahead = tables.facts(self.members[0]).moments.contains(&moment);
             if ahead && leads != (moment == Moment::Election) {
                 self.do_all(Choice::At(0, What::Fire(moment)), scope, tables)?;
@@ -295,7 +295,7 @@ impl World {
         Ok(())
     }
 
-    /// The same where time is measured, by exact clocks; the lease has just begun, if the scope wants one.
+    /// The same where time is measured, by exact clocks; the lease has just begun, if the scope starts with one.
     fn elect_in_time(&mut self, scope: &Scope, tables: &mut Tables<'_>) -> Result<(), String> {
         self.settle(scope, tables)?;
         let mut stages = vec![Moment::Election, Moment::CommitNotice];
@@ -320,7 +320,7 @@ impl World {
         }
     }
 
-    /// A step of time; the step of the member whose lease ended by it, if any did.
+    /// A step of time. Returns the step of the member whose lease it ended, if any.
     fn time_passes(&mut self, rates: [Rate; 3], tables: &mut Tables<'_>) -> Result<Option<u32>, Ends> {
         let mut noted = None;
         for (n, rate) in rates.into_iter().enumerate().take(self.members.len()) {
@@ -375,7 +375,7 @@ impl World {
         words.extend(&self.messages);
     }
 
-    /// Becomes the world that these words say, of as many members as this one.
+    /// Becomes the world that these words encode, with as many members as this one.
     pub fn decode(&mut self, words: &[u32]) {
         let members = self.members.len();
         let (head, messages) = words.split_at(members + 1 + Left::WORDS);
@@ -456,10 +456,10 @@ impl World {
         }
     }
 
-    /// Becomes the world after a choice; the number of the step that one member took, if it was not a loss.
+    /// Becomes the world after a choice; the number of the step that one member took, if any.
     ///
     /// # Errors
-    /// The choice leads nowhere; what this is now has no meaning.
+    /// The choice leads nowhere; this world is then meaningless.
     pub fn go(
         &mut self,
         choice: Choice,
@@ -544,7 +544,7 @@ impl World {
     /// Judges the whole world.
     ///
     /// # Errors
-    /// The promise that is broken.
+    /// The violated guarantee.
     pub fn judge(&self, tables: &Tables<'_>) -> Result<(), String> {
         let facts: Vec<_> = self.members.iter().map(|member| tables.facts(*member)).collect();
         tables.ghost_at(self.ghost).holds(&facts)
@@ -563,7 +563,7 @@ impl World {
             self.members.iter().any(|member| is_joint(&tables.facts(*member).log)),
             any(|facts| facts.base > 0),
             any(|facts| facts.installed),
-            any(|facts| facts.hands_over),
+            any(|facts| facts.transferring),
             any(|facts| facts.lease == Some(true)),
             any(|facts| facts.lease == Some(false)),
             leases && ghost.newest_term().is_some_and(|term| Term(1) < term),
@@ -572,7 +572,7 @@ impl World {
         Sight::ALL.into_iter().zip(seen).filter(|(_, seen)| *seen).map(|(sight, _)| sight)
     }
 
-    /// The history after a step, if the step is part of it.
+    /// The history after a step, if the step changes it.
     fn told(
         &self,
         n: usize,
@@ -606,7 +606,7 @@ impl World {
         }
     }
 
-    /// A message begins its way, if its link has room and its addressee could still be told something by it.
+    /// Puts a message under way, if its link has room and it could still matter to its addressee.
     fn put(&mut self, message: u32, scope: &Scope, tables: &Tables<'_>) {
         let parcel = tables.parcel(message);
         let addressee = tables.facts(self.members[parcel.to]);
@@ -646,7 +646,7 @@ impl Event {
     }
 }
 
-/// Names what happens to a member, whichever member it is.
+/// Encodes what happens to a member, whichever member it is.
 fn event_code(choice: Choice, name: u8) -> u32 {
     match choice {
         Choice::Deliver(message) | Choice::Copy(message) => Choice::Deliver(message).word(),
@@ -678,7 +678,7 @@ pub fn event(choice: Choice, name: u8, tables: &Tables<'_>) -> Event {
     }
 }
 
-/// What happened to whom, for the timeline.
+/// The event and its member, for the timeline.
 #[must_use]
 pub fn named_event(
     world: &World,

@@ -1,11 +1,11 @@
-//! Planted bugs that some interleaving of a tiny cluster brings out: each must be found, by the scope named.
+//! Planted bugs that some interleaving of a tiny cluster exposes: each must be found, by the scope named.
 //!
 //! The bugs exist only in builds with `RUSTFLAGS="--cfg kattu_planted"`; a build without it has nothing to test here.
 #![cfg(kattu_planted)]
 
 use kattu_explore::{explore, scope};
 
-/// Bug, scope, words of the story of what it breaks.
+/// Bug, scope, words of the violation's story.
 const FOUND: &[(&str, &str, &str)] = &[
     ("vote-by-last-term", "replicate-3", "Leader Completeness"),
     ("vote-told-before-sync", "election-3", "speaks of term 1 before its disk knows it"),
@@ -60,7 +60,7 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("lease-counted-in-one-set", "lease-leave-3", "L-2: somebody leads term 2 while the lease of member 1"),
 ];
 
-/// Bugs of the core that no scope can bring out, and why. Storms must.
+/// Bugs of the core that no scope can expose, and why. Storms must.
 const BEYOND: &[(&str, &str)] = &[
     (
         "question-overtakes-entries",
@@ -150,7 +150,7 @@ const BEYOND: &[(&str, &str)] = &[
 
 #[test]
 fn exploration_finds_the_planted_bugs() {
-    // One test for all: what is planted is planted in the whole process.
+    // One test for all: a bug is planted in the whole process.
     let mut missed = Vec::new();
     for (bug, name, words) in FOUND {
         let (number, _) = kattu_mutants::find(bug).unwrap_or_else(|| panic!("no bug is named {bug}"));

@@ -1,4 +1,4 @@
-//! Whether exploration sees: disks that lie, counts that must agree with a naive search, timelines that are shortest.
+//! Tests of the exploration: lying disks are caught, counts agree with a naive search, timelines are shortest.
 
 use kattu_explore::clocks::{Clocks, Rate};
 use kattu_explore::scope::{Lie, Mark, Scope, Start, Sync, TINY, Target};
@@ -65,7 +65,7 @@ fn a_timeline_has_a_line_for_every_event_with_its_columns_aligned() {
     assert!(lines.iter().all(|line| column(line) == column(&lines[0])), "{text}");
 }
 
-/// Sees the worlds in another order, and remembers them whole.
+/// Visits the worlds in another order, and stores them whole.
 fn naive(scope: &Scope) -> usize {
     let mut tables = Tables::new(scope);
     let first = World::first(scope, &mut tables).expect("the first world is sound");
@@ -100,7 +100,8 @@ fn a_naive_search_in_another_order_finds_as_many_worlds() {
     }
 }
 
-/// One voter, somebody who joins by a snapshot. Where it stands is asked with a heartbeat, on whose answer a piece may be under way.
+/// One voter, and a member that joins by a snapshot. A heartbeat asks how far it is; upon the answer a piece may be
+/// under way.
 const JOIN: Scope = Scope {
     name: "join",
     members: 2,
@@ -202,7 +203,7 @@ fn a_scope_with_less_in_it_has_fewer_worlds() {
     );
 }
 
-/// With the links of both voters closed there is a new leader; with one, in no world. [replication-protocols E3a]
+/// With both voters' links closed some world has a new leader; with one closed, none has. [replication-protocols E3a]
 #[test]
 fn one_lost_link_deposes_nobody_and_two_do() {
     let lost = |closes| {

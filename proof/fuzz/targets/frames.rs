@@ -1,7 +1,7 @@
-//! Goal: no bytes from a peer crash this member or are taken for something else than was sent.
+//! Goal: bytes from a peer never crash this member, and are never read as anything but what was sent.
 //!
-//! The input is a stream. Once as it is; once with its checksums made right, so that the fuzzer reaches what lies
-//! behind them. Whatever is read must be written again as the same bytes.
+//! The input is a stream, read once as it is, and once with its checksums made right, so that the fuzzer reaches what
+//! lies behind them. Each frame that is read must be written again as the same bytes.
 #![no_main]
 
 use kattu_raft::SharedBytes;

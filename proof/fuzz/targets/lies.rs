@@ -1,4 +1,4 @@
-//! Well-formed lies of peers: they end nobody, and no state contradicts itself.
+//! Goal: well-formed lies of peers end no process, and no state contradicts itself.
 
 #![no_main]
 

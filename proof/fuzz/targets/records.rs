@@ -1,6 +1,6 @@
-//! Goal: no bytes of a log or a frame crash the reader of records or are taken for another record.
+//! Goal: bytes of a log or a frame never crash the reader of records, and are never read as another record.
 //!
-//! Once as they are; once with their checksums made right. What is read as an entry must be written again as the same
+//! Once as they are; once with their checksums made right. Each entry that is read must be written again as the same
 //! bytes.
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Goal: no bytes of a snapshot's content crash the reader of stores or of tables, and what is read has one form.
+//! Goal: the contents of a snapshot never crash the reader of stores or of tables, and what is read has one form.
 //!
-//! In one piece and in many; what gives a store must be the dump of it, byte for byte.
+//! In one piece and in many; an input that gives a store must be its dump, byte for byte.
 #![no_main]
 
 use kattu_kv::dump::load;

@@ -1,5 +1,4 @@
-//! Goal: no segment crashes the reader of blocks; a block that is believed lies within the segment and holds records
-//! that are whole.
+//! Goal: no segment crashes the reader of blocks; an accepted block lies within the segment and holds whole records.
 //!
 //! Once as it is; once with place, lengths and checksums made right.
 #![no_main]
@@ -37,7 +36,7 @@ fn check(segment: &[u8]) {
     }
 }
 
-/// Turns the input into one block: its own records, table and flags, everything else as it must be.
+/// Turns the input into one block: its own records, table and flags, everything else made right.
 fn seal(bytes: &mut [u8]) {
     if bytes.len() < HEADER_BYTES {
         return;

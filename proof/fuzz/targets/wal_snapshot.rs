@@ -1,4 +1,4 @@
-//! Goal: no file crashes the reader of snapshots; one that is believed is read to its end, its chunks are as large as they
+//! Goal: no file crashes the reader of snapshots; an accepted one is read to its end, its chunks are as large as they
 //! say, and a peer that is sent its bytes has the same snapshot.
 //!
 //! Once as it is; once with names, numbers, checksums and the digest made right.
@@ -54,7 +54,7 @@ fn check(bytes: &[u8]) {
     assert_eq!(other.get(GroupId(0), last), Ok(Some(snapshot)));
 }
 
-/// Makes everything right but what only this file can say: lengths, the membership, the chunks' bytes.
+/// Makes everything right except what only the input can give: lengths, the membership, the chunks' bytes.
 fn seal(bytes: &mut [u8]) -> Option<()> {
     let room = bytes.len().checked_sub(HEADER + FOOTER)?;
     let header = HEADER + u32::from_le_bytes(bytes[12..16].try_into().ok()?) as usize % (room + 1);

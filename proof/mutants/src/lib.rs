@@ -1,13 +1,13 @@
-//! Mutants: mistakes that others have made, as data; each of them a checker must notice.
+//! Mutants: known mistakes, as data; a checker must detect each of them.
 //!
 //! ```text
-//!  proof/bugs/mutants/*.toml ──▶ BUGS: name, story, checkers        the product's source says only what is right
+//!  proof/bugs/mutants/*.toml ──▶ BUGS: name, story, checkers        the product's source has only right code
 //!            │
 //!            └──▶ copy: target/planted/tree, the whole workspace with every mutant's wrong code beside the right code
 //! ```
-//! In the copy each place asks at run time whether its mutant is chosen (`kattu_plant::is(17)`), so one build tries all of
-//! them. A mutant whose text no longer stands exactly once in its file fails the check and is named.
-//! Knows nothing of: how a mutant is brought out, who notices it.
+//! In the copy each place checks at run time whether its mutant is chosen (`kattu_plant::is(17)`), so one build tries
+//! all of them. A mutant whose text is no longer exactly once in its file fails the check and is named.
+//! Knows nothing of: the course of trials, the checkers.
 #![forbid(unsafe_code)]
 
 mod place;
@@ -20,19 +20,19 @@ use std::sync::LazyLock;
 /// One mistake that can be made on purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bug {
-    /// Its name: what goes wrong, in words that no program contains by chance.
+    /// Its name: the failure, in words that no program contains by chance.
     pub name: &'static str,
     /// The crate that makes the mistake.
     pub home: &'static str,
-    /// Who made it, or which rule it breaks.
+    /// The system that had it, or the rule that it breaks.
     pub incident: &'static str,
-    /// What is wrong, in one sentence.
+    /// The mistake, in one sentence.
     pub story: &'static str,
-    /// What tries to bring it out.
+    /// The kind of trial that tries to expose it.
     pub trial: Trial,
-    /// The checkers that may claim it; the first is the one it was planted for.
+    /// The checkers that may detect it; the first is the one it was planted for.
     pub judges: Vec<&'static str>,
-    /// Where its wrong code belongs.
+    /// The places of its wrong code.
     pub edits: Vec<Edit>,
 }
 
@@ -41,29 +41,29 @@ pub struct Bug {
 pub struct Edit {
     /// The path of the file, from the root of the workspace.
     pub file: String,
-    /// The beginning of the item in which the text stands once, such as `fn on_vote`; without one the whole file is meant.
+    /// The beginning of the item in which the text occurs once, such as `fn on_vote`; without one it is the whole file.
     pub within: Option<String>,
-    /// The right code. White space, comments and commas before a closing bracket do not matter. Empty: the wrong code is
-    /// added to the end of the file.
+    /// The right code. White space, comments and commas before a closing bracket do not matter. Empty: the wrong code
+    /// is added to the end of the file.
     pub text: String,
     /// The wrong code.
     pub instead: String,
 }
 
-/// What tries to bring a bug out; a seed decides everything in each.
+/// The kind of trial that tries to expose a bug; a seed decides everything in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trial {
     /// Storms over a simulated cluster, checked by invariants and by the history of its clients.
     Storms,
-    /// Storms in which one member or one link is slow, or disks have much to do, and nothing else goes wrong, checked by how
-    /// well the cluster serves; and those in which a member lies, and no process may end.
+    /// Storms in which one member or one link is slow, or disks are busy, without other faults, checked by how well the
+    /// cluster serves; and those in which a member lies, and no process may end.
     Service,
-    /// Storms over peers of the protocol alone, moved in single messages and records: clocks, disks and roles change faster
-    /// than in a cluster.
+    /// Storms over peers of the protocol alone, driven by single messages and records: clocks, disks and roles change
+    /// faster than in a cluster.
     Protocol,
     /// Every crash image of random stories of one log.
     Images,
-    /// A situation made for one bug: what it breaks is no guarantee that a storm could observe.
+    /// A situation made for one bug that breaks no guarantee a storm could observe.
     Scenario,
 }
 
@@ -87,7 +87,7 @@ impl Trial {
 /// All bugs that can be planted, in the order of their numbers: the first is number 1.
 ///
 /// # Panics
-/// If a file of mutants cannot be read or says something else than a mutant; `cargo xtask check` looks before.
+/// If a file of mutants cannot be read or is malformed; `cargo xtask check` finds that out before.
 pub static BUGS: LazyLock<Vec<Bug>> =
     LazyLock::new(|| read(&folder()).unwrap_or_else(|why| panic!("the mutants cannot be read: {why}")));
 
@@ -107,7 +107,7 @@ pub fn find(name: &str) -> Option<(usize, &'static Bug)> {
 /// Reads all mutants of a folder, file by file in the order of their names.
 ///
 /// # Errors
-/// The file that cannot be read, or the mutant that lacks something.
+/// The file that cannot be read, or the mutant that lacks a field.
 pub fn read(folder: &Path) -> Result<Vec<Bug>, String> {
     let of_system = |error: std::io::Error| format!("{}: {error}", folder.display());
     let entries = std::fs::read_dir(folder).map_err(of_system)?;
@@ -134,7 +134,7 @@ fn parse(text: &str, bugs: &mut Vec<Bug>) -> Result<(), String> {
             |key: &str| mutant.get(key).and_then(toml::Value::as_array).ok_or(format!("{name}: no {key}"));
         let word = has("trial")?;
         let trial = Trial::ALL.iter().find(|(_, known)| *known == word);
-        let (trial, _) = trial.ok_or(format!("{name}: `{word}` is no trial"))?;
+        let (trial, _) = trial.ok_or(format!("{name}: unknown trial `{word}`"))?;
         let edits = list("edit")?.iter().map(|edit| {
             let of = |key: &str| edit.get(key).and_then(toml::Value::as_str).map(str::to_string);
             let has = |key: &str| of(key).ok_or(format!("{name}: an edit without {key}"));
@@ -167,7 +167,7 @@ fn home_of(file: &str) -> Option<String> {
     parts.next().map(|room| format!("kattu-{room}"))
 }
 
-/// The table lives as long as the process.
+/// Leaks the text: the table lives as long as the process.
 fn keep(text: &str) -> &'static str {
     Box::leak(text.to_string().into_boxed_str())
 }
@@ -212,6 +212,6 @@ mod tests {
         assert!(wrong("").contains("no [[mutant]]"));
         assert!(wrong("[[mutant]]\nname = \"x-y-z\"\n").contains("x-y-z: no trial"));
         let trial = "[[mutant]]\nname = \"x-y-z\"\ntrial = \"prayer\"\n";
-        assert!(wrong(trial).contains("`prayer` is no trial"));
+        assert!(wrong(trial).contains("unknown trial `prayer`"));
     }
 }

@@ -1,6 +1,6 @@
-//! `kattu-mutants check`: whether every mutant's text stands where it belongs. `kattu-mutants copy FOLDER`: the workspace
-//! with all wrong code in it.
-//! Knows nothing of: what is built of the copy.
+//! `kattu-mutants check`: checks that every mutant's text is where it belongs. `kattu-mutants copy FOLDER`: writes the
+//! workspace with all wrong code in it.
+//! Knows nothing of: builds of the copy.
 #![forbid(unsafe_code)]
 
 use kattu_mutants::{folder, read, tree};

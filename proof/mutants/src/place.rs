@@ -4,10 +4,12 @@
 //!  right:   granted && log_complete
 //!  copy:    (if kattu_plant::is(17) { granted } else { granted && log_complete })
 //! ```
-//! Rules: 1. The text of an edit stands exactly once in its file, or in the block that it names.
-//!        2. Two edits may have the same text, or one text may hold the other; texts that overlap otherwise are refused.
-//!        3. A text that ends with a semicolon or a brace is a row of statements: it binds no name that is used behind it.
-//! Knows nothing of: where mutants come from, trees of files.
+//! Rules: 1. The text of an edit occurs exactly once in its file, or in the block that it names.
+//!        2. Two edits may have the same text, or one text may hold the other; texts that overlap otherwise are
+//!           refused.
+//!        3. A text that ends with a semicolon or a brace is a list of statements: it binds no name that is used after
+//!           it.
+//! Knows nothing of: the source of mutants, trees of files.
 
 use crate::Edit;
 use crate::text::Squeezed;
@@ -68,7 +70,7 @@ fn find(squeezed: &Squeezed, original: &str, edit: &Edit) -> Result<Range<usize>
     let found = squeezed.find(original, &edit.text, &within);
     match found.as_slice() {
         [range] => Ok(range.clone()),
-        found => Err(format!("`{}` stands there {} times", one_line(&edit.text), found.len())),
+        found => Err(format!("`{}` occurs {} times", one_line(&edit.text), found.len())),
     }
 }
 
@@ -137,8 +139,8 @@ mod tests {
                 .expect_err("it cannot be placed")
                 .join("; ")
         };
-        assert!(refused(&[edit("d", "e")]).contains("stands there 0 times"));
-        assert!(refused(&[edit("a", "e")]).contains("stands there 3 times"));
+        assert!(refused(&[edit("d", "e")]).contains("occurs 0 times"));
+        assert!(refused(&[edit("a", "e")]).contains("occurs 3 times"));
         assert!(refused(&[edit("a + b", "e"), edit("b + a", "e")]).contains("overlaps"));
         let within = Edit { within: Some("fn g".into()), ..edit("a", "e") };
         assert!(place("fn f() { a }\nfn g() { a * c }", &[(1, &within)]).is_ok());

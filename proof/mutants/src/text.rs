@@ -1,15 +1,15 @@
 //! Text: finds a piece of code in a file, however the formatter has wrapped it.
 //!
-//! Both sides are compared without white space, comments and commas before a closing bracket. A match begins and ends at
-//! the borders of words, and is given as a range of bytes of the file.
-//! Knows nothing of: mutants, what code means.
+//! Both sides are compared without white space, comments and commas before a closing bracket. A match begins and ends
+//! at the borders of words, and is given as a range of bytes of the file.
+//! Knows nothing of: mutants, the meaning of code.
 
 use core::ops::Range;
 
 /// A text without what the formatter may change.
 pub struct Squeezed {
     text: Vec<u8>,
-    /// Where each byte stands in the original.
+    /// The offset of each byte in the original.
     at: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Squeezed {
         Squeezed { text, at }
     }
 
-    /// Where `wanted` stands in the original, within the range of the original that is given.
+    /// The ranges of the original that hold `wanted`, within the given range.
     #[must_use]
     pub fn find(&self, original: &str, wanted: &str, within: &Range<usize>) -> Vec<Range<usize>> {
         let wanted = Squeezed::new(wanted).text;
@@ -69,14 +69,14 @@ impl Squeezed {
         found
     }
 
-    /// The range of the original from where `header` stands to the bracket that closes the first brace after it.
+    /// The range of the original from `header` to the bracket that closes the first brace after it.
     ///
     /// # Errors
-    /// If the header does not stand there exactly once, or nothing closes it.
+    /// If the header does not occur exactly once, or no bracket closes it.
     pub fn block(&self, original: &str, header: &str) -> Result<Range<usize>, String> {
         let found = self.find(original, header, &(0..original.len()));
         let [range] = found.as_slice() else {
-            return Err(format!("`{header}` stands there {} times", found.len()));
+            return Err(format!("`{header}` occurs {} times", found.len()));
         };
         let bytes = original.as_bytes();
         let (mut depth, mut i) = (0_usize, range.end);
@@ -101,7 +101,7 @@ impl Squeezed {
             }
             i += 1;
         }
-        Err(format!("nothing closes `{header}`"))
+        Err(format!("no bracket closes `{header}`"))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Tree: a copy of the workspace that has the wrong code of all mutants in it.
 //!
-//! Only files that differ are written, so that cargo builds anew what has changed and nothing else. Files that are gone from
-//! the workspace go from the copy, too.
-//! Knows nothing of: cargo, what is done with the copy.
+//! Only files that differ are written, so that cargo builds anew what has changed and nothing else. Files that were
+//! removed from the workspace are removed from the copy, too.
+//! Knows nothing of: cargo, builds of the copy.
 
 use crate::place::place;
 use crate::{Bug, Edit};
@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// Whether every mutant's text stands where it belongs.
+/// Checks that every mutant's text is where it belongs.
 ///
 /// # Errors
-/// All that do not, a line each.
+/// All mutants whose text is not, a line each.
 pub fn check(root: &Path, bugs: &[Bug]) -> Result<(), String> {
     changed(root, bugs).map(drop)
 }
@@ -69,7 +69,7 @@ fn changed(root: &Path, bugs: &[Bug]) -> Result<BTreeMap<String, String>, String
                 changed.insert(file.to_string(), placed);
             }
             Err(_) => {
-                // Each alone, to name those that do not fit; what is left over crosses another one.
+                // Each edit alone, to name those that do not fit; the others overlap with another one.
                 let alone = edits.iter().filter_map(|&(number, name, edit)| {
                     let why = place(&text, &[(number, edit)]).err()?;
                     Some(format!("{name}: {file}: {}", why.join("; ")))
@@ -99,7 +99,7 @@ fn read(root: &Path, file: &str) -> Result<String, String> {
     std::fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))
 }
 
-/// All files that belong to the workspace, those that git does not know yet among them.
+/// All files of the workspace, untracked ones included.
 fn files(root: &Path) -> Result<BTreeSet<String>, String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
@@ -190,7 +190,7 @@ mod tests {
     fn a_mutant_that_does_not_fit_is_named() {
         let root = workspace("misfit");
         let why = check(&root, &[bug(&[("wrong", "false")])]).expect_err("it stands nowhere");
-        assert_eq!(why, "one-of-a-test: core/a/src/lib.rs: `wrong` stands there 0 times");
+        assert_eq!(why, "one-of-a-test: core/a/src/lib.rs: `wrong` occurs 0 times");
         let _ = std::fs::remove_dir_all(root);
     }
 }

@@ -1,8 +1,8 @@
-//! Which planted bug is chosen, in builds of a copy of the workspace that contains wrong code beside the right code.
+//! Plant: the chosen planted bug, in builds of a copy of the workspace that has wrong code beside the right code.
 //!
-//! The product is never linked with this crate: only `kattu-mutants` writes the places that ask. The choice belongs to the
+//! The product is never linked with this crate: only `kattu-mutants` writes calls of it. The choice belongs to the
 //! process and is no part of any state: clones and hashes do not see it.
-//! Knows nothing of: what the bugs are.
+//! Knows nothing of: the bugs.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Many trials: progress, failures as they come, tables, and a last line that a program can read.
+//! Campaigns of many trials: progress, failures as they come, tables, and a last line for programs.
 //!
-//! Knows nothing of: what a trial does.
+//! Knows nothing of: members, disks.
 
 use crate::fuse_disk::Counts;
 use crate::plan::Plan;
@@ -52,7 +52,7 @@ pub fn campaign(trials: u64, seed: u64, target: Target, most: Option<Duration>) 
         let at = Instant::now();
         let outcome = trial(&Plan::new(seed, target), target, false);
         if bar.is_hidden() {
-            // Nobody looks at a bar in a log.
+            // A log has no progress bar.
             let (writes, took) = (outcome.ends.writes, at.elapsed().as_secs_f64());
             println!("seed {seed}: {took:.0} s, {writes} acknowledged writes, {} lost", outcome.lost);
         }

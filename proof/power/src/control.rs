@@ -1,8 +1,8 @@
-//! Disks that lie: what must be noticed.
+//! Control: trials on lying disks, which the rig and the judges must notice.
 //!
-//! A rig that loses nothing, or a judge that misses nothing, would let every trial pass. So the same trials run on disks
-//! that forget writes which they said were flushed, on all members at once; each of these trials must be found broken.
-//! Knows nothing of: how.
+//! A rig that loses nothing, or a judge that finds nothing, would let every trial pass. So the same trials run on disks
+//! that drop writes and acknowledge their flushes, on all members at once; each of these trials must fail.
+//! Knows nothing of: how disks lie, how judges decide.
 
 use crate::files;
 use crate::mount_namespace;
@@ -11,7 +11,7 @@ use crate::trial::trial;
 use kattu_chaos::target::Target;
 use std::process::ExitCode;
 
-/// Files on the rig, without any member.
+/// Tests the rig on two files, without members.
 pub fn files() -> ExitCode {
     match files::rig_sees(&mount_namespace::own().join("files")) {
         Ok(()) => {
@@ -25,12 +25,12 @@ pub fn files() -> ExitCode {
     }
 }
 
-/// One disk in the middle of a sync, until standard input ends.
+/// Keeps one disk in the middle of a sync until standard input ends.
 pub fn hold() -> ExitCode {
     let folder = mount_namespace::own();
     let ended = files::held(&folder.join("files"), || {
         println!("holding {}", folder.display());
-        // Whatever comes, only the end counts.
+        // Input is ignored; only its end counts.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     });
     match ended {
@@ -42,7 +42,7 @@ pub fn hold() -> ExitCode {
     }
 }
 
-/// Files on the rig first, then `trials` lying clusters; success means that everything was noticed.
+/// Tests the rig on files, then runs `trials` clusters on lying disks; success means that every lie was noticed.
 pub fn control(trials: u64, seed: u64, target: Target) -> ExitCode {
     if files() != ExitCode::SUCCESS {
         return ExitCode::FAILURE;

@@ -1,12 +1,13 @@
-//! A disk of a member: station, loop device, ext4.
+//! A member's disk: FUSE disk, loop device, ext4.
 //!
 //! ```text
-//!  kattu serve ── ext4 ── loop device ── file `disk` ── FUSE ── Station ── Platter
+//!   kattu serve ── ext4 ── loop device ── file `disk` ── FUSE ── FuseDisk ── VolatileDisk
 //! ```
 //!
-//! Everything is mounted in a room ([`crate::mount_namespace`]) and taken down when dropped; the loop device frees itself when its
-//! file system is gone. This process serves the file and never touches the mounts: whoever does, runs in the room.
-//! Knows nothing of: what is stored.
+//! Everything is mounted in a [`crate::mount_namespace`] and unmounted when dropped; the loop device frees itself when
+//! its file system is gone. This process serves the file and never touches the mounts: programs that do run in the
+//! namespace.
+//! Knows nothing of: the files of a member.
 
 use crate::fuse_disk::{FILE, FuseDisk};
 use crate::mount_namespace::MountNamespace;
@@ -17,34 +18,34 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How a file system is made and mounted.
+/// Options for making and mounting a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of the disk.
     pub disk_bytes: u64,
     /// Bytes per block of ext4.
     pub block_bytes: u64,
-    /// What ext4 promises of data: `ordered`, `writeback` or `journal`.
+    /// ext4's journal mode for data: `ordered`, `writeback` or `journal`.
     pub data: &'static str,
-    /// Seconds between commits of the journal that nobody asked for.
+    /// Seconds between periodic commits of the journal.
     pub commit_secs: u64,
 }
 
-/// The kernel's end of a file system that a process serves.
+/// The kernel's device for file systems that a process serves.
 const FUSE: &str = "/dev/fuse";
-/// A mount that does not go away for longer than this is let go lazily.
+/// A mount that stays busy for longer than this is unmounted lazily.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(30);
 
 /// An empty file system, as an image.
 ///
 /// # Errors
-/// What `mkfs.ext4` said.
+/// The output of `mkfs.ext4`.
 pub fn format(folder: &Path, layout: &Layout) -> Result<Image, String> {
     let path = folder.join("fresh.ext4");
     let made = File::create(&path).and_then(|file| file.set_len(layout.disk_bytes));
     made.map_err(|error| format!("{}: {error}", path.display()))?;
     let block = layout.block_bytes.to_string();
-    // Nothing lazy: a kernel thread that writes tables behind our back would only blur the counts.
+    // No lazy initialization: a kernel thread that writes tables in the background would blur the counts.
     let options = ["-q", "-F", "-m", "0", "-b", &block, "-E", "lazy_itable_init=0,lazy_journal_init=0"];
     run(Command::new("mkfs.ext4").args(options).arg(&path))?;
     let image = Image::load(&path).map_err(|error| format!("{}: {error}", path.display()));
@@ -54,7 +55,7 @@ pub fn format(folder: &Path, layout: &Layout) -> Result<Image, String> {
 
 /// A mounted disk.
 pub struct Disk {
-    /// Its lower end.
+    /// The block device below it.
     pub fuse_disk: FuseDisk,
     session: Option<BackgroundSession>,
     mount_namespace: MountNamespace,
@@ -64,10 +65,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Brings a disk with this image up at `folder/data` in the room; ext4 replays its journal.
+    /// Mounts a disk with this image at `folder/data` in the namespace; ext4 replays its journal.
     ///
     /// # Errors
-    /// What `mount` said: the machine cannot, or there is no file system on the image any more.
+    /// The output of `mount`: the machine cannot, or the image has no file system any more.
     pub fn up(
         mount_namespace: &MountNamespace,
         folder: &Path,
@@ -81,7 +82,7 @@ impl Disk {
         let fuse = |error: std::io::Error| format!("FUSE: {error}");
         let device = File::options().read(true).write(true).open(FUSE).map_err(fuse)?;
         let mut command = mount_namespace.command("mount");
-        // Standard input is the one descriptor that gets through to `mount`.
+        // Standard input is the one descriptor that `mount` inherits.
         let options = "fd=0,rootmode=40000,user_id=0,group_id=0,nosuid,nodev,noatime";
         command.args(["-i", "-t", "fuse", "-o", options, "kattu-power"]).arg(&below);
         run_on(&mut command, device.try_clone().map_err(fuse)?.into())?;
@@ -102,7 +103,7 @@ impl Disk {
                 return Err(fuse(error));
             }
         }
-        // Without auto_da_alloc, which would sync what is renamed although nobody asked: it hides missing syncs.
+        // Without auto_da_alloc, which syncs renamed files without a request: it would hide missing syncs.
         let options = format!(
             "loop,data={},commit={},noauto_da_alloc,errors=remount-ro",
             layout.data, layout.commit_secs
@@ -114,12 +115,12 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Where its file system is.
+    /// The mount point of its file system.
     pub fn path(&self) -> &Path {
         &self.mount
     }
 
-    /// Takes it down, in good order if it still has power.
+    /// Unmounts it; cleanly if it still has power.
     pub fn down(mut self) {
         self.unmount();
     }
@@ -131,7 +132,7 @@ impl Disk {
         }
         if let Some(session) = self.session.take() {
             unmount(&self.mount_namespace, &self.below);
-            // It ends when the kernel has let go of the last use; a disk that is stuck shall not hold us.
+            // The session ends with the kernel's last use; a disk that is stuck must not block this process.
             let end = Instant::now() + UNMOUNT_LIMIT;
             while !session.guard.is_finished() && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(1));
@@ -146,10 +147,10 @@ impl Drop for Disk {
     }
 }
 
-/// Unmounts one mount of ours; lazily if it stays busy.
+/// Unmounts one of our mounts; lazily if it stays busy.
 fn unmount(mount_namespace: &MountNamespace, path: &Path) {
     let end = Instant::now() + UNMOUNT_LIMIT;
-    // A process that has just been killed, or a loop device that has just been let go, may hold it for a moment.
+    // A process that has just been killed, or a loop device that has just been freed, may keep it busy for a moment.
     while run(mount_namespace.command("umount").arg(path)).is_err() {
         if end < Instant::now() {
             let _ = run(mount_namespace.command("umount").arg("-l").arg(path));
@@ -159,12 +160,12 @@ fn unmount(mount_namespace: &MountNamespace, path: &Path) {
     }
 }
 
-/// Runs to the end; an error is what it said.
+/// Runs a program to the end; returns its output, or its error output.
 pub fn run(command: &mut Command) -> Result<String, String> {
     run_on(command, Stdio::null())
 }
 
-/// The same with something to read.
+/// The same with an input.
 pub fn run_on(command: &mut Command, input: Stdio) -> Result<String, String> {
     let ended = command.stdin(input).output();
     let program = command.get_program().to_string_lossy().into_owned();

@@ -1,6 +1,6 @@
-//! The rig on its own, without any member: what it is for, seen on two files; and a disk in the worst of moments.
+//! The rig without members: shows on two files that it does its work; and keeps a disk in the middle of a sync.
 //!
-//! Files are written and read by programs in the room, as everything there is.
+//! Files are written and read by programs in the mount namespace, as all files there.
 //! Knows nothing of: clusters, judges.
 
 use crate::disk::{Disk, Layout, format, run, run_on};
@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 const LAYOUT: Layout = Layout { disk_bytes: 32 << 20, block_bytes: 4096, data: "ordered", commit_secs: 300 };
 const BYTES: usize = 100_000;
-/// A sync reaches the disk within this time, or something is wrong.
+/// A sync reaches the disk within this time, or the rig does not work.
 const SYNC_LIMIT: Duration = Duration::from_secs(60);
 
-/// A file system on its own through one loss: what was synced is there, what was not need not be. Shows, without any
-/// member, that syncs reach the platter and that nothing else makes writes durable.
+/// One file system through one power cut: synced data survives, unsynced data need not. Shows, without any member, that
+/// syncs reach the volatile disk and that nothing else makes writes durable.
 ///
 /// # Errors
-/// What is not as it should be.
+/// The violated expectation.
 pub fn rig_sees(folder: &Path) -> Result<(), String> {
     let contents = contents(folder)?;
     let mount_namespace = MountNamespace::open()?;
@@ -58,11 +58,11 @@ pub fn rig_sees(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A disk with unwritten data and somebody in the middle of a sync that is not answered, until `until` returns; then it
-/// loses its power. Whoever kills us meanwhile must find nothing left of it.
+/// Keeps a disk with unwritten data and an unanswered sync until `until` returns; then cuts its power. If this process
+/// is killed meanwhile, nothing may be left of the disk.
 ///
 /// # Errors
-/// What the machine cannot do.
+/// Means that this machine lacks.
 pub fn held(folder: &Path, until: impl FnOnce()) -> Result<(), String> {
     let contents = contents(folder)?;
     let mount_namespace = MountNamespace::open()?;
@@ -87,7 +87,7 @@ pub fn held(folder: &Path, until: impl FnOnce()) -> Result<(), String> {
     if is_held { Ok(()) } else { Err("a sync of a file does not reach the disk".into()) }
 }
 
-/// What files are made of, as a file outside the room.
+/// The contents of the test files, as a file outside the namespace.
 fn contents(folder: &Path) -> Result<std::path::PathBuf, String> {
     let path = folder.join("contents");
     let made = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, vec![7; BYTES]));
@@ -97,7 +97,7 @@ fn contents(folder: &Path) -> Result<std::path::PathBuf, String> {
 
 fn write(mount_namespace: &MountNamespace, contents: &Path, path: &Path) -> Result<(), String> {
     let input = File::open(contents).map_err(|error| error.to_string())?;
-    // Copies from its input and syncs nothing.
+    // Copies its input and syncs nothing.
     let mut command: Command = mount_namespace.command("dd");
     command.args(["bs=64K", "status=none"]).arg(format!("of={}", path.display()));
     run_on(&mut command, input.into()).map(|_| ())

@@ -1,10 +1,10 @@
-//! One file served through FUSE, with a switch for its power.
+//! FUSE disk: one file served through FUSE, with a switch for its power.
 //!
 //! In:    the kernel's reads, writes and syncs of the file `disk`.
-//! Out:   they reach a [`VolatileDisk`]; a sync is its flush, and the only thing that makes writes durable.
-//! Rule:  once the power is off nothing is accepted and nothing is answered but EIO. A trip armed on the n-th
-//!        request from now holds that request, unanswered, until somebody has cut the power: the moment of loss lies
-//!        exactly before it. A dam holds flushes only, so that what was not flushed piles up behind it.
+//! Out:   they reach a [`VolatileDisk`]; a sync is its flush, and only that makes writes durable.
+//! Rule:  once the power is off, every request fails with EIO. A trigger armed on the n-th request from now holds that
+//!        request, unanswered, until the power is cut: the cut lies exactly before it. If flushes alone are held,
+//!        unflushed writes pile up.
 //! Knows nothing of: loop devices, file systems, members.
 
 use crate::volatile_disk::{Fate, Image, Loss, VolatileDisk};
@@ -22,34 +22,34 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// The one file.
 pub const FILE: &str = "disk";
-/// Enough that a flush that is held keeps no write from being taken.
+/// Enough that writes are accepted while flushes are held.
 const THREADS: usize = 4;
 const FILE_NODE: INodeNo = INodeNo(2);
-/// The one file never changes but by what is read and written.
+/// The file's attributes never change.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// Which request is the one before which the power goes.
+/// The request just before which the power is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// The n-th write or flush.
     Any(u64),
-    /// The n-th flush: then something is at stake.
+    /// The n-th flush: then unflushed writes are at stake.
     Flush(u64),
 }
 
-/// How often the kernel asked.
+/// Counts of the kernel's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Writes accepted.
     pub writes: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub bytes: u64,
     /// Flushes carried out.
     pub flushes: u64,
 }
 
 impl Counts {
-    /// Adds up.
+    /// Adds another sum.
     pub fn add(&mut self, other: Counts) {
         self.writes += other.writes;
         self.bytes += other.bytes;
@@ -60,13 +60,13 @@ impl Counts {
 struct State {
     volatile_disk: VolatileDisk,
     powered: bool,
-    /// Requests until the trip, if one is armed; at 0 it has tripped.
+    /// Requests until the trigger, if one is armed; at 0 it has tripped.
     trigger: Option<u64>,
-    /// Only flushes count for the trip.
+    /// The trigger counts flushes only.
     is_trigger_on_flush: bool,
     /// Flushes are held.
     is_dammed: bool,
-    /// So many are being held.
+    /// Number of flushes held.
     held: u64,
     counts: Counts,
 }
@@ -77,25 +77,25 @@ impl State {
     }
 }
 
-/// A disk that can be cut from its power; clones are the same disk.
+/// A disk whose power can be cut; clones are the same disk.
 #[derive(Clone)]
 pub struct FuseDisk {
     inner: Arc<(Mutex<State>, Condvar)>,
 }
 
-/// A station held still; see [`FuseDisk::hold`].
+/// A disk that answers no request; see [`FuseDisk::hold`].
 pub struct Held<'a> {
     state: MutexGuard<'a, State>,
     released: &'a Condvar,
 }
 
 impl Held<'_> {
-    /// From now on the disk forgets what it is told, and says of each flush that it was done.
+    /// From now on the disk drops all writes, and answers every flush as done.
     pub fn lie(mut self) {
         self.state.volatile_disk.lie();
     }
 
-    /// Cuts the power; requests that wait are answered with EIO as soon as this is dropped.
+    /// Cuts the power; waiting requests fail with EIO as soon as this is dropped.
     pub fn cut(mut self) {
         self.state.powered = false;
         self.state.trigger = None;
@@ -122,10 +122,10 @@ impl FuseDisk {
         self.inner.0.lock().expect("nothing panics with a disk in its hands")
     }
 
-    /// Serves the file to whatever a freshly opened `/dev/fuse` has just been mounted on, until that is unmounted.
+    /// Serves the file on a freshly opened and mounted `/dev/fuse`, until that is unmounted.
     ///
     /// # Errors
-    /// The kernel does not greet.
+    /// FUSE's initialization fails.
     pub fn serve(&self, device: OwnedFd) -> io::Result<BackgroundSession> {
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
@@ -143,7 +143,7 @@ impl FuseDisk {
         (state.trigger, state.is_trigger_on_flush) = (Some(nth), is_flush);
     }
 
-    /// The armed request has come.
+    /// Whether the armed request has come.
     pub fn has_tripped(&self) -> bool {
         self.state().has_tripped()
     }
@@ -153,29 +153,29 @@ impl FuseDisk {
         self.state().is_dammed = true;
     }
 
-    /// A flush is being held by the dam.
+    /// Whether a flush is being held.
     pub fn has_piled_up(&self) -> bool {
         0 < self.state().held
     }
 
-    /// What was asked so far.
+    /// Counts of requests so far.
     pub fn counts(&self) -> Counts {
         self.state().counts
     }
 
-    /// Lets no request through for as long as the result lives, so that several disks can lose power in one moment.
+    /// Answers no request for as long as the result lives, so that several disks can lose power at one moment.
     pub fn hold(&self) -> Held<'_> {
         Held { state: self.state(), released: &self.inner.1 }
     }
 
-    /// What is left once the power is off.
+    /// The image that is left once the power is off.
     pub fn remains(&self, fate: Fate, random: &mut Random) -> (Image, Loss) {
         let state = self.state();
         assert!(!state.powered, "a disk in operation has no remains");
         state.volatile_disk.cut(fate, random)
     }
 
-    /// Takes one write or flush, or says EIO.
+    /// Carries out one write or flush, or fails with EIO.
     fn take<T>(&self, is_flush: bool, act: impl FnOnce(&mut State) -> Option<T>) -> Result<T, Errno> {
         let mut state = self.state();
         let counts = is_flush || !state.is_trigger_on_flush;
@@ -219,7 +219,7 @@ impl FuseDisk {
     }
 }
 
-/// What the kernel talks to.
+/// The file system that the kernel sees.
 struct Face(FuseDisk);
 
 impl Filesystem for Face {
@@ -240,7 +240,7 @@ impl Filesystem for Face {
     }
 
     fn open(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // Past the page cache of this layer: what the loop device writes must be here when it is told so.
+        // No page cache in this layer: data that the loop device was told is written must be here.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 

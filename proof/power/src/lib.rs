@@ -1,25 +1,24 @@
 //! Power loss below a real file system.
 //!
-//! The unmodified release binary writes to a real ext4, on a loop device, on a file that we serve ourselves through
-//! FUSE: every block write and every flush passes through our hands. At a moment of the seed's choosing the power goes:
-//! of what was not flushed some is lost, some survives out of order, some is torn between sectors. The members are
-//! killed, the images that are left are mounted again, and the same judges as everywhere decide whether anything that
-//! was acknowledged is gone.
+//! The unmodified release binary writes to a real ext4, on a loop device, on a file that the rig serves through FUSE:
+//! every block write and every flush passes through the rig. At moments chosen by the seed the power is cut: of the
+//! unflushed writes some are lost, some survive out of order, some are torn between sectors. The members are killed,
+//! the remaining images are mounted again, and the same judges as everywhere look for lost acknowledged writes.
 //!
-//! | Read in this order | What it is |
+//! | Read in this order | Contents |
 //! |---|---|
-//! | `volatile_disk.rs` | what a disk holds and what survives |
+//! | `volatile_disk.rs` | the contents of a disk, and those that survive |
 //! | `fuse_disk.rs` | a disk served through FUSE, with a switch for its power |
 //! | `disk.rs` | loop device and ext4 on it |
 //! | `mount_namespace.rs` | mounts and processes that cannot outlive a run |
 //! | `files.rs` | the rig alone, without members |
-//! | `plan.rs` | what a seed decides |
-//! | `trial.rs` | one trial: load, losses, recovery, verdict |
-//! | `control.rs` | disks that lie: the rig and the judges must notice |
+//! | `plan.rs` | the plan of a seed |
+//! | `trial.rs` | one trial: load, power cuts, recovery, verdict |
+//! | `control.rs` | lying disks: the rig and the judges must notice |
 //! | `campaign.rs` | many trials: progress, tables, the last line |
 //!
 //! Members, clients and the recording of histories are those of `kattu_chaos`, the judges those of `kattu_verify`.
-//! Knows nothing of: the insides of Kattu; what a client or an operator cannot see is not looked at.
+//! Knows nothing of: the insides of Kattu; only of what a client or an operator can see.
 #![forbid(unsafe_code)]
 
 pub mod campaign;

@@ -1,6 +1,6 @@
 //! `cargo xtask power`: power loss below a real file system.
 //!
-//! Knows nothing of: how; the library does.
+//! Knows nothing of: disks, members; the library runs the trials.
 
 use kattu_chaos::target::Target;
 use kattu_power::{campaign, control, mount_namespace};

@@ -1,18 +1,18 @@
-//! A room for mounts that nobody else sees and that cannot outlive us.
+//! Mount namespace: mounts that no other process sees and that cannot outlive the rig.
 //!
 //! ```text
-//!  rig, which serves the disks ──pipe──▶ keeper, in a mount name space of its own
-//!     └── nsenter ──▶ mount, umount, members, everything else that touches a disk
+//!   rig, which serves the disks ──pipe──▶ keeper, in a mount namespace of its own
+//!    └── nsenter ──▶ mount, umount, members, everything else that touches a disk
 //! ```
 //!
-//! We never live in the room ourselves. The last process in a mount name space takes its mounts down on its way out, and
-//! an ext4 does not come down before it has written: a process that leaves last and serves what is below would wait for
-//! itself, and no signal reaches it there. So a keeper holds the room. However we end, our end of `/dev/fuse` closes,
-//! every request that waits fails, the members die, the keeper reads the end of its pipe; whoever of them goes last takes
-//! the mounts along, and with them the loop devices. For the same reason nothing in this process may touch a file in
-//! the room: what waits there for us would keep us from ending.
-//! What is left of a run that was killed is a folder, which the next run removes.
-//! Knows nothing of: what happens in the room.
+//! The rig itself is never in the namespace. The last process in a mount namespace unmounts its file systems as it
+//! ends, and an ext4 writes before it is unmounted: a last process that also serves the disk below would wait for
+//! itself, and no signal reaches it there. So a keeper holds the namespace. However the rig ends, its end of
+//! `/dev/fuse` closes, every waiting request fails, the members die, and the keeper reads the end of its pipe; the last
+//! of them to end takes the mounts along, and with them the loop devices. For the same reason nothing in this process
+//! may touch a file in the namespace: a request that waits for this process would keep it from ending.
+//! A killed run leaves a folder, which the next run removes.
+//! Knows nothing of: the programs in the namespace.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 const MORTAL: &str = "KATTU_POWER_MORTAL";
 const PROGRAMS: [&str; 8] =
     ["unshare", "nsenter", "setpriv", "mkfs.ext4", "e2fsck", "mount", "umount", "losetup"];
-/// What is still mounted when a room is given up has this long to come down.
+/// Mounts left in a namespace have this long to be unmounted when it ends.
 const DISSOLVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A mount name space; clones are the same one. It ends with the last of them and the last process in it.
+/// A mount namespace; clones are the same one. It ends with the last of them and the last process in it.
 #[derive(Clone)]
 pub struct MountNamespace {
     keeper: Arc<Keeper>,
@@ -39,20 +39,20 @@ struct Keeper {
 }
 
 impl MountNamespace {
-    /// An empty room, with the mounts of the machine as they are now.
+    /// A new namespace, with the machine's present mounts.
     ///
     /// # Errors
-    /// Why there is none to be had.
+    /// The reason why this machine has none.
     pub fn open() -> Result<MountNamespace, String> {
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", "--propagation", "private", "--", "cat"]);
         unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = unshare.spawn().map_err(|error| format!("unshare: {error}"))?;
-        // What comes back has been through `cat`, which is there only once the room is.
+        // The answer has been through `cat`, which runs only once the namespace exists.
         let mut line = String::new();
-        let greeted = process.stdin.as_mut().expect("piped").write_all(b"room\n");
+        let asked = process.stdin.as_mut().expect("piped").write_all(b"room\n");
         let answered = BufReader::new(process.stdout.take().expect("piped")).read_line(&mut line);
-        if greeted.is_ok() && answered.is_ok() && line == "room\n" {
+        if asked.is_ok() && answered.is_ok() && line == "room\n" {
             return Ok(MountNamespace { keeper: Arc::new(Keeper { process }) });
         }
         let mut said = String::new();
@@ -62,12 +62,12 @@ impl MountNamespace {
         Err(format!("no mount name space: {}", said.trim()))
     }
 
-    /// What a command line must begin with to run in the room.
+    /// Words that a command line must begin with to run in the namespace.
     pub fn prefix(&self) -> [String; 3] {
         ["nsenter".into(), format!("--mount=/proc/{}/ns/mnt", self.keeper.process.id()), "--".into()]
     }
 
-    /// A program in the room; its working directory is the root.
+    /// A program in the namespace; its working directory is the root.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let [enter, into, end] = self.prefix();
         let mut command = Command::new(enter);
@@ -80,14 +80,14 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
         let end = Instant::now() + DISSOLVE_LIMIT;
-        // We still serve what it may have to write; should that hang it ends when we do.
+        // This process still serves its last writes; should that hang, the keeper ends with this process.
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// Why the rig cannot be had here, if it cannot.
+/// Why this machine cannot run the rig; `None` if it can.
 pub fn missing() -> Option<String> {
     if !is_root() {
         return Some("mounting needs root".into());
@@ -126,27 +126,27 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
-/// Where runs keep their things.
+/// The folder of all runs.
 pub fn runs() -> PathBuf {
     root().join("target/power")
 }
 
-/// Where this run keeps its own.
+/// The folder of this run.
 pub fn own() -> PathBuf {
     runs().join(format!("run-{}", std::process::id()))
 }
 
-/// This process dies with its parent.
+/// Whether this process dies with its parent.
 pub fn is_mortal() -> bool {
     std::env::var_os(MORTAL).is_some()
 }
 
-/// The folder of this run is no longer needed.
+/// Removes the folder of this run.
 pub fn leave() {
     let _ = std::fs::remove_dir_all(own());
 }
 
-/// Starts this program again with the same arguments, so that it dies with its parent; returns only if that cannot be done.
+/// Restarts this program with the same arguments, so that it dies with its parent; returns only if that fails.
 pub fn become_mortal() -> io::Error {
     let own = match std::env::current_exe() {
         Ok(own) => own,
@@ -158,7 +158,7 @@ pub fn become_mortal() -> io::Error {
     setpriv.exec()
 }
 
-/// Removes folders of runs that ended without doing so, and loop devices that still lie on them.
+/// Removes folders of runs that ended without doing so, and loop devices on their files.
 pub fn sweep() {
     let runs = runs();
     for entry in std::fs::read_dir(&runs).into_iter().flatten().flatten() {
@@ -182,13 +182,13 @@ pub fn sweep() {
     }
 }
 
-/// A process with this id runs the program that we are: ids are used again.
+/// Whether the process with this id runs this very program: ids are reused.
 fn is_rig(id: u32) -> bool {
     let program = |id: &str| std::fs::read_link(format!("/proc/{id}/exe")).ok()?.file_name().map(own_name);
     program(&id.to_string()).is_some_and(|its| Some(its) == program("self"))
 }
 
-/// Without what the kernel adds when the file was replaced by a newer build.
+/// The name without the kernel's suffix for a file that was replaced by a newer build.
 fn own_name(name: &std::ffi::OsStr) -> String {
     name.to_string_lossy().trim_end_matches(" (deleted)").to_string()
 }

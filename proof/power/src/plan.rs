@@ -1,7 +1,7 @@
-//! What a seed decides: the cluster, its file systems, its load, and when the power goes from whom.
+//! The plan of a seed: the cluster, its file systems, its load, and the victims and times of power cuts.
 //!
-//! A seed repeats all of this and what clients ask; it does not repeat the instants at which real processes act.
-//! Knows nothing of: how any of it is done.
+//! A seed repeats all of this and the clients' operations; it does not repeat the instants at which real processes act.
+//! Knows nothing of: processes, mounts.
 
 use crate::disk::Layout;
 use crate::fuse_disk::Trigger;
@@ -12,25 +12,25 @@ use kattu_chaos::target::Target;
 use kattu_chaos::workload::Shape;
 use std::fmt;
 
-/// Room for all that a trial may write: a full disk is another fault. etcd allots its log in pieces of 64 MiB.
+/// Enough for all that a trial may write: a full disk is another fault. etcd allocates its log in pieces of 64 MiB.
 const DISK_BYTES: u64 = 384 << 20;
-/// What ext4 may promise of data; its default twice.
+/// ext4's journal modes; its default twice.
 const MODES: [&str; 4] = ["ordered", "ordered", "writeback", "journal"];
 
-/// Whom the power leaves.
+/// The victims of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// All members in one instant.
     All,
-    /// Whoever leads.
+    /// The leader.
     Leader,
-    /// One that does not lead.
+    /// A member that does not lead.
     Follower,
     /// As many as the cluster can do without, in one instant.
     Minority,
 }
 
-/// When.
+/// The time of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// During the very first start, just before this request of one disk.
@@ -39,50 +39,50 @@ pub enum When {
     Load {
         /// Acknowledged writes.
         after: u64,
-        /// What the disks are doing.
+        /// The state of the disks.
         point: Point,
     },
 }
 
-/// Where in the work of the disks.
+/// A moment in the work of the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// Just before this request of one disk.
     Before(Trigger),
-    /// When every disk concerned has been told to flush and has not done so.
+    /// When every victim's disk has a flush to do and has not done it.
     HoldFlushes,
 }
 
-/// One loss of power.
+/// One power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut {
-    /// Whom it hits.
+    /// Its victims.
     pub who: Who,
-    /// When it comes.
+    /// Its time.
     pub when: When,
-    /// And once more while those members start again, just before this request of one disk.
+    /// A second power cut while those members restart, just before this request of one disk.
     pub again: Option<Trigger>,
-    /// What is asked of the members just before; and whether its outcome is waited for, so that the power goes in the middle
-    /// of what follows a change, or in the middle of the change.
+    /// A membership change just before, and whether it is waited for: then the power cut falls into the time after it,
+    /// else into the change itself.
     pub change: Option<(Change, bool)>,
 }
 
 /// A whole trial.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What decides.
+    /// The seed of everything.
     pub seed: u64,
     /// How many members.
     pub members: usize,
-    /// Places, each with a disk of its own, for members that come later.
+    /// Places, each with a disk of its own, for members that join later.
     pub spare: usize,
-    /// Their file systems.
+    /// The members' file systems.
     pub layout: Layout,
-    /// More flags of theirs.
+    /// The members' flags.
     pub flags: Flags,
-    /// What clients do.
+    /// The clients' load.
     pub shape: Shape,
-    /// The losses, in order.
+    /// The power cuts, in order.
     pub power_cuts: Vec<PowerCut>,
 }
 
@@ -98,7 +98,7 @@ impl Plan {
             commit_secs: *random.pick(&[1, 5, 300]),
         };
         let flags = Flags::draw(seed, target, None);
-        // Enough that there is always something to flush, and not so much that who was away never catches up.
+        // Enough that there is always something to flush, and so little that a member that was away can catch up.
         let shape = Shape {
             clients: random.within(4..13) as u32,
             pause_ms_max: *random.pick(&[1, 4, 10]),
@@ -107,7 +107,7 @@ impl Plan {
         };
         let mut power_cuts: Vec<PowerCut> =
             (0..random.within(1..4)).map(|_| PowerCut::draw(members, &mut random)).collect();
-        // Every trial has a moment at which all lose power.
+        // In every trial all members lose power once.
         let last = power_cuts.last_mut().expect("at least one");
         last.who = Who::All;
         if random.per_mille(250) {
@@ -118,7 +118,7 @@ impl Plan {
         Plan { seed, members, spare, layout, flags, shape, power_cuts }
     }
 
-    /// The plan of a seed for disks that lie: one loss for all, late enough that there is something to lose.
+    /// The plan of a seed for lying disks: one power cut for all, late enough that there is something to lose.
     pub fn of_control(seed: u64, target: Target) -> Plan {
         let mut plan = Plan::new(seed, target);
         let when = When::Load { after: 150, point: Point::Before(Trigger::Flush(1)) };
@@ -145,21 +145,21 @@ impl PowerCut {
     }
 }
 
-/// In part of the trials of several members some come and go around the losses. Returns how many places are free at first.
+/// Adds membership changes around the power cuts of some trials. Returns the number of places that are free at first.
 fn change_some(seed: u64, members: usize, power_cuts: &mut [PowerCut]) -> usize {
-    // Dice of their own: plans are what they were otherwise.
+    // A stream of its own: the rest of the plan stays as it was without changes.
     let mut random = Random::of_part(seed, "changes");
     if members < 3 || !random.per_mille(500) {
         return 0;
     }
     let under_load = power_cuts.iter_mut().filter(|power_cut| matches!(power_cut.when, When::Load { .. }));
     for (number, power_cut) in under_load.enumerate() {
-        // Nobody can go before somebody has come: three are needed.
+        // The first change cannot be a removal: three members are needed.
         let change = match number {
             0 => *random.pick(&[Change::Add, Change::Add, Change::Replace]),
             _ => *random.pick(&[Change::Add, Change::Remove, Change::Remove, Change::Replace]),
         };
-        // A replacement is two changes: one that is under way would be a removal.
+        // A replacement is two changes: one that is only requested would be a removal.
         let is_waited_for = number == 0 || change == Change::Replace || random.per_mille(500);
         power_cut.change = Some((change, is_waited_for));
     }

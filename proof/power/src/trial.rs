@@ -1,16 +1,16 @@
 //! One trial.
 //!
 //! 1. Every member gets a disk of its own and is started.
-//! 2. Clients ask without pause.
-//! 3. At each moment of the plan the power goes: all disks concerned are held still, the members on them are killed, the
+//! 2. Clients send without pause.
+//! 3. At each moment of the plan the power is cut: all victims' disks stop answering, their members are killed, the
 //!    disks are cut, so that no member ever sees an error of its disk.
-//! 4. The images that are left are mounted again, `kattu wal inspect` judges the logs on them, the members start.
-//! 5. At the end everybody must serve, all replicas must hold the same, the judges decide; the members stop in good order
+//! 4. The remaining images are mounted again, `kattu wal inspect` checks the logs on them, the members start.
+//! 5. At the end all members must serve, all replicas must hold the same, the judges decide; the members stop cleanly
 //!    and the file systems are checked.
 //!
-//! A trial that fails keeps its folder: history, timeline, members' logs, the images after the last losses and at
+//! A trial that fails keeps its folder: history, timeline, members' logs, the images after the last power cuts and at
 //! the end.
-//! Knows nothing of: how many trials there are.
+//! Knows nothing of: campaigns.
 
 use crate::disk::{Disk, format, run};
 use crate::fuse_disk::{Counts, FuseDisk, Held, Trigger};
@@ -37,22 +37,22 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Writes that must be acknowledged after each loss, to believe that the service is back.
+/// Writes that must be acknowledged after each power cut to show that the service is back.
 const WRITES_AFTER: u64 = 30;
-/// An armed request that does not come is not waited for longer: the power goes anyway.
+/// An armed request is waited for no longer: the power is cut anyway.
 const TRIGGER_LIMIT: Duration = Duration::from_secs(4);
-/// Not every disk is told to flush while the others hang: a follower may be fed by nobody. Well below the time after which
-/// a member takes its disk for hung.
+/// Not every disk gets a flush while the others hang: a follower may get no entries. Well below the time after which a
+/// member takes its disk for hung.
 const HOLD_LIMIT: Duration = Duration::from_millis(150);
-/// Acknowledged while the disks lie, before the power goes.
+/// Writes acknowledged while the disks lie, before the power is cut.
 const WRITES_LIED_ABOUT: u64 = 100;
-/// A member that is told to stop has this long. Longer than its contract's 5 s: machines are busy.
+/// A member that is told to stop has this long. Longer than its guarantee of 5 s: machines are busy.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// Why a trial ended early.
+/// The reason why a trial ended early.
 #[derive(Debug)]
 pub enum Trouble {
-    /// A promise was broken.
+    /// A guarantee was broken.
     Broken(String),
     /// The rig itself did not work; this says nothing about Kattu.
     Rig(String),
@@ -67,42 +67,42 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What came of a trial.
+/// The outcome of a trial.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What was broken; empty is good.
+    /// Violations.
     pub violations: Vec<String>,
-    /// What the rig could not do; then the trial is no evidence.
+    /// The rig's error; then the trial proves nothing.
     pub rig: Option<String>,
     /// How operations ended.
     pub ends: Ends,
-    /// Acknowledged writes that are not there.
+    /// Acknowledged writes that are lost.
     pub lost: u64,
     /// Answers that the judges compared with something.
     pub judged: u64,
-    /// Losses of power, by whom they hit and what was left.
+    /// Power cuts, by kind of victims.
     pub power_cuts: BTreeMap<String, u64>,
-    /// Disks cut, by what became of unflushed writes.
+    /// Disks cut, by the fate of unflushed writes.
     pub fates: BTreeMap<&'static str, u64>,
-    /// What was at stake on all disks cut.
+    /// Unflushed writes of all disks cut.
     pub loss: Loss,
     /// Logs that ended in a torn tail, of those found.
     pub torn_tails: u64,
-    /// Logs found on images after a loss.
+    /// Logs found on images after a power cut.
     pub logs: u64,
-    /// Snapshots that members took, and starts from one.
+    /// Snapshots taken by members, and starts from one.
     pub snapshots: (u64, u64),
-    /// Changes of members that were asked for, by kind and whether they were waited for.
+    /// Membership changes requested, by kind and whether they were waited for.
     pub changes: BTreeMap<String, u64>,
-    /// What members showed after the last loss.
+    /// Work of members that was seen after the last power cut.
     pub seen: Seen,
-    /// What the disks were asked.
+    /// Counts of the disks' requests.
     pub counts: Counts,
-    /// Where things are kept, if they are.
+    /// The folder, if it is kept.
     pub kept: Option<PathBuf>,
 }
 
-/// Runs the trial of a plan. With `lying` disks the power goes only after they have forgotten acknowledged writes.
+/// Runs the trial of a plan. With `lying` disks the power is cut only after they have dropped acknowledged writes.
 pub fn trial(plan: &Plan, target: Target, lying: bool) -> Outcome {
     let folder = mount_namespace::own().join(format!("seed-{}", plan.seed));
     let mount_namespace = match MountNamespace::open() {
@@ -139,11 +139,11 @@ struct Trial {
     target: Target,
     random: Random,
     folder: PathBuf,
-    /// Where the disks are mounted and the members run.
+    /// The namespace of the disks' mounts and the members.
     mount_namespace: MountNamespace,
-    /// One per member, but while its power is off.
+    /// One per member; `None` while its power is off.
     disks: Vec<Option<Disk>>,
-    /// What the last loss left of each.
+    /// Each disk's image after the last power cut.
     remains: Vec<Option<Image>>,
     recorder: Arc<Recorder>,
     timeline: Timeline,
@@ -240,7 +240,7 @@ impl Trial {
         self.end_in_order(cluster)
     }
 
-    /// Somebody comes or goes. What is not waited for goes on while the power goes.
+    /// Makes a membership change. One that is not waited for goes on during the power cut.
     fn change(
         &mut self,
         cluster: &mut Cluster,
@@ -261,7 +261,7 @@ impl Trial {
                 match cluster.replace(whom).map_err(Trouble::Rig)? {
                     true => true,
                     false => {
-                        // Nobody took it out in time: it goes on as itself, or finds out that it was taken out after all.
+                        // It was not removed in time: it goes on, or finds out that it was removed after all.
                         if cluster.members[whom].standing != Standing::Spare {
                             cluster.members[whom].start(&[], &[]).map_err(Trouble::Rig)?;
                         }
@@ -277,9 +277,9 @@ impl Trial {
         Ok(asked)
     }
 
-    /// Who is meant; a leader is waited for.
+    /// The victims of this kind; waits for a leader.
     fn victims(&mut self, cluster: &Cluster, who: Who) -> Vec<usize> {
-        // Who has been removed and does not know it yet has a disk as well.
+        // A member that was removed and does not know it yet has a disk as well.
         let running = |cluster: &Cluster| -> Vec<usize> {
             (0..cluster.members.len()).filter(|&i| cluster.members[i].is_started()).collect()
         };
@@ -287,7 +287,7 @@ impl Trial {
         let leader = loop {
             match cluster.leader() {
                 Some(leader) => break leader,
-                // Somebody will do: the plan wants a loss now.
+                // Any member will do: the plan demands a power cut now.
                 None if BACK_LIMIT < begun.elapsed() => break running(cluster)[0],
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
@@ -309,7 +309,7 @@ impl Trial {
         }
     }
 
-    /// Arms one of these disks; returns which.
+    /// Arms one of these disks; returns its place.
     fn arm(&mut self, victims: &[usize], trigger: Trigger) -> usize {
         let armed = *self.random.pick(victims);
         if let Some(disk) = &self.disks[armed] {
@@ -322,12 +322,12 @@ impl Trial {
         self.disks[armed].as_ref().is_some_and(|disk| disk.fuse_disk.has_tripped())
     }
 
-    /// The power goes from everybody, as at birth.
+    /// Cuts the power of all first members, as at birth.
     fn strike(&mut self, cluster: &mut Cluster, power_cut: PowerCut) -> Done {
         self.strike_at(cluster, power_cut, (0..self.plan.members).collect())
     }
 
-    /// One loss, the way back, and the second loss on that way if there is one.
+    /// One power cut, the restart, and the second power cut during it if there is one.
     fn strike_at(&mut self, cluster: &mut Cluster, power_cut: PowerCut, victims: Vec<usize>) -> Done {
         let birth = if matches!(power_cut.when, When::Birth(_)) { " at birth" } else { "" };
         self.cut(cluster, &victims, &format!("{:?}{birth}", power_cut.who))?;
@@ -345,7 +345,7 @@ impl Trial {
         self.restore(cluster, &victims, None).map(|_| ())
     }
 
-    /// Takes the power from some members in one instant.
+    /// Cuts the power of some members in one instant.
     fn cut(&mut self, cluster: &mut Cluster, victims: &[usize], what: &str) -> Done {
         cluster.check_ended().map_err(Trouble::Broken)?;
         let held: Vec<Held<'_>> = victims
@@ -353,7 +353,7 @@ impl Trial {
             .filter_map(|i| self.disks[*i].as_ref())
             .map(|disk| disk.fuse_disk.hold())
             .collect();
-        // Killed while their disks stand still: none of them lives to see an error.
+        // Killed while their disks answer nothing: none of them lives to see an error.
         victims.iter().for_each(|i| cluster.members[*i].strike());
         held.into_iter().for_each(Held::cut);
         *self.outcome.power_cuts.entry(what.to_string()).or_default() += 1;
@@ -376,7 +376,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Mounts what is left, looks at the logs, starts the members; arms one of the disks in between if asked.
+    /// Mounts the images, checks the logs, starts the members; arms one of the disks in between if asked.
     fn restore(
         &mut self,
         cluster: &mut Cluster,
@@ -404,7 +404,7 @@ impl Trial {
     fn start(&mut self, cluster: &mut Cluster, which: Option<&[usize]>) -> Done {
         for (i, member) in cluster.members.iter_mut().enumerate() {
             let is_meant = which.is_none_or(|which| which.contains(&i));
-            // Who was removed and has ended stays away.
+            // A removed member that has ended stays away.
             if is_meant && member.standing != Standing::Spare && member.last_end().is_none() {
                 member.start(&[], &[]).map_err(Trouble::Rig)?;
             }
@@ -412,7 +412,7 @@ impl Trial {
         Ok(())
     }
 
-    /// A log that lost power is clean or ends in a torn tail; it is not damaged.
+    /// Checks a log after a power cut: it is clean or ends in a torn tail, but is not damaged.
     fn inspect(&mut self, cluster: &Cluster, i: usize) -> Done {
         let data = &cluster.members[i].data;
         if self.target != Target::Kattu || !is_there(&self.mount_namespace, &data.join("identity"))? {
@@ -429,7 +429,7 @@ impl Trial {
         Ok(())
     }
 
-    /// The disks of those whom the power will leave are where the plan wants them, or do not come there.
+    /// Waits until the victims' disks are where the plan wants them, or a limit is over.
     fn await_point(&mut self, cluster: &mut Cluster, victims: &[usize], point: Point) -> Done {
         let (armed, limit) = match point {
             Point::Before(trigger) => (vec![self.arm(victims, trigger)], TRIGGER_LIMIT),
@@ -452,12 +452,12 @@ impl Trial {
         which.iter().filter_map(|i| self.disks[*i].as_ref()).map(|disk| &disk.fuse_disk)
     }
 
-    /// The armed request has come, or everybody serves before it does.
+    /// Waits until the armed request has come, or all members serve before it does.
     fn await_trigger_or_service(&mut self, cluster: &mut Cluster, armed: usize) -> Done {
         let begun = Instant::now();
         while !self.has_tripped(armed) {
             cluster.check_ended().map_err(Trouble::Broken)?;
-            // Asked only now and then: a question waits for an answer while the trip may come.
+            // Asked only now and then: a read waits for an answer while the trigger may trip.
             if Duration::from_secs(2) < begun.elapsed()
                 && cluster.belonging().into_iter().all(|i| cluster.members[i].serves())
             {
@@ -471,11 +471,11 @@ impl Trial {
         Ok(())
     }
 
-    /// Everybody serves. While somebody does not, the timeline says once a second how far each is.
+    /// Waits until all members serve. Meanwhile the timeline shows once a second how far each is.
     fn await_service(&mut self, cluster: &mut Cluster) -> Done {
         let begun = Instant::now();
         let mut said = begun;
-        // Who has been removed is missed no longer as soon as it has ended for that.
+        // A removed member is no longer waited for once it has ended for that reason.
         while let Some(i) = cluster.belonging().into_iter().find(|&i| !cluster.members[i].serves()) {
             cluster.check_ended().map_err(Trouble::Broken)?;
             if Duration::from_secs(1) < said.elapsed() {
@@ -494,7 +494,7 @@ impl Trial {
         Ok(())
     }
 
-    /// So many more writes are acknowledged.
+    /// Waits for so many more acknowledged writes.
     fn await_writes(&mut self, cluster: &mut Cluster, more: u64) -> Done {
         let wanted = self.recorder.acknowledged() + more;
         let begun = Instant::now();
@@ -525,13 +525,13 @@ impl Trial {
         Ok(())
     }
 
-    /// SIGTERM, exit code 0, a log closed in order, a file system without a fault.
+    /// SIGTERM, exit code 0, a log closed cleanly, a file system without errors.
     fn end_in_order(&mut self, cluster: &mut Cluster) -> Done {
         for member in &mut cluster.members {
             member.process().into_iter().for_each(|process| signal(process, "TERM"));
         }
         for i in 0..cluster.members.len() {
-            // Places that were never taken, and who was removed, have ended before.
+            // Free places and removed members have ended before.
             let is_running = cluster.members[i].is_started();
             let status = if is_running { cluster.members[i].wait_end(STOP_LIMIT) } else { None };
             if is_running && status.is_none_or(|status| !status.success()) && self.target == Target::Kattu {
@@ -561,7 +561,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Takes everything down; keeps what explains a failure.
+    /// Unmounts everything; keeps what explains a failure.
     fn close(mut self, lying: bool) -> Outcome {
         let mut last = Vec::new();
         for (i, disk) in self.disks.iter_mut().enumerate() {
@@ -579,7 +579,7 @@ impl Trial {
         let said = (0..self.plan.members + self.plan.spare)
             .map(|i| std::fs::read_to_string(self.folder.join(format!("n{i}.log"))).unwrap_or_default());
         for line in said.collect::<String>().lines() {
-            self.outcome.snapshots.0 += u64::from(line.contains(" info  snapshot up to "));
+            self.outcome.snapshots.0 += u64::from(line.contains(" info  took a snapshot up to "));
             self.outcome.snapshots.1 += u64::from(line.contains(" info  starts from snapshot-"));
         }
         let failed = !self.outcome.violations.is_empty() || self.outcome.rig.is_some();
@@ -626,7 +626,7 @@ impl Outcome {
     }
 }
 
-/// How far each member says that it is.
+/// Each member's position, by its own status.
 fn progress(cluster: &Cluster) -> String {
     let of = |member: &Member| match member.kv.status() {
         Ok(it) => {
@@ -648,7 +648,7 @@ fn is_there(mount_namespace: &MountNamespace, path: &Path) -> Result<bool, Troub
     Ok(said.trim() == "there")
 }
 
-/// What `kattu wal inspect` says of a log at last; an error if it says damaged.
+/// The last line of `kattu wal inspect`; an error if the log is damaged.
 fn inspect(mount_namespace: &MountNamespace, data: &Path) -> Result<String, String> {
     let said = run(mount_namespace.command(kattu_e2e::kattu()).args(["wal", "inspect"]).arg(data))?;
     Ok(said.lines().last().unwrap_or("without a word").to_string())

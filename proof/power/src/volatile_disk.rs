@@ -1,12 +1,12 @@
-//! What a disk holds: what was flushed, and what it was merely told.
+//! Volatile disk: the contents of a disk, flushed and cached.
 //!
-//! In:    writes of any length at any place, flushes, reads, a cut of the power.
-//! Out:   the image that survives: everything flushed, and of the rest what a [`Fate`] leaves of it, sector by sector.
+//! In:    writes of any length at any place, flushes, reads, a power cut.
+//! Out:   the image that survives: everything flushed, and of the rest as much as a [`Fate`] leaves, sector by sector.
 //! Rule:  a sector of 512 bytes survives whole or not at all; of several unflushed writes to one sector any one may
-//!        survive, so that dropping some and applying the others in order is every picture a real disk may leave.
-//!        The first 4 KiB are the exception: a write there survives whole or not at all, because ext4 itself takes its
-//!        superblock to be never torn, and it is the log above the file system that is on trial here.
-//! Knows nothing of: FUSE, file systems, who writes.
+//!        survive, so that dropping some and applying the others in order gives every image that a real disk may leave.
+//!        The first 4 KiB are the exception: a write there survives whole or not at all, because ext4 itself relies on
+//!        an untorn superblock, and the log above the file system is under test here.
+//! Knows nothing of: FUSE, file systems, members.
 
 use kattu_chaos::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use std::io::{self, Read, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a disk writes whole.
+/// Bytes that a disk writes atomically.
 pub const SECTOR: u64 = 512;
 const PAGE: u64 = 4096;
 
@@ -28,7 +28,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Zeros.
+    /// All zeros.
     pub fn zeros(len: u64) -> Image {
         assert!(len.is_multiple_of(PAGE), "{len} bytes are not whole pages");
         Image { len, pages: BTreeMap::new() }
@@ -66,12 +66,12 @@ impl Image {
         Ok(())
     }
 
-    /// Bytes.
+    /// Its length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// It has no bytes.
+    /// Whether its length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -89,7 +89,7 @@ impl Image {
         bytes
     }
 
-    /// Overwrites; panics past the end.
+    /// Overwrites bytes; panics past the end.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         assert!(offset + data.len() as u64 <= self.len, "a write past the end, at byte {offset}");
         for (at, part) in pieces(offset, data.len() as u64) {
@@ -100,7 +100,7 @@ impl Image {
     }
 }
 
-/// Cuts a run of bytes at page borders: where each piece lies on the disk, and which bytes of the run it is.
+/// Cuts a run of bytes at page boundaries: each piece's place on the disk, and its range in the run.
 fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
     let end = offset + len;
     let mut at = offset;
@@ -115,27 +115,27 @@ fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (u64, std::ops::Range<u
     })
 }
 
-/// What becomes of writes that were not flushed when the power went.
+/// The fate of unflushed writes at a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// All gone.
+    /// All are lost.
     Gone,
-    /// All there: the disk happened to be quick.
+    /// All survive: the disk happened to be quick.
     Kept,
-    /// Each write for itself: there with this many chances in a thousand, or gone.
+    /// Each write by itself survives with this chance in a thousand, or is lost.
     Writes(u32),
-    /// Each sector for itself, so that writes are torn and later ones survive without earlier ones.
+    /// The same for each sector, so that writes are torn and later ones survive without earlier ones.
     Sectors(u32),
-    /// In order up to some point, and the write at that point torn.
+    /// Those up to some point survive, and the write at that point is torn.
     Prefix,
-    /// Only the latest ones, without those before them.
+    /// Only the latest ones survive.
     Suffix,
-    /// All but one sector.
+    /// All sectors but one survive.
     AllButOne,
 }
 
 impl Fate {
-    /// As tables show it.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Fate::Gone => "all gone",
@@ -148,7 +148,7 @@ impl Fate {
         }
     }
 
-    /// Every kind, with chances drawn.
+    /// Draws a kind, and its chance.
     pub fn draw(random: &mut Random) -> Fate {
         match random.within(0..8) {
             0 => Fate::Gone,
@@ -162,10 +162,10 @@ impl Fate {
     }
 }
 
-/// How much was at stake when the power went.
+/// Unflushed writes at a power cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// Writes that were not flushed.
+    /// Number of unflushed writes.
     pub writes: u64,
     /// Their sectors.
     pub sectors: u64,
@@ -176,7 +176,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Adds up.
+    /// Adds another sum.
     pub fn add(&mut self, other: Loss) {
         self.writes += other.writes;
         self.sectors += other.sectors;
@@ -219,22 +219,22 @@ impl VolatileDisk {
         VolatileDisk { flushed: image.clone(), current: image, waiting: Vec::new(), lies: false }
     }
 
-    /// Bytes.
+    /// Its length in bytes.
     pub fn len(&self) -> u64 {
         self.current.len()
     }
 
-    /// It has no bytes.
+    /// Whether its length is 0.
     pub fn is_empty(&self) -> bool {
         self.current.is_empty()
     }
 
-    /// Up to `len` bytes from `offset`: what was written last, flushed or not.
+    /// Up to `len` bytes from `offset`, as written last, flushed or not.
     pub fn read(&self, offset: u64, len: u64) -> Vec<u8> {
         self.current.read(offset, len)
     }
 
-    /// Overwrites in the cache; false, and nothing done, past the end.
+    /// Overwrites bytes in the cache; past the end, does nothing and returns false.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> bool {
         if self.len() < offset.saturating_add(data.len() as u64) {
             return false;
@@ -263,18 +263,18 @@ impl VolatileDisk {
         }
     }
 
-    /// From now on the disk forgets every write and says of each flush that it was done.
+    /// From now on the disk drops every write, and answers every flush as done.
     pub fn lie(&mut self) {
         self.lies = true;
     }
 
-    /// What is left after the power has gone, and how much was not.
+    /// The image left after the power cut, and the loss.
     pub fn cut(&self, fate: Fate, random: &mut Random) -> (Image, Loss) {
         let mut image = self.flushed.clone();
         let mut loss = Loss { writes: self.waiting.len() as u64, ..Loss::default() };
         let all: Vec<_> = self.waiting.iter().map(Write::sectors).collect();
         loss.sectors = all.iter().map(|sectors| sectors.len() as u64).sum();
-        // One sector among all, and one write among all: where the fates that need a place have it.
+        // One sector among all, and one write among all: the place for the fates that need one.
         let sector_at = random.within(0..loss.sectors);
         let write_at = random.within(0..loss.writes);
         let mut number = 0;

@@ -1,4 +1,4 @@
-//! The rig on its own, without members: needs root, FUSE, a loop device and ext4, and says so where they are missing.
+//! The rig without members: needs root, FUSE, a loop device and ext4, and prints SKIPPED where they are missing.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const RIG: &str = env!("CARGO_BIN_EXE_kattu-power");
-/// What the kernel takes down by itself is down by then, however busy the machine.
+/// The kernel has cleaned up by then, however busy the machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
@@ -30,7 +30,7 @@ fn a_command_line_that_makes_no_sense_is_answered_with_the_usage_and_code_2() {
     }
 }
 
-/// A rig in the middle of a sync that it does not answer, and its folder; `None` where there can be no rig.
+/// A rig in the middle of a sync that it does not answer, and its folder; `None` where the rig cannot run.
 fn held(command: &mut Command) -> Option<(Child, PathBuf)> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
     let mut line = String::new();
@@ -44,7 +44,7 @@ fn held(command: &mut Command) -> Option<(Child, PathBuf)> {
     Some((child, PathBuf::from(folder.trim())))
 }
 
-/// Processes, mounts in any name space and loop devices that belong to a folder.
+/// Processes, mounts in any namespace and loop devices that belong to a folder.
 fn left_of(folder: &Path) -> Vec<String> {
     let name = folder.to_str().expect("a path in UTF-8");
     let rig = folder.file_name().and_then(|name| name.to_str()?.strip_prefix("run-")).expect("run-<process>");
@@ -67,12 +67,12 @@ fn left_of(folder: &Path) -> Vec<String> {
     left
 }
 
-/// Kills a child without a warning and waits until nothing is left of the rig in that folder.
+/// Kills a child without warning and waits until nothing is left of the rig in that folder.
 fn kill_and_look(mut child: Child, folder: &Path) {
     assert!(2 <= left_of(folder).len(), "a sync is under way on a loop device: {:?}", left_of(folder));
     child.kill().expect("it can be killed");
     let end = Instant::now() + LIMIT;
-    // A child that hangs in the kernel is not waited for: that is what must not be.
+    // A child that hangs in the kernel is not waited for: that is the failure to be found.
     while matches!(child.try_wait(), Ok(None)) || !left_of(folder).is_empty() {
         assert!(Instant::now() < end, "left {LIMIT:?} after a kill: {:?}", left_of(folder));
         std::thread::sleep(Duration::from_millis(10));
@@ -92,6 +92,6 @@ fn a_rig_whose_parent_is_killed_goes_with_it() {
     let script = format!("'{RIG}' --hold; echo ended");
     let Some((child, folder)) = held(Command::new("sh").args(["-c", &script])) else { return };
     kill_and_look(child, &folder);
-    // Another rig that starts may have done so already.
+    // The start of another rig may have removed it already.
     let _ = std::fs::remove_dir_all(folder);
 }

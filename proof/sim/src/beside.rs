@@ -1,28 +1,28 @@
-//! Beside: what a member does beside its clients' writes, when, and what that costs them at the disk.
+//! Beside: a member's work beside its clients' writes, when it runs, and what it costs them at the disk.
 //!
 //! ```text
-//!   segment     the log goes over to the next segment, and the one after that is made
-//!   compaction  versions are there to be forgotten
+//!   segment     the log changes to the next segment, and the one after that is made
+//!   compaction  old versions are being removed
 //!   snapshot    one is being taken
 //! ```
 //!
-//! A disk does one thing at a time, so what is done for one thread is done later for the others. A sync of the log waits for the
-//! operation of another thread that is under way, and goes before the rest of that thread's. Two other threads take turns: each
-//! has half of the disk until one of them has what it wants. Where the plan does not say so (`Settings::one_disk`), work beside
-//! the log costs the log nothing.
-//! Knows nothing of: who judges, what the work is for.
+//! A disk does one operation at a time, so work for one thread delays the others. A sync of the log waits for the
+//! operation of another thread that is under way, and goes before the rest of that thread's. Two other threads take
+//! turns: each has half of the disk until one of them is done. Without `Settings::one_disk`, work beside the log costs
+//! the log nothing.
+//! Knows nothing of: judges, the purpose of the work.
 
 use crate::clock::MS;
 
-/// A write that was asked for so soon afterwards may have waited behind what was going on, or behind others that had.
+/// A write that began this soon after work may have waited behind it, or behind other writes that had.
 const JUST_AFTER: u64 = 20 * MS;
 
-/// What goes on beside writes. The order is that of their lengths: of several at once the shortest counts.
+/// Work beside writes, ordered by its length: of several at once the shortest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Beside {
-    /// A log goes over to its next segment, or makes one.
+    /// A log changes to its next segment, or makes one.
     Segment,
-    /// A store forgets what a compaction lets it forget.
+    /// A store removes compacted versions.
     Compaction,
     /// A snapshot is taken.
     Snapshot,
@@ -43,27 +43,26 @@ impl Beside {
     }
 }
 
-/// The last time that something went on, in nanoseconds of the world; nothing has yet if `until` is 0.
+/// The last period of some work, in nanoseconds of the world; there was none if `until` is 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spell {
     began: u64,
     until: u64,
 }
 
-/// Who else than the log is at its disk.
+/// A thread other than the log's at its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
-    /// The worker that takes snapshots, and has those of a leader stored.
+    /// The worker that takes snapshots, and stores those from a leader.
     Snapshots,
-    /// Whoever makes a segment, in passing.
+    /// The thread that makes a segment.
     Segments,
 }
 
-/// What a thread has told the disk to do.
+/// A thread's work at the disk.
 #[derive(Clone, Copy, Debug, Default)]
 struct AtDisk {
-    /// When it will be done, for all that the disk has been told. While nobody else is there, what is left until then is work
-    /// of this thread's alone.
+    /// When it will be done, as far as known. While no other thread is there, the time until then is all its own work.
     until: u64,
     /// The longest of its operations.
     longest: u64,
@@ -75,7 +74,7 @@ impl AtDisk {
     }
 }
 
-/// What one process does beside writes.
+/// The work of one process beside writes.
 #[derive(Debug, Default)]
 pub(crate) struct BesideWrites {
     spells: [Spell; Beside::ALL.len()],
@@ -86,7 +85,7 @@ pub(crate) struct BesideWrites {
 }
 
 impl BesideWrites {
-    /// Something goes on from `now` on, and until then for all that is known. Whether it begins now.
+    /// Work goes on from `now` until `until`, as far as known. Whether it begins now.
     pub(crate) fn goes_on(&mut self, what: Beside, now: u64, until: u64) -> bool {
         let spell = &mut self.spells[what as usize];
         let begins = spell.until < now;
@@ -97,12 +96,12 @@ impl BesideWrites {
         begins
     }
 
-    /// What goes on now: the shortest of it.
+    /// The work under way now: the shortest.
     pub(crate) fn now(&self, now: u64) -> Option<Beside> {
         Beside::ALL.into_iter().find(|&what| now < self.spells[what as usize].until)
     }
 
-    /// What has begun since then: the shortest of it.
+    /// The work begun since then: the shortest.
     pub(crate) fn since(&self, since: u64) -> Option<Beside> {
         let began = |what: &Beside| {
             let spell = self.spells[*what as usize];
@@ -111,9 +110,9 @@ impl BesideWrites {
         Beside::ALL.into_iter().find(began)
     }
 
-    /// A thread that was not at the disk tells it at `now` to do what takes so long, its longest operation `longest`. It begins
-    /// when the sync that is under way is done. As long as the shorter of the two has something to do, the disk does as much
-    /// for the other thread: each of them is that much later.
+    /// A thread that was not at the disk brings work at `now` that takes `takes`, its longest operation `longest`. It
+    /// begins when the sync that is under way is done. While both threads have work they share the disk: each is
+    /// delayed by the shorter work of the two.
     pub(crate) fn at_disk(&mut self, thread: Thread, now: u64, takes: u64, longest: u64) {
         assert!(self.done_at(thread) <= now, "{thread:?} is at the disk until {}", self.done_at(thread));
         let begins = now.max(self.synced);
@@ -123,12 +122,13 @@ impl BesideWrites {
         self.at_disk[thread as usize] = AtDisk { until: begins + takes + shared, longest };
     }
 
-    /// When what a thread has told the disk to do will be done, for all that is known. The past if it is.
+    /// When a thread's work at the disk will be done, as far as known. The past if it is.
     pub(crate) fn done_at(&self, thread: Thread) -> u64 {
         self.at_disk[thread as usize].until
     }
 
-    /// The log's thread waits for so long and then goes to the disk, for what takes so long: the rest of the others' is done later.
+    /// The log's thread waits for `waits`, then uses the disk for `takes`: the rest of the other threads' work is
+    /// delayed.
     pub(crate) fn sync(&mut self, now: u64, waits: u64, takes: u64) {
         let begins = now + waits;
         self.synced = begins + takes;

@@ -1,16 +1,16 @@
-//! Calm: everything works again, and then everything must be well.
+//! Calm: all faults end, and the cluster must recover.
 //!
-//! 1. *Available.* Every member that could not be kept from starting takes a write within a bound. [fault-model P8]
-//! 2. *Answered.* Whoever still waited is answered.
-//! 3. *Raised.* Where all members know a feature level, the cluster is at it. [replication-protocols DT4]
+//! 1. *Available.* Every member that can start completes a write within a bound. [fault-model P8]
+//! 2. *Answered.* Every waiting request is answered.
+//! 3. *Raised.* Where all members know a feature level, the cluster reaches it. [replication-protocols DT4]
 //! 4. *Converged.* All members have applied the same log and hold the same state. [fault-model P9]
-//! 5. *Truthful.* The whole history of the clients, and what is there at the end, go to the judges.
+//! 5. *Truthful.* The judges check the whole history of the clients and the final state.
 //!
 //! The bound is three rounds of elections (each at most twice the election timeout on the slowest clock, a third
-//! one for who is less eager to lead, and one for a promise to the leader before), one pause
-//! between attempts to connect, and the time in which the backlog that the storm left can be worked off one entry at a
-//! time. More is given where the network or the settings ask for it: see [`World::overtaken`] and [`World::disturbed`].
-//! Knows nothing of: what the storm was.
+//! timeout for low priorities, and one for a vote hold for the leader before), one pause between attempts to connect,
+//! and the time to work off the backlog of the storm one entry at a time. Networks and settings that need more get it:
+//! see [`World::overtaken`] and [`World::disturbed`].
+//! Knows nothing of: the faults of the storm.
 
 use crate::clients::told;
 use crate::clock::{MS, SEC};
@@ -61,13 +61,13 @@ impl World {
         self.judge(&last)
     }
 
-    /// The judges of what clients were told. The final read is part of the history.
+    /// Runs the judges of histories. The final read is part of the history.
     fn judge(&self, last: &FinalState) -> Result<Summary, Violation> {
         if self.load.has_begun() {
-            return Ok(Summary::default()); // most requests came at a rate, and no history tells of them
+            return Ok(Summary::default()); // most requests came at a rate and are in no history
         }
         let history = &self.clients.history;
-        // The simple ones first: what they name is the shorter story.
+        // Simple judges first: their violations are easier to read.
         let simple = [
             revisions_never_back(history)?,
             sessions_read_what_they_saw(history)?,
@@ -77,7 +77,7 @@ impl World {
         let mut sum = revision_order(history)?;
         sum.judged +=
             simple.map(|summary| summary.judged).iter().sum::<u64>() + durable(history, last)?.judged;
-        // With very many open operations there is little to decide, at a great price.
+        // With very many open operations little can be decided, at a high cost.
         if self.clients.unknown <= OPEN_MAX {
             let summary = linearizable(history)?;
             sum.judged += summary.judged;
@@ -93,11 +93,11 @@ impl World {
         for member in 0..self.members.len() {
             let slowness = self.sh.service.slowness(member);
             if let Some(process) = &mut self.members[member].process {
-                process.hurry(self.sh.now, slowness);
+                process.speed_up(self.sh.now, slowness);
             }
         }
         self.end_service();
-        self.sh.settings.quota = u64::MAX; // whoever ran out of it is given more
+        self.sh.settings.quota = u64::MAX; // a member that ran out of it gets more
         self.sh.line(None, "fault", || "everything works again".into());
         let (net, mut around) = self.sh.net();
         net.calm(&mut around);
@@ -128,8 +128,8 @@ impl World {
         Ok(())
     }
 
-    /// Starts everybody who belongs to the cluster and is down. Of those that were to stay down for good, as many as the
-    /// cluster cannot do without, because the voters have become fewer meanwhile, are repaired by hand.
+    /// Starts all current members that are down. Of those that were to stay down, as many as the cluster cannot do
+    /// without, because there are fewer voters by now, are repaired by hand.
     pub(crate) fn start_whoever_belongs(&mut self) {
         for member in self.current() {
             self.members[member].called = true;
@@ -156,32 +156,32 @@ impl World {
         }
     }
 
-    /// A leader hears nobody's second life; only the next one does. Until members can be replaced by new ones, an operator
-    /// restarts it. [fault-model NT5, F61]
+    /// A leader ignores a member's second incarnation; only the next leader accepts it. Where members cannot be
+    /// replaced by new ones, an operator restarts the leader. [fault-model NT5, F61]
     fn readmit_wiped(&mut self) -> Result<(), Violation> {
         let Some(leader) = self.leader() else { return Ok(()) };
         let term = self.members[leader].process.as_ref().expect("it leads").node.raft().term();
         if self.members.iter().any(|member| member.wiped_in == Some(term)) {
-            self.kill(leader, "restarted, to hear a member that has lost its directory")?;
+            self.kill(leader, "restarted, to accept a member that has lost its directory")?;
         }
         Ok(())
     }
 
-    /// Whether nobody waits for this member to serve: it stays down for good, or its store is not to be believed.
+    /// Whether the calm does not wait for this member: it stays down for good, or its store is not trusted.
     fn is_out_of_service(&self, member: usize) -> bool {
         let diverged = &self.sh.diverged;
         let id = crate::net::id_of(member);
         self.members[member].ruined || diverged.is_divergent(id) || diverged.is_named(id)
     }
 
-    /// Whoever is odd is named, soon after the next mark. [fault-model F70]
+    /// A divergent member must be reported, soon after the next mark. [fault-model F70]
     fn report_the_divergent(&mut self, bound: u64) -> Result<(), Violation> {
         let interval = self.slowly(self.plan.settings.digest_interval);
         let timeout = self.slowly(self.plan.settings.request_timeout);
         let end = self.sh.now + 2 * (interval + timeout + bound);
         while self.is_unnamed() {
             if end < self.sh.now {
-                return Err(Violation::new("the_odd_one_is_named", "a store differs, and no alarm says so"));
+                return Err(Violation::new("the_odd_one_is_named", "a divergent store is not reported"));
             }
             self.run_until(self.sh.now + SEC)?;
             self.look_at_alarms()?;
@@ -194,8 +194,8 @@ impl World {
         time.as_nanos() as u64 * 1_000_000 / (1_000_000 - self.plan.pace.drift as u64)
     }
 
-    /// Where frames overtake each other, a leader takes no forwarded write that a later one has overtaken: it might have
-    /// been taken before. Whoever asked hears of it when the time for requests is over, and asks again. [B13]
+    /// Where frames overtake each other, a leader takes no forwarded write that a later one has overtaken: it might
+    /// have been taken before. Its client retries when the request timeout is over. [B13]
     fn overtaken(&self) -> u64 {
         match self.plan.pace.ordered {
             true => 0,
@@ -203,10 +203,10 @@ impl World {
         }
     }
 
-    /// Without pre-votes, a member that was away for several changes of members campaigns term by term: it sends nothing to
-    /// those that came meanwhile, and they learn its term only from what it answers to their own campaigns. A newer member
-    /// wins if no timer of the older one fires between two of its own: with times drawn from one to two election timeouts
-    /// that is one try in nine. So many tries fail once in 10^5 such storms.
+    /// Without pre-votes, a member that missed several changes of members campaigns term by term: it sends nothing to
+    /// newer members, and they learn its term only from its answers to their own campaigns. A newer member wins if no
+    /// timer of the older one fires between two of its own: with times drawn from one to two election timeouts that is
+    /// one try in nine. So many tries fail once in 10^5 such storms.
     fn disturbed(&self) -> u64 {
         const TRIES: u64 = 100;
         let mut known =
@@ -218,12 +218,12 @@ impl World {
         }
     }
 
-    /// How long it may take until everybody serves.
+    /// How long it may take until all members serve.
     fn bound(&self) -> u64 {
         let settings = &self.plan.settings;
         let pace = &self.plan.pace;
         let timeout = self.slowly(settings.election_timeout);
-        // Who is less eager waits longer; who promised a leader to wait keeps that first.
+        // A low priority waits longer; a vote hold is kept first.
         let waits = 2
             + u64::from(!settings.priorities.is_empty())
             + u64::from(settings.leadership.leader_lease.is_some());
@@ -240,17 +240,17 @@ impl World {
             Some((raft.last_id().index.0, raft.persisted_index().0, process.keeper.applied().0))
         });
         let logs: Vec<_> = logs.collect();
-        // All may be down.
+        // All members may be down.
         let committed = self.sh.observer.committed().0;
         let highest = logs.iter().map(|log| log.0).max().unwrap_or(0).max(committed);
-        // Whoever is down replays from the beginning, and may have to be sent everything.
+        // A member that is down replays from the beginning, and may need everything.
         let all_run = self.current().iter().all(|&member| self.members[member].process.is_some());
         let lowest = logs.iter().map(|log| log.1.min(log.2)).min().filter(|_| all_run).unwrap_or(0);
         let replays = highest - lowest;
         let waiting: u64 =
             self.members.iter().filter_map(|member| Some(member.process.as_ref()?.held() as u64)).sum();
         let wedge = settings.disk_stall; // a wedged process is yet to be ended
-        // Whoever is behind the logs gets a snapshot, piece by piece; one may have to be taken first, or sent again.
+        // A member behind the logs gets a snapshot, chunk by chunk; one may have to be taken first, or sent again.
         let processes = self.members.iter().filter_map(|member| member.process.as_ref());
         let held = processes.map(|process| process.whole_keeper().pin().bytes());
         let bytes = 2 * held.max().unwrap_or(0) + (64 << 10);
@@ -276,7 +276,7 @@ impl World {
             Some(process) => {
                 let raft = process.node.raft();
                 format!(
-                    "{name} ({} in term {}, log up to {}, persisted {}, committed {}, handed out {}, applied {}, room {})",
+                    "{name} ({} in term {}, log up to {}, persisted {}, committed {}, delivered {}, applied {}, space {})",
                     raft.role_name(),
                     raft.term().0,
                     raft.last_id(),
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// Tries a member with a write.
+    /// Probes a member with a write.
     pub(crate) fn probe(&mut self, member: usize) -> Result<(), Violation> {
         let is_tried = self.probing.iter().any(|&(_, probed)| probed == member);
         if is_tried
@@ -300,12 +300,12 @@ impl World {
         {
             return Ok(());
         }
-        // What somebody says whose store is wrong counts as never told, so that it would be asked for ever.
+        // Answers of a member whose store is wrong do not count, so its probe would repeat for ever.
         let is_down = self.members[member].process.is_none() || self.is_out_of_service(member);
         let belongs = self.current().contains(&member);
         if is_down || !belongs {
             if belongs && !self.members[member].called {
-                self.start_whoever_belongs(); // it was added before the calm, and the answer came only now
+                self.start_whoever_belongs(); // it was added before the calm, and the answer comes only now
             }
             self.sh.queue.plan(self.sh.now + crate::clients::RETRY, Event::Probe { member });
             return Ok(());
@@ -333,7 +333,7 @@ impl World {
         Err(Violation::new("everybody_is_answered", story))
     }
 
-    /// Nobody waits for ever for a feature level that all members know.
+    /// The cluster must reach the feature level that all members know.
     fn rise(&mut self, bound: u64) -> Result<(), Violation> {
         let level_of = |world: &World, member: usize| {
             world.members[member].process.as_ref().map_or(0, |process| process.keeper.health().level)
@@ -352,7 +352,7 @@ impl World {
         }
         let levels = self.current().into_iter().map(|it| format!("n{} at {}", it + 1, level_of(self, it)));
         let levels: Vec<String> = levels.collect();
-        let story = format!("all know level {}: {}", level::KNOWN, levels.join(", "));
+        let story = format!("all members know level {}: {}", level::KNOWN, levels.join(", "));
         Err(Violation::new("levels_rise", story))
     }
 
@@ -396,7 +396,7 @@ impl World {
     fn read_all(&mut self, bound: u64) -> Result<FinalState, Violation> {
         let mut up = self.current();
         up.retain(|&member| self.members[member].process.is_some() && !self.is_out_of_service(member));
-        // A judge reads all there is, whatever clients may.
+        // The final read must be complete, beyond the limits of clients.
         for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
             process.keeper.limit(RequestLimits { answer_bytes_max: usize::MAX, ..RequestLimits::default() });
         }
@@ -414,6 +414,6 @@ impl World {
             }
         }
         let told = told(Outcome::Refused(Refusal::NoLeader));
-        Err(Violation::new("available_after_the_storm", format!("nobody reads: {told:?}")))
+        Err(Violation::new("available_after_the_storm", format!("no member can read: {told:?}")))
     }
 }

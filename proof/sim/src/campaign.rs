@@ -1,6 +1,6 @@
-//! Campaign: many storms on all cores, and what they came to together.
+//! Campaign: many storms on all cores, and the sum of their results.
 //!
-//! One storm per thread at a time; the order in which they end says nothing, the sum is the same whatever it is.
+//! One storm per thread at a time; the sum does not depend on the order in which they end.
 //! Knows nothing of: how progress is shown.
 
 use crate::family::{Family, ServiceSum};
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-/// From so many storms on, every fault must have happened.
+/// From this many storms on, every fault must have happened.
 pub const CAMPAIGN_STORMS: u64 = 300;
 
 /// How often each fault must have happened in so many storms at least: the rarest happens about 50 times in 1,000.
@@ -25,17 +25,17 @@ pub fn least(storms: u64) -> u64 {
     }
 }
 
-/// From so many storms on, members with much to do at their disks must have done each of it once a storm on average.
+/// From this many storms on, each kind of work of busy disks must have been done once a storm on average.
 const BUSY_FROM: u64 = 5;
-/// From so many storms on, a liar must have told a lie, and been noticed, once a storm on average.
+/// From this many storms on, lies, detected lies and elections must each number one a storm on average.
 const LIARS_FROM: u64 = 5;
 
-/// What many storms came to.
+/// The results of many storms.
 #[derive(Clone, Debug, Default)]
 pub struct Sum {
     /// Storms that were run.
     pub storms: u64,
-    /// Seeds whose storm broke a promise, with the promise.
+    /// Seeds whose storm had a violation, with the violation.
     pub violations: Vec<(u64, Violation)>,
     /// Time of all worlds together, in nanoseconds.
     pub time: u64,
@@ -45,21 +45,21 @@ pub struct Sum {
     pub operations: (u64, u64, u64),
     /// Answers compared.
     pub judged: u64,
-    /// Parts of histories that judges gave up.
+    /// Parts of histories left undecided.
     pub undecided: u64,
-    /// Whole-state looks.
+    /// Checks of the whole state.
     pub looks: u64,
     /// Faults.
     pub faults: Tally,
-    /// What else members did.
+    /// Other counts.
     pub counts: Counts,
-    /// How well they served, where that was judged.
+    /// The results of the judges of service, if any.
     pub service: ServiceSum,
 }
 
 impl Sum {
-    /// What happened too rarely in so many storms of a family for their verdict to be evidence, in words for people: faults,
-    /// what its members are to do beside writes, cases for its judges.
+    /// What happened too rarely in the storms of a family for their verdict to be evidence, as text: faults, the work
+    /// of its members beside writes, cases for its judges.
     #[must_use]
     pub fn lacks(&self, family: Family) -> Vec<String> {
         let least = least(self.storms);
@@ -79,7 +79,7 @@ impl Sum {
         }
         if family == Family::Liars && self.storms >= LIARS_FROM {
             let Counts { lies, caught, elections, .. } = self.counts;
-            for (what, count) in [("lies", lies), ("lies noticed", caught), ("elections", elections)] {
+            for (what, count) in [("lies", lies), ("lies detected", caught), ("elections", elections)] {
                 if count < self.storms {
                     lacks.push(format!("{what} ({count})"));
                 }
@@ -110,7 +110,7 @@ impl Sum {
     }
 }
 
-/// Runs the storms of `seeds` on `threads` threads; `ended` sees each report. Stops early once it has `violations_max`
+/// Runs the storms of `seeds` on `threads` threads; `ended` gets each report. Stops early once it has `violations_max`
 /// violations.
 pub fn run_storms(
     seeds: Range<u64>,

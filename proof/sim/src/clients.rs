@@ -1,12 +1,11 @@
-//! Clients: what they ask, of whom, and what they were told.
+//! Clients: their operations, the members that they call, and the answers.
 //!
 //! Each client has one operation under way; a flood has a client of its own for each request, because it does not wait.
-//! Keys are few, so that operations meet; values are all different, so that each read names the write it saw.
+//! Keys are few, so that operations conflict; values are all different, so that each read names the write it saw.
 //!
-//! Two clients share a session, which carries from member to member what the real one does (`shell/client` `Session`): the
-//! highest position of the log that an answer came with. What belongs to it is drawn call by call; so is which reads
-//! have a bound.
-//! Knows nothing of: members' insides, what is right.
+//! Two clients share a session. Like the real one (`shell/client` `Session`) it carries the highest log position of its
+//! answers from member to member. Which calls belong to it is drawn call by call; so is which reads have a bound.
+//! Knows nothing of: members' internals, judges.
 
 use crate::clock::{MS, SEC};
 use crate::dice::Dice;
@@ -21,39 +20,39 @@ use std::collections::BTreeMap;
 
 /// Numbers of clients that flood.
 const FLOOD_FROM: u32 = 1_000_000;
-/// Numbers of clients that ask a member the moment it is back.
+/// Numbers of clients that call a member the moment it is back.
 const EARLY_FROM: u32 = 2_000_000;
-/// Numbers of clients that ask for as much as a face lets in.
+/// Numbers of clients whose requests are as large as the API allows.
 const HEAVY_FROM: u32 = 4_000_000;
 /// The number of the operator.
 const OPERATOR: u32 = 3_000_000;
-/// Operations of a heavy transaction, those inside counted: as many as a face lets in. And transactions within it.
+/// Operations of a heavy transaction, nested ones included: as many as the API allows. And transactions within it.
 const HEAVY_OPERATIONS: u64 = 128;
 const HEAVY_BRANCHES: u64 = 8;
 /// Numbers of clients that probe after the storm.
 const PROBE_FROM: u32 = 500_000;
 
-/// What a client has under way.
+/// An operation of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) client: u32,
     pub(crate) member: usize,
     pub(crate) request: Option<Request>,
     pub(crate) ended: bool,
-    /// Its command is odd: valid bytes that no face would let through.
+    /// Its command is valid bytes that the API would refuse.
     pub(crate) divergent: bool,
     pub(crate) is_flood: bool,
-    /// It asks for as much as a face lets in.
+    /// It is as large as the API allows.
     pub(crate) is_heavy: bool,
-    /// It is the operator's: no history tells of it.
+    /// It is the operator's, and in no history.
     pub(crate) is_change_request: bool,
     /// The session it belongs to.
     session: Option<u64>,
-    /// It has a bound: the highest revision that anybody had been shown when it was asked.
+    /// For a read with a bound: the highest revision that any client had been shown when it began.
     bounded: Option<i64>,
 }
 
-/// Within how many nanoseconds a member can tell two of its times apart: clocks show whole ones.
+/// Rounding of the times of a member, in nanoseconds: clocks show whole ones.
 const TICKS: u64 = 4;
 
 /// All clients and their history.
@@ -61,19 +60,19 @@ pub(crate) struct Clients {
     dice: Dice,
     load: Load,
     request_bytes_max: usize,
-    /// For levels of reads: a stream of its own, so that what is asked does not hang on them.
+    /// For levels of reads: a stream of its own, so that operations do not depend on it.
     level_dice: Dice,
-    /// Leases are believed whose clocks deserve no trust: reads are told to the history as ones that may be old.
+    /// Clocks run apart further than leader leases trust them: the history records reads as ones that may be old.
     reads_may_be_old: bool,
     /// Millionths that any member's clock may gain or lose.
     drift: u64,
-    /// The highest position that each session was told.
+    /// The highest log position in answers to each session.
     sessions: BTreeMap<u64, LogIndex>,
     /// Clients whose next operation follows at once, at this level.
     going_on: BTreeMap<u32, Level>,
     pub(crate) asked: Vec<Asked>,
     pub(crate) history: Vec<Record>,
-    /// Highest revision anybody was shown.
+    /// Highest revision that any client was shown.
     revision: i64,
     floods: u32,
     early: u32,
@@ -81,7 +80,7 @@ pub(crate) struct Clients {
     pub(crate) done: u64,
     pub(crate) refused: u64,
     pub(crate) unknown: u64,
-    /// Bounded reads that showed less than somebody had been shown when they were asked.
+    /// Bounded reads that showed less than another client had been shown when they began.
     pub(crate) aged: u64,
 }
 
@@ -115,7 +114,7 @@ impl Clients {
         self.dice.within(self.load.rest / 2, self.load.rest * 3 / 2)
     }
 
-    /// The same for this client, which may have more to ask at once.
+    /// The same for this client, which may go on at once.
     pub(crate) fn rest_of(&mut self, client: u32) -> u64 {
         match self.going_on.contains_key(&client) {
             true => self.level_dice.below(self.load.rest / 64 + 1),
@@ -123,12 +122,12 @@ impl Clients {
         }
     }
 
-    /// How long a client waits, if not for ever.
+    /// How long a client waits; none is for ever.
     pub(crate) fn patience(&self) -> Option<u64> {
         (self.load.patience > 0).then_some(self.load.patience)
     }
 
-    /// Whom a client asks: mostly its own member, if that is up; in the middle of a session, anybody.
+    /// The member that a client calls: mostly its own, if that is up; in the middle of a session, any.
     pub(crate) fn choose(&mut self, client: u32, up: &[usize], members: usize) -> Option<usize> {
         let moves = matches!(self.going_on.get(&client), Some(Level::Session(_)));
         if moves && !up.is_empty() {
@@ -141,12 +140,12 @@ impl Clients {
         (!up.is_empty()).then(|| up[self.dice.below(up.len() as u64) as usize])
     }
 
-    /// A client's next operation, told to the history; its number.
+    /// Begins a client's next operation in the history; its number.
     pub(crate) fn ask(&mut self, now: u64, client: u32, member: usize) -> u64 {
         let (operation, divergent) = self.draw();
         match divergent {
             Some(command) => {
-                // It changes nothing, so a history need not know of it.
+                // It changes nothing, so the history does not need it.
                 let asked = self.asked(client, member, Some(Request::Write(encode_kv(&command))));
                 self.asked[asked as usize].divergent = true;
                 asked
@@ -158,8 +157,8 @@ impl Clients {
         }
     }
 
-    /// At which level a client asks; the bound is as the member is asked for it. Every other time the client's next
-    /// operation has the same level and follows at once: a member is behind for a moment only.
+    /// The level of an operation, with the bound that the member gets. Every other time the client's next operation has
+    /// the same level and follows at once: a member is behind for a moment only.
     fn draw_level(&mut self, client: u32) -> Option<Level> {
         let level = self.going_on.remove(&client).or_else(|| self.draw_new_level(client));
         if let Some(level) = level.filter(|_| self.level_dice.one_in(2)) {
@@ -184,14 +183,14 @@ impl Clients {
         None
     }
 
-    /// How old an answer may be by the world's clock, if its member counts so long by its own.
+    /// How old an answer may be by the world's clock, if its member measures `bound` by its own.
     fn by_the_world(&self, bound: u64) -> u64 {
         let slowest = 1_000_000 - u128::from(self.drift.min(999_999));
         (u128::from(bound) * 1_000_000).div_ceil(slowest) as u64 + TICKS
     }
 
-    /// What the answer that an operation is about to get came with: its session says it from now on. [shell/client
-    /// `Level::note`]
+    /// Notes the log position of the answer to an operation: later requests of its session carry it.
+    /// [shell/client `Level::note`]
     pub(crate) fn note_position(&mut self, number: u64, what: &What, position: LogIndex) {
         let asked = &self.asked[number as usize];
         if let (Some(session), false, What::Done { answer: Ok(_), .. }) = (asked.session, asked.ended, what) {
@@ -209,8 +208,8 @@ impl Clients {
         number
     }
 
-    /// One request that asks for as much as a face lets in: everything, a transaction of 128 operations in two
-    /// levels, a value as large as any may be under the one key that everybody else writes, too. [fault-model F53]
+    /// One request as large as the API allows: everything, a transaction of 128 operations in two levels, the largest
+    /// value under the one key that all other clients write, too. [fault-model F53]
     pub(crate) fn heavy(&mut self, now: u64, member: usize) -> u64 {
         self.heavy += 1;
         let all = |count_only: bool| Operation::Range {
@@ -229,8 +228,8 @@ impl Clients {
                 Operation::Put { key: "k0".into(), value }
             }
             _ => {
-                // No key is written twice: the face would not let that in. And few are: what an open transaction may have
-                // written, in the end or never, multiplies what judges have to look at.
+                // No key is written twice: the API would refuse it. And few are: each write of a transaction whose
+                // outcome is unknown multiplies the states that judges have to look at.
                 let mut keys = (0..self.load.keys.min(HEAVY_BRANCHES)).map(|key| format!("k{key}"));
                 let number = self.asked.len();
                 let mut operation = |place: u64| match (place % 4, keys.next()) {
@@ -267,7 +266,7 @@ impl Clients {
         u64::from(self.floods)
     }
 
-    /// A reader that has waited for a member and takes whatever it has, if this workload has such readers. [ST17]
+    /// A reader that waited for a member and takes any state, if this workload has such readers. [ST17]
     pub(crate) fn early(&mut self, now: u64, member: usize) -> Option<u64> {
         if self.load.weights[3] == 0 || self.dice.one_in(2) {
             return None;
@@ -284,7 +283,7 @@ impl Clients {
         self.ask_for(now, PROBE_FROM + member as u32, member, operation)
     }
 
-    /// What the operator wants.
+    /// A change that the operator requests.
     pub(crate) fn change_request(&mut self, member: usize, request: Request) -> u64 {
         let number = self.asked(OPERATOR, member, Some(request));
         let asked = &mut self.asked[number as usize];
@@ -341,7 +340,7 @@ impl Clients {
             }
             Some(Level::Bounded(bound)) => Consistency::Bounded(Duration::from_nanos(bound)),
         };
-        // The face judges first: what is wrong whatever the state never reaches a replica.
+        // The API checks first: a request that is wrong in any state never reaches a replica.
         let rejected = convert::check(&operation).err();
         let asks = match convert::to_request(&operation) {
             convert::Request::Command(command) => {
@@ -365,7 +364,7 @@ impl Clients {
         let asked = &mut self.asked[number as usize];
         (asked.session, asked.bounded) = (session, has_bound.then_some(self.revision));
         let mut operation = operation;
-        // What a session must see hangs on no clock.
+        // What a session must see does not depend on clocks.
         let may_be_old = self.reads_may_be_old && !matches!(consistency, Consistency::Session(_));
         if may_be_old && is_read {
             make_serializable(&mut operation);
@@ -384,7 +383,7 @@ impl Clients {
         self.history.push(Record { at, client, id: number, what });
     }
 
-    /// The client is told; `false` if it has stopped waiting.
+    /// Answers the client; `false` if it has stopped waiting.
     pub(crate) fn end(&mut self, now: u64, number: u64, what: What) -> bool {
         let asked = &mut self.asked[number as usize];
         if asked.ended {
@@ -416,7 +415,7 @@ impl Clients {
 
     fn value(&mut self) -> String {
         let bytes = if self.dice.one_in(200) {
-            self.request_bytes_max as u64 // as large as any may be
+            self.request_bytes_max as u64 // the largest allowed
         } else {
             self.dice.log_within(1, self.load.value_bytes)
         };
@@ -440,7 +439,7 @@ impl Clients {
         Operation::Range { key, end, revision, limit, count_only: self.dice.one_in(8), serializable }
     }
 
-    /// An operation, or a command that no face would let through.
+    /// An operation, or a command that the API would refuse.
     fn draw(&mut self) -> (Operation, Option<kv::Command>) {
         let total: u64 = self.load.weights.iter().sum();
         let mut drawn = self.dice.below(total);
@@ -512,7 +511,7 @@ impl Clients {
             .collect()
     }
 
-    /// Valid bytes, odd in every way that a face would stop, and without effect on any state. [fault-model F71]
+    /// Valid bytes that the API would refuse, in several ways, without effect on any state. [fault-model F71]
     fn divergent(&mut self) -> kv::Command {
         let keys = kv::KeyRange { start: b"zz".to_vec(), end: b"a".to_vec() };
         match self.dice.below(6) {
@@ -545,7 +544,7 @@ impl Clients {
     }
 }
 
-/// What an outcome says in a history.
+/// An outcome as a history records it.
 pub(crate) fn told(outcome: Outcome) -> What {
     match outcome {
         Outcome::Done(reply) => match reply.body {
@@ -556,17 +555,17 @@ pub(crate) fn told(outcome: Outcome) -> What {
             ReplyBody::KvError(error) => {
                 What::Done { revision: None, answer: Err(convert::to_rejection(error)) }
             }
-            other => unreachable!("nobody asked for {other:?}"),
+            other => unreachable!("no client requests {other:?}"),
         },
         Outcome::Refused(refusal) => What::Refused { reason: format!("{refusal:?}") },
         Outcome::Unknown(doubt) => What::Unknown { reason: format!("{doubt:?}") },
     }
 }
 
-/// The longest a client of the calm waits between two tries.
+/// How long the calm waits between two tries.
 pub(crate) const RETRY: u64 = SEC / 100;
 
-/// A read, or a transaction of nothing else, for which any state that existed will do.
+/// Makes a read, or a transaction of reads only, accept any state that existed.
 fn make_serializable(read: &mut Operation) {
     match read {
         Operation::Range { serializable, .. } => *serializable = true,
@@ -617,7 +616,7 @@ mod tests {
             };
             clients.note_position(number, &what, LogIndex(position));
             clients.end(0, number, what);
-            clients.note_position(number, &done(), LogIndex(1000)); // who has stopped waiting learns nothing
+            clients.note_position(number, &done(), LogIndex(1000)); // a client that has stopped waiting gets none
             said
         };
         let session = Some(Level::Session(3));

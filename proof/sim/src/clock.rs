@@ -1,9 +1,9 @@
 //! Clocks: virtual time, and each member's own view of it.
 //!
-//! The world counts nanoseconds from 0. A member's monotonic clock begins anywhere (it counts from a boot that nobody else
-//! knows) and runs a little fast or slow; its wall clock is off by any amount and may jump, which nothing of ours may
-//! notice. [fault-model TM1, TM2, F40]
-//! Knows nothing of: what happens when.
+//! The world counts nanoseconds from 0. A member's monotonic clock begins anywhere (it counts from a boot of its own)
+//! and runs a little fast or slow. Its wall clock is off by any amount and may jump, which must not affect the code
+//! under test. [fault-model TM1, TM2, F40]
+//! Knows nothing of: members, events.
 
 use kattu_raft::Instant;
 
@@ -30,14 +30,14 @@ impl Clock {
         Clock { offset, rate }
     }
 
-    /// What it shows.
+    /// The time that it shows.
     #[must_use]
     pub fn at(&self, now: u64) -> Instant {
         let gained = (now / 1_000_000) as i64 * self.rate + (now % 1_000_000) as i64 * self.rate / 1_000_000;
         Instant((self.offset + now).saturating_add_signed(gained))
     }
 
-    /// The first moment of the world at which it shows at least `instant`, and not before `now`.
+    /// The first moment of the world, not before `now`, at which it shows at least `instant`.
     #[must_use]
     pub fn when(&self, instant: Instant, now: u64) -> u64 {
         let wait = instant.0.saturating_sub(self.at(now).0);

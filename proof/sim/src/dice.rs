@@ -1,8 +1,8 @@
-//! Dice: all chance of a storm, from its seed.
+//! Dice: all random numbers of a storm, from its seed.
 //!
-//! Every concern (network, disks, clients, …) draws from a stream of its own, so that a fault that is left out, or a
-//! client more, shifts nobody else's numbers. The generator is SplitMix64: one word of state, the same everywhere.
-//! Knows nothing of: what is decided by it.
+//! Every concern (network, disks, clients, …) draws from a stream of its own, so leaving out a fault or adding a client
+//! shifts no other numbers. The generator is SplitMix64: one word of state, the same everywhere.
+//! Knows nothing of: what the numbers decide.
 
 /// One stream of numbers.
 #[derive(Clone, Debug)]
@@ -55,16 +55,16 @@ impl Dice {
     pub fn log_within(&mut self, first: u64, last: u64) -> u64 {
         let first = first.max(1);
         let doublings = u64::from((last.max(first) / first).ilog2());
-        let vote_floor = first << self.below(doublings + 1);
-        self.within(vote_floor, (vote_floor * 2).min(last.max(vote_floor)))
+        let least = first << self.below(doublings + 1);
+        self.within(least, (least * 2).min(last.max(least)))
     }
 
-    /// Yes, once in so many.
+    /// True once in `many` times.
     pub fn one_in(&mut self, many: u64) -> bool {
         self.below(many) == 0
     }
 
-    /// Yes, with so many chances in a million.
+    /// True with `in_a_million` chances in a million.
     pub fn chance(&mut self, in_a_million: u32) -> bool {
         in_a_million != 0 && self.below(1_000_000) < u64::from(in_a_million)
     }

@@ -1,9 +1,9 @@
-//! Diverge: a member's store that silently comes to hold something else than the log says. [fault-model F70]
+//! Diverge: a member's store that silently differs from what the log says. [fault-model F70]
 //!
-//! What the keeper of a struck member takes for one entry differs in a byte from what the log holds, as after an error of
-//! memory. From then on it may be wrong whatever it answers, so its clients count as never told; the others must hold
-//! all promises, and the comparison over the log must name whoever is odd, and nobody else. Such storms have no
-//! snapshots, so that the next life of that member, which reads the log, is right again, and no operator.
+//! The keeper of a struck member applies one entry with a byte changed, as after a memory error. From then on any
+//! answer of that member may be wrong, so its clients count as unanswered; the others must keep all guarantees, and the
+//! comparison over the log must name the divergent member and no other. Such storms have no operator, and no snapshots,
+//! so that a restart, which reads the log, makes that member right again.
 //! Knows nothing of: how members compare.
 
 use crate::faults::Fault;
@@ -18,24 +18,24 @@ use kattu_node::command::{Command, encode_kv};
 use kattu_raft::{Entry, EntryKind, LogIndex, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who is odd, and who is said to be.
+/// Divergent members, and reported ones.
 #[derive(Default)]
 pub(crate) struct Diverged {
-    /// Somebody may be struck in this storm, so that marks count.
+    /// A member may be struck in this storm, so that marks count.
     may_happen: bool,
-    /// Members whose store differs in this life of theirs.
+    /// Members whose store differs in this run of theirs.
     divergent: BTreeSet<NodeId>,
-    /// Members that were ever told to differ: more than a minority never are.
+    /// Members that were ever struck: always a minority.
     struck: BTreeSet<NodeId>,
     /// Members that an alarm names.
     named: BTreeSet<NodeId>,
-    /// What each member's digest was at the marks in the log, in each life in which it came by.
+    /// Each member's digests at the marks in the log, one for each run that came by.
     marks: BTreeMap<LogIndex, BTreeMap<NodeId, BTreeSet<u64>>>,
     /// Members that differed at a mark.
     found: BTreeSet<NodeId>,
 }
 
-/// The entry as a broken memory would have it, if it holds a value that can be another one.
+/// The entry with a bit of its value flipped, as by a memory error; none if it holds no value.
 pub(crate) fn altered(entry: &Entry) -> Option<Entry> {
     if entry.head.kind != EntryKind::Command {
         return None;
@@ -58,7 +58,7 @@ impl Diverged {
         self.divergent.contains(&member)
     }
 
-    /// Whether a member serves nobody because it is named, rightly or because it once was odd.
+    /// Whether an alarm names a member, so that it does not serve: it diverges, or once did.
     pub(crate) fn is_named(&self, member: NodeId) -> bool {
         self.named.contains(&member)
     }
@@ -67,7 +67,7 @@ impl Diverged {
         self.divergent.insert(member);
     }
 
-    /// A process has ended, and with it what its memory held.
+    /// A process has ended, and its divergent memory with it.
     pub(crate) fn ended(&mut self, member: NodeId) {
         self.divergent.remove(&member);
     }
@@ -81,7 +81,7 @@ impl Diverged {
             return;
         }
         let mark = self.marks.entry(entry.id().index).or_default();
-        // Who reads the log again after a crash may be right where it was odd before, or odd where it was right.
+        // A member that reads the log again after a crash may be right where it diverged before, or the reverse.
         mark.entry(member).or_default().insert(keeper.digest());
         let right = mark.iter().find(|(member, _)| !self.struck.contains(member));
         let right = right.and_then(|(_, digests)| digests.first().copied());
@@ -93,7 +93,7 @@ impl Diverged {
 }
 
 impl World {
-    /// A member's memory goes wrong, if the cluster can still tell who is right.
+    /// Corrupts a member's memory, if the others can still tell the right state.
     pub(crate) fn diverge(&mut self, who: Who) -> bool {
         let Some(member) = self.running(who) else { return false };
         let diverged = &self.sh.diverged;
@@ -110,7 +110,7 @@ impl World {
         true
     }
 
-    /// Alarms name only those that were odd at a mark.
+    /// Alarms must name only members that diverged at a mark.
     pub(crate) fn look_at_alarms(&mut self) -> Result<(), Violation> {
         if self.plan.settings.digest_interval.is_zero() {
             return Ok(());
@@ -129,13 +129,13 @@ impl World {
                 }
                 self.sh.diverged.named.insert(id);
                 self.sh.tally.add(Fault::F70);
-                self.sh.line(Some(member), "alarm", || format!("n{} is odd", id.0));
+                self.sh.line(Some(member), "alarm", || format!("n{} diverges", id.0));
             }
         }
         Ok(())
     }
 
-    /// Whether somebody is odd and not named yet.
+    /// Whether a divergent member is not named yet.
     pub(crate) fn is_unnamed(&self) -> bool {
         let diverged = &self.sh.diverged;
         let Some(right) = self.up().into_iter().find(|&member| !diverged.is_divergent(id_of(member))) else {

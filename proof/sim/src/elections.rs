@@ -1,11 +1,11 @@
 //! Elections: how long a cluster is without a leader when its leader has died, over many trials.
 //!
-//! One cluster of production's code goes through all of them: it works in peace for a moment of chance, the leader dies,
-//! and it is watched who leads next and when that one has committed something of its own. Then the dead member comes
-//! back. What is measured is time of the world, so that how busy this machine is does not matter.
+//! One cluster of production's code goes through all trials: it runs undisturbed for a random time, its leader dies,
+//! and the trial measures when the next one leads and when that one has committed an entry of its own. Then the dead
+//! member comes back. Times are those of the world, so the load of this machine does not matter.
 //!
 //! A process that dies is missed at once, because its kernel closes its connections; a machine that vanishes is missed
-//! when nothing has been heard of it for an election timeout.
+//! after an election timeout of silence.
 //! Knows nothing of: how results are shown.
 
 use crate::clock::{MS, SEC, US};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 pub enum Death {
     /// Its process is killed.
     Process,
-    /// Its machine is gone, and nobody says so.
+    /// Its machine is gone, and its connections stay open.
     Machine,
 }
 
@@ -41,9 +41,9 @@ pub struct Conditions {
 /// One election, in nanoseconds since the death of the leader before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Election {
-    /// Somebody leads.
+    /// A member leads.
     pub led: u64,
-    /// Somebody has committed an entry of a later term: writes are taken again.
+    /// An entry of a later term is committed: writes are taken again.
     pub served: u64,
 }
 
@@ -58,7 +58,7 @@ const PATIENCE: u64 = 60 * SEC;
 /// So many elections, one after the other.
 ///
 /// # Errors
-/// A promise that did not hold meanwhile, or a cluster that never comes to rest.
+/// A violation meanwhile, or a cluster that never comes to rest.
 pub fn elections(seed: u64, count: usize, conditions: &Conditions) -> Result<Vec<Election>, Violation> {
     let mut plan = Plan::steady(seed, conditions.members, 0);
     plan.settings.election_timeout = conditions.election_timeout;
@@ -80,7 +80,7 @@ fn one(world: &mut World, death: Death) -> Result<Election, Violation> {
     let peace = world.sh.now + 200 * MS + world.dice.below(SEC);
     world.run_until(peace)?;
     let Some(leader) = world.leader() else {
-        return Err(Violation::new("peace_keeps_its_leader", "nobody leads although nothing happened"));
+        return Err(Violation::new("peace_keeps_its_leader", "there is no leader although nothing happened"));
     };
     let before = raft(world, leader).map_or(Term(0), kattu_raft::Raft::term);
     let began = world.sh.now;
@@ -104,7 +104,7 @@ fn raft(world: &World, member: usize) -> Option<&kattu_raft::Raft> {
     Some(world.members[member].process.as_ref()?.node.raft())
 }
 
-/// Everybody follows one leader, and has what it has committed.
+/// All members follow one leader, and hold what it has committed.
 fn is_at_rest(world: &World) -> bool {
     let Some(leader) = world.leader().and_then(|leader| raft(world, leader)) else { return false };
     let committed = leader.committed();
@@ -115,7 +115,7 @@ fn is_at_rest(world: &World) -> bool {
         })
 }
 
-/// Of sorted times the one that so many per mille of them do not exceed.
+/// The one of sorted times that `per_mille` of them do not exceed.
 #[must_use]
 pub fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
     let place = (sorted.len() * per_mille).div_ceil(1000).max(1) - 1;

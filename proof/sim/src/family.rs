@@ -1,17 +1,17 @@
-//! Family: what storms are about; and those that judge service, each family with what it is about and nothing else going wrong.
+//! Family: what storms are about. Those that judge service have one kind of trouble each, and no other faults.
 //!
-//! | Family | What is in it | What is judged beside safety |
+//! | Family | What is in it | What is judged besides safety |
 //! |---|---|---|
-//! | [`Family::Storms`] | every fault, none for long | steps; how a member serves between two faults says little |
+//! | [`Family::Storms`] | every fault, none for long | steps; service between two faults says little |
 //! | [`Family::SlowLinks`] | links of 1, 10, 100 MB/s, members that come back far behind | goodput, progress, leaders that stay, memory, steps, tail |
 //! | [`Family::SlowMembers`] | members with little CPU, members that come back far behind, compactions | progress, leaders that stay, memory, steps, tail |
 //! | [`Family::BusyDisks`] | snapshots, changes of segments and compactions, at one disk for each member | progress, leaders that stay, memory, steps, tail |
-//! | [`Family::Liars`] | a member that says whatever is well-formed (`liar.rs`) | no end of a process, memory, steps; in place of safety |
+//! | [`Family::Liars`] | a member that sends any well-formed message (`liar.rs`) | no process ends, memory, steps; in place of safety |
 //!
-//! In those that judge service requests come at a rate, as clients do that do not wait for each other. Steps of members cost time by counted work, so
-//! that a long step delays heartbeats. The limits of a peer's lane are those of production or an eighth of them, so that a
-//! storm of half a minute fills them.
-//! Knows nothing of: how members work.
+//! Families that judge service have requests at a rate, as from clients that do not wait for each other. Steps of
+//! members cost time by counted work, so a long step delays heartbeats. The limits of a lane to a peer are those of
+//! production or an eighth of them, so that a storm of half a minute fills them.
+//! Knows nothing of: members' internals.
 
 use crate::beside::Beside;
 use crate::clock::{MS, SEC, US};
@@ -39,13 +39,13 @@ pub enum Family {
     /// Faults of all kinds.
     #[default]
     Storms,
-    /// Links that only are slow.
+    /// Links that are slow, and nothing else.
     SlowLinks,
-    /// Members that only have little CPU.
+    /// Members with little CPU, and nothing else.
     SlowMembers,
-    /// Members that only have much to do beside writes.
+    /// Members with much work beside writes, and nothing else.
     BusyDisks,
-    /// A member that lies.
+    /// A lying member.
     Liars,
 }
 
@@ -72,7 +72,7 @@ impl Family {
         Family::ALL.into_iter().find(|family| family.name() == name)
     }
 
-    /// Whether these faults belong to it: each that does must happen in a campaign of it.
+    /// Whether this fault belongs to the family: each that does must happen in its campaigns.
     #[must_use]
     pub fn has(self, fault: Fault) -> bool {
         match fault {
@@ -87,50 +87,50 @@ impl Family {
     }
 }
 
-/// Of the bytes of entries that cross a link that only is slow, so many are new: over each link in each storm, and over all
-/// links of one rate in all storms of a campaign. [fault-model P14]
+/// The share of new bytes among those of entries that cross a slow link, at least: over each link in each storm, and
+/// over all links of one rate in a campaign. [fault-model P14]
 const GOODPUT_MIN: f64 = 0.9;
 /// Links that carried less are not judged.
 const GOODPUT_LEAST: u64 = 8 << 20;
-/// So much of it may be waiting to be taken, or may have been lost with a member that was stopped.
+/// Bytes that may still wait to be taken, or may have been lost with a stopped member.
 const GOODPUT_UNDER_WAY: u64 = 2 << 20;
-/// A step may do this much. The store: a slice of 8,192 units; as many old versions that it forgets beside it, for a put costs
-/// 8 units and forgets 8 versions at most; 2,048 more of a compaction and of an idle moment. The node: 30 Ki for entries,
-/// their records and their KiB that came from a peer while the step before was going on, twice what was seen where a member
-/// with little CPU catches up.
+/// Units of work in one step, at most. The store: a slice of 8,192 units; as many for old versions removed beside it,
+/// because a put costs 8 units and removes 8 versions at most; 2,048 more for a compaction and an idle moment. The
+/// node: 30 Ki for entries, their records and their KiB that came from a peer during the step before, twice what was
+/// seen where a member with little CPU catches up.
 const STEP_UNITS_MAX: u64 = 48 << 10;
-/// Who is behind and can be reached holds more after this, and lacks less if it could. A frame of 1 MiB takes one second on
-/// the slowest link.
+/// A reachable member that is behind holds more after this, and lacks less if it could. A frame of 1 MiB takes one
+/// second on the slowest link.
 const STANDSTILL_MAX: u64 = 5 * SEC;
-/// A member could come closer if each of its links carries so many times what is written, and it has its processor.
+/// A member could catch up if each of its links carries this many times what is written, and CPU is not short.
 const COULD_GAIN: u64 = 2;
-/// Who lacks less than is written in this time is all but level.
+/// A member that lacks less than is written in this time counts as level.
 const LEVEL: u64 = SEC;
-/// Writes may take so much longer while something goes on.
+/// By how much writes may be slower during trouble or work beside them.
 const SLOWER: Slower = Slower { factor: 2.0, allowance: 10 * MS };
-/// What frames and questions take beside entries, for each peer.
+/// Bytes of frames and small messages besides entries, for each peer.
 const FRAMES_SPARE: u64 = 1 << 20;
 /// A unit of work takes this many nanoseconds.
 const UNIT: u64 = 250;
-/// What a compaction lets a member forget is gone after so long: with little CPU, and while a snapshot is taken, too.
+/// Compacted versions are gone after this, also with little CPU, and while a snapshot is taken.
 const FORGOTTEN_AFTER: u64 = 5 * SEC;
-/// From so many storms on each judge must have judged.
+/// From this many storms on each judge must have judged.
 const JUDGED_FROM: u64 = 12;
-/// … and from so many on, in so many of a hundred cases in which it was asked.
+/// … and from this many on, in its share of all cases.
 const JUDGED_SHARE_FROM: u64 = 100;
-/// How often members are looked at.
+/// Time between two samples of members.
 const LOOK: u64 = 100 * MS;
-/// Requests come from here on: by then somebody leads.
+/// Requests begin here: by then there is a leader.
 const LOAD_FROM: u64 = 3 * SEC;
-/// Nothing goes on before this.
+/// No fault strikes before this.
 const QUIET: u64 = 8 * SEC;
 
-/// What a storm of service has beside its faults.
+/// What a storm that judges service has besides its faults.
 #[derive(Clone, Debug)]
 pub struct Serving {
     /// Which family.
     pub family: Family,
-    /// What comes at a rate.
+    /// Requests at a rate.
     pub streams: Vec<Stream>,
     /// Bytes per second of every link; unlimited if absent.
     pub rate: Option<u64>,
@@ -212,7 +212,7 @@ const MB: u64 = 1_000_000;
 const LINK_RATES: [u64; 3] = [MB, 10 * MB, 100 * MB];
 
 fn draw_serving(family: Family, dice: &mut Dice) -> Serving {
-    // On a slow link members cannot be sent more than it carries for ever.
+    // A slow link cannot carry more than its rate for ever.
     let [slow, medium, fast] = LINK_RATES;
     let rate = (family == Family::SlowLinks).then(|| *dice.pick(&[slow, medium, medium, fast]));
     let (bytes_per_second, value) = match family {
@@ -255,13 +255,13 @@ fn draw_injections(dice: &Dice, plan: &Plan, who: Who, away: Who) -> Vec<(u32, I
     (0..).zip(all).collect()
 }
 
-/// What the judges of service are told while a world runs.
+/// The judges of service, and what they have seen of a running world.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) goodput: Goodput,
     /// The family, if service is judged.
     judged: Option<Family>,
-    /// The judge that says nothing, whatever it finds.
+    /// The judge whose findings are ignored.
     pub(crate) silent: Option<&'static str>,
     steps: BoundedStep,
     memory: BoundedMemory,
@@ -270,25 +270,25 @@ pub(crate) struct Service {
     cpu: Vec<u64>,
     /// What a unit of work takes.
     unit: u64,
-    /// Whom a fault struck, by its place in the plan.
+    /// The members that faults struck, by the place of the fault in the plan.
     struck: BTreeMap<usize, usize>,
-    /// Something goes on, or somebody is behind because of it.
+    /// A fault is under way, or a member is behind because of one.
     busy: bool,
-    /// Who has come back, when, and what it has to come up to.
+    /// Members that came back: when, and the index that they have to reach.
     coming: BTreeMap<usize, (u64, LogIndex)>,
-    /// When each member was seen to have compacted, since it was last down or behind, with the revision.
+    /// When each member was seen at a new compacted revision, since it was last down or behind.
     compacted: BTreeMap<usize, Vec<(u64, i64)>>,
-    /// When the first of all members was seen to have compacted up to a revision.
+    /// When the first member was seen at a compacted revision.
     first_compacted: BTreeMap<i64, u64>,
     /// Bytes of versions that the streams of a storm make, for each second.
     versions_per_second: u64,
     /// Puts of its streams, for each second.
     puts_per_second: u64,
-    /// Who led when members were last looked at.
+    /// The leader at the last sample.
     led_by: Option<usize>,
-    /// A fault struck who led.
+    /// A fault struck the leader.
     leader_struck: bool,
-    /// What each link had carried when its rate was last set, and that rate.
+    /// Each link's rate, and what it had carried when that was set.
     marks: BTreeMap<(usize, usize), (u64, LinkCount)>,
     sum: ServiceSum,
 }
@@ -325,7 +325,7 @@ impl Service {
         self.judged.is_some()
     }
 
-    /// What a judge has found, unless it is the one that says nothing.
+    /// The finding of a judge, unless it is the silent one.
     pub(crate) fn hear<T: Default>(
         &self,
         judged: Result<T, kattu_verify::service::Violation>,
@@ -336,7 +336,7 @@ impl Service {
         }
     }
 
-    /// A member's step is over: how long it took, beside what its events take.
+    /// Notes a member's step; how long it takes besides its events.
     pub(crate) fn stepped(&mut self, member: usize, work: Work) -> Result<u64, Violation> {
         let judged = self.steps.stepped(id_of(member), work);
         self.hear(judged)?;
@@ -348,7 +348,7 @@ impl Service {
         self.cpu.get(member).copied().unwrap_or(1)
     }
 
-    /// A write that was asked for then has been answered.
+    /// Notes the answer to a write.
     pub(crate) fn answered(&mut self, took: u64, done: bool, asked: When) {
         if self.judged.is_none() {
             return;
@@ -362,7 +362,7 @@ impl Service {
         }
     }
 
-    /// From now on steps take so long for each unit of their work, and do so many units at most.
+    /// From now on a step takes `unit` for each unit of its work, and may do `units_max` units.
     pub(crate) fn count_work(&mut self, unit: u64, units_max: u64) {
         (self.unit, self.steps) = (unit, BoundedStep::new(units_max));
     }
@@ -378,7 +378,7 @@ impl Service {
         self.cpu.clear();
     }
 
-    /// When a write is that is asked for now.
+    /// The situation of a write that begins now.
     pub(crate) fn asked(&self, slows_clients: bool, beside: Option<Beside>) -> When {
         match (slows_clients, self.busy) {
             (true, _) => When::Slowed,
@@ -388,22 +388,22 @@ impl Service {
     }
 }
 
-/// What a write met. Of several things the first counts: clients are slowed; a member is in trouble; a member that runs, be it
-/// the leader or any that may be in the quorum, does something beside writes, of that what lasts the shortest.
+/// The situation of a write. Of several the first counts: clients are slowed; a member is in trouble; a running member
+/// (the leader or any other that may be in the quorum) works beside writes, the shortest work first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Nothing went on when it was asked for, nor began before it was answered.
+    /// No work was under way when it began, and none began before its answer.
     Quiet,
-    /// A member was slow, away or behind when it was asked for.
+    /// A member was slow, away or behind when it began.
     Busy,
-    /// The leader slowed its clients then for a member that came back.
+    /// The leader then slowed its clients for a member that came back.
     Slowed,
-    /// This went on when it was asked for, or began before it was answered.
+    /// This work was under way when it began, or began before its answer.
     Beside(Beside),
 }
 
 impl When {
-    /// The same, if it is known what else began.
+    /// The same, given the work that began since.
     pub(crate) fn or(self, beside: Option<Beside>) -> When {
         match (self, beside) {
             (When::Quiet, Some(what)) => When::Beside(what),
@@ -412,7 +412,7 @@ impl When {
     }
 }
 
-/// How often a judge judged, and how often it was asked and had too little to judge by.
+/// How often a judge judged, and how often it had too little to judge by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
     /// Cases that were judged.
@@ -421,7 +421,7 @@ pub struct Verdicts {
     pub skipped: u64,
 }
 
-/// Judges that may have too little to judge by, as they are called in reports.
+/// Names in reports of judges that may have too little to judge by.
 const OF_GOODPUT: &str = "goodput of links that carried something";
 const OF_TROUBLE: &str = "tail while a member is in trouble";
 const OF_BESIDE: [&str; 3] = [
@@ -434,8 +434,8 @@ const OF_OFFICE: &str = "leaders that no fault struck stay";
 const OF_HISTORY: &str = "history of members that keep up";
 
 impl Family {
-    /// Judges that a campaign of this family is there for, and of a hundred cases those that they must judge. Most links carry
-    /// answers only; whoever comes back in the last seconds of a storm leaves few writes to compare.
+    /// The judges of this family, each with the share of cases that it must judge, in percent. Most links carry answers
+    /// only; a member that comes back in the last seconds of a storm leaves few writes to compare.
     fn judges(self) -> &'static [(&'static str, u64)] {
         match self {
             Family::Storms | Family::Liars => &[],
@@ -452,16 +452,16 @@ impl Family {
     }
 }
 
-/// What storms of service came to.
+/// The results of storms that judge service.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceSum {
     /// What links carried, by their bytes per second; 0 is unlimited.
     pub links: BTreeMap<u64, LinkCount>,
     /// How long members that came back took to catch up, in nanoseconds.
     pub caught_up: Vec<u64>,
-    /// How long writes took while nothing went on.
+    /// How long writes took without trouble or work beside them.
     pub quiet: Vec<u64>,
-    /// How long writes took while this went on, and nothing else that counts more.
+    /// How long writes took during this work, and nothing that counts more.
     pub beside: BTreeMap<Beside, Vec<u64>>,
     /// How long writes took while a member was slow, away or behind.
     pub busy: Vec<u64>,
@@ -475,11 +475,11 @@ pub struct ServiceSum {
     pub held: [u64; 4],
     /// The longest time without a leader although there could have been one.
     pub leaderless: u64,
-    /// Looks at members.
+    /// Samples of members.
     pub looks: u64,
-    /// … and those at members that were behind and could come closer.
+    /// … and those of members that were behind and could catch up.
     pub gaps_seen: u64,
-    /// What judges could judge, by their names.
+    /// Verdicts of judges, by their names.
     pub verdicts: BTreeMap<&'static str, Verdicts>,
 }
 
@@ -500,7 +500,7 @@ impl ServiceSum {
         *(if has_judged { &mut verdicts.judged } else { &mut verdicts.skipped }) += 1;
     }
 
-    /// The judges of a family that so many storms gave too little to judge by.
+    /// The judges of a family that had too little to judge by.
     #[must_use]
     pub fn judged_too_few(&self, family: Family, storms: u64) -> Vec<String> {
         let verdicts = |judge: &str| self.verdicts.get(judge).copied().unwrap_or_default();
@@ -517,7 +517,7 @@ impl ServiceSum {
         too_few.map(said).chain(self.rates_too_rare(family, storms)).collect()
     }
 
-    /// What links of each rate carried in all storms together, where it is less than was promised.
+    /// Rates of links whose goodput in all storms together is less than guaranteed.
     #[must_use]
     pub fn wasted(&self, family: Family) -> Vec<String> {
         let limited = self.links.iter().filter(|(rate, _)| family == Family::SlowLinks && **rate > 0);
@@ -525,14 +525,14 @@ impl ServiceSum {
         poor.map(|(rate, count)| {
             let ratio = count.ratio();
             format!(
-                "goodput of links of {} MB/s: {ratio:.3}, at least {GOODPUT_MIN:.2} is promised",
+                "goodput of links of {} MB/s: {ratio:.3}, at least {GOODPUT_MIN:.2} is guaranteed",
                 rate / MB
             )
         })
         .collect()
     }
 
-    /// Rates of limited links that a campaign is there for, and that have carried too little to be judged in so many storms.
+    /// Rates of limited links of this family that carried too little to be judged.
     fn rates_too_rare(&self, family: Family, storms: u64) -> Vec<String> {
         let rates =
             LINK_RATES.into_iter().filter(|_| family == Family::SlowLinks && JUDGED_SHARE_FROM <= storms);
@@ -542,7 +542,7 @@ impl ServiceSum {
             .collect()
     }
 
-    /// Adds another storm's.
+    /// Adds another storm's results.
     pub fn add(&mut self, other: &ServiceSum) {
         for (judge, verdicts) in &other.verdicts {
             let sum = self.verdicts.entry(judge).or_default();
@@ -587,7 +587,7 @@ impl fmt::Display for ServiceSum {
                 0 => String::new(),
                 _ if *sent < GOODPUT_LEAST => ", too few to judge by".to_string(),
                 _ if ratio < GOODPUT_MIN => format!(", BELOW {GOODPUT_MIN:.2}"),
-                _ => format!(", at least {GOODPUT_MIN:.2} is promised"),
+                _ => format!(", at least {GOODPUT_MIN:.2} is guaranteed"),
             };
             writeln!(f, "links {class}: {sent} bytes crossed, {taken} of them new: {ratio:.3}{bound}")?;
         }
@@ -617,7 +617,7 @@ impl fmt::Display for ServiceSum {
         }
         writeln!(
             f,
-            "{}; {:.1} ms without a leader at most, in {} looks; {} looks at members that were to come closer",
+            "{}; {:.1} ms without a leader at most, in {} looks; {} looks at members that could catch up",
             self.said_of_steps(),
             ms(self.leaderless),
             self.looks,
@@ -643,7 +643,7 @@ fn puts_per_second(stream: &Stream) -> u64 {
 }
 
 impl World {
-    /// What comes at a rate comes from now on, and what is slow is slow.
+    /// Starts the requests and slows what is slow in a storm that judges service.
     pub(crate) fn begin_service(&mut self) {
         let members = self.members.len();
         if self.plan.kinds.has(Kind::Tired) {
@@ -654,13 +654,13 @@ impl World {
         let settings = &self.plan.settings;
         let timeout = settings.election_timeout.as_nanos() as u64;
         let peers = members as u64 - 1;
-        // One entry of any size may go beyond what may be under way; headers and questions need a little.
+        // One entry of any size may exceed the limit; headers and small messages need a little.
         let limits = &settings.limits;
         let per_peer = (limits.inflight_bytes_max + limits.batch_bytes_max) as u64 + FRAMES_SPARE;
-        // Entries kept for all peers together, and those that came since they were last counted.
+        // Entries kept for all peers together, and those since the last count.
         let recent =
             (limits.recent_in_sync_bytes_max.max(limits.recent_bytes_max) + limits.inflight_bytes_max) as u64;
-        // One piece is under way at a time, and one may be on its way out.
+        // One chunk is under way at a time, and one may be on its way out.
         let per_stream = 2 * limits.snapshot_chunk_bytes_max as u64 + FRAMES_SPARE;
         self.sh.service = Service {
             judged: Some(serving.family),
@@ -698,7 +698,7 @@ impl World {
         net.set_wire(&mut around, from, to, rate.map(Wire::new));
     }
 
-    /// What a link has carried at its rate until now is added to that rate's sum.
+    /// Adds what a link has carried at its rate until now to the sum of that rate.
     fn close_count(&mut self, from: usize, to: usize, rate: u64) {
         let now = self.link_count(from, to);
         if let Some((before, then)) = self.sh.service.marks.insert((from, to), (rate, now)) {
@@ -709,13 +709,13 @@ impl World {
         }
     }
 
-    /// Whom a fault of service strikes: who runs, and where service is judged, who does not lead.
+    /// The target of a fault of service: a running member; where service is judged, not the leader.
     fn struck(&self, who: Who) -> Option<usize> {
         let may_lead = self.sh.service.judged.is_none();
         self.running(who).filter(|&member| may_lead || self.leader() != Some(member))
     }
 
-    /// Begins what slows a member down, and what storms of service alone have; whether there was anybody to strike.
+    /// Begins what slows a member down, and faults of service storms alone; whether there was a target.
     pub(crate) fn strike_service(&mut self, place: usize, what: &Inject) -> Result<bool, Violation> {
         let time = match *what {
             Inject::Forget => {
@@ -761,7 +761,7 @@ impl World {
         }
     }
 
-    /// Ends it.
+    /// Ends such a fault.
     pub(crate) fn service_over(&mut self, place: usize) {
         let Some(member) = self.sh.service.struck.remove(&place) else { return };
         match self.plan.injections[place].1.what {
@@ -778,7 +778,7 @@ impl World {
         }
     }
 
-    /// Everybody looks at everybody: who leads, who is behind, who holds how much.
+    /// Samples all members: the leader, progress, memory.
     pub(crate) fn look_at_service(&mut self) -> Result<(), Violation> {
         if self.calm {
             return Ok(());
@@ -786,21 +786,21 @@ impl World {
         let now = self.sh.now;
         self.sh.queue.plan(now + LOOK, Event::LookAtService);
         let running: Vec<usize> = self.up().into_iter().filter(|&member| !self.is_paused(member)).collect();
-        // A link that no fault cuts is there to be opened: that takes its time, and belongs to the bound.
+        // A link that no fault cuts counts as open: the time to open it belongs to the bound.
         let can_be_led = running.iter().any(|&member| {
             let hears =
                 running.iter().filter(|&&other| other == member || !self.sh.net.is_cut(member, other));
             hears.count() > self.plan.members as usize / 2
         });
         let leader = self.leader();
-        // The first election is no matter of service.
+        // The first election is not judged.
         let is_led = leader.is_some() || now < LOAD_FROM;
         let judged = self.sh.service.progress.look_at_leader(now, can_be_led, is_led);
         self.sh.service.hear(judged)?;
         let Some(leader) = leader else { return Ok(()) };
         let last = self.raft(leader).map_or(LogIndex(0), |raft| raft.last_id().index);
         if self.sh.service.led_by.replace(leader) != Some(leader) {
-            // What was written and taken is counted from the beginning of this office.
+            // Bytes written and taken are counted from the beginning of this leadership.
             (0..self.members.len()).for_each(|member| self.sh.service.progress.begins_anew(id_of(member)));
         }
         let mut is_behind = false;
@@ -839,7 +839,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether a member that is behind could take more than is written.
+    /// Whether a member that is behind could catch up.
     fn could_gain(&self, leader: usize, member: usize, held: LogIndex, last: LogIndex) -> bool {
         let service = &self.sh.service;
         let level = service.puts_per_second * LEVEL / SEC;
@@ -870,8 +870,8 @@ impl World {
         self.look_at_history(member, history, compacted)
     }
 
-    /// History is what was written since the compaction that a member has had the time to carry out, at the rate of the
-    /// storm's streams; of one that is behind or has little CPU nobody knows what that is.
+    /// A member may hold the history written, at the rate of the storm's streams, since the newest compaction that it
+    /// had time for. A member that is behind or has little CPU has no known budget.
     fn look_at_history(&mut self, member: usize, history: u64, compacted: i64) -> Result<(), Violation> {
         let now = self.sh.now;
         let service = &mut self.sh.service;
@@ -883,8 +883,8 @@ impl World {
         } else if seen.last().is_none_or(|&(_, revision)| revision < compacted) {
             seen.push((now, compacted));
         }
-        // The newest that it has had the time for; it may have come late to it, so what was written since the first member did
-        // it is history. The first that was seen of this member it may have done at any time.
+        // The newest compaction that it had time for. It may have reached it late, so the writes since the first member
+        // reached it count. The first one seen of it does not count: it may have been reached at any time.
         let mut done = seen.iter().skip(1).rev().filter(|(at, _)| at + FORGOTTEN_AFTER <= now);
         let done = done.next().and_then(|(_, revision)| service.first_compacted.get(revision).copied());
         let since = done.unwrap_or(LOAD_FROM.min(now)) - LOOK.min(now);
@@ -895,7 +895,7 @@ impl World {
         service.hear(judged)
     }
 
-    /// The verdict, when the storm is over and before everything works again; what the service did.
+    /// Runs the judges of service, after the storm and before the calm.
     pub(crate) fn judge_service(&mut self) -> Result<(), Violation> {
         let Some(family) = self.sh.service.judged else { return Ok(()) };
         for (from, to) in self.ways() {
@@ -920,13 +920,13 @@ impl World {
             let story = format!("{elections} elections were won, and no fault struck a leader");
             return Err(Violation::new("leaders_stay", story));
         }
-        // Where the leader changed, or had little CPU itself, its writes waited for that.
+        // Where the leader changed, or had little CPU, writes waited for that.
         if elections > 1 {
             let others = OF_BESIDE.into_iter().chain([OF_TROUBLE]);
             others.for_each(|judge| self.sh.service.sum.judged(judge, false));
         } else {
             let sum = &self.sh.service.sum;
-            // Of a write that was asked for while clients were slowed: it may have waited for that. [fault-model F51]
+            // How long a write that began while clients were slowed may have waited for that. [fault-model F51]
             let may_wait = self.plan.settings.heartbeat_interval.as_nanos() as u64;
             let slowed = sum.slowed.iter().map(|took| took.saturating_sub(may_wait));
             let mut with: Vec<u64> = sum.busy.iter().copied().chain(slowed).collect();
@@ -945,7 +945,7 @@ impl World {
         Ok(())
     }
 
-    /// What the service did, for the report.
+    /// The results, for the report.
     pub(crate) fn service_sum(&mut self) -> ServiceSum {
         let service = &mut self.sh.service;
         let mut sum = std::mem::take(&mut service.sum);
@@ -998,7 +998,7 @@ mod tests {
         assert_eq!(sum.wasted(Family::SlowLinks), Vec::<String>::new(), "links without a limit are not slow");
         sum.links.insert(MB, count(10 * MB, 8_500_000));
         let said = sum.wasted(Family::SlowLinks);
-        assert_eq!(said, ["goodput of links of 1 MB/s: 0.850, at least 0.90 is promised"]);
+        assert_eq!(said, ["goodput of links of 1 MB/s: 0.850, at least 0.90 is guaranteed"]);
         assert!(sum.to_string().contains("8500000 of them new: 0.850, BELOW 0.90"), "{sum}");
         assert_eq!(sum.wasted(Family::SlowMembers), Vec::<String>::new(), "nobody's links are slow there");
         assert_eq!(sum.rates_too_rare(Family::SlowLinks, 100), Vec::<String>::new());

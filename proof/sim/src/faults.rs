@@ -1,7 +1,7 @@
-//! Faults by their id: what is counted, and what met what. [fault-model §5]
+//! Faults by id: how often each happened, and which met in one storm. [fault-model §5]
 //!
-//! A fault is counted when it has really happened (a frame was lost, an unsynced sector did not survive), not when it was
-//! asked for. A class of faults that never fires is no evidence, so a campaign with a low count fails.
+//! A fault is counted when it has really happened (a frame was lost, an unsynced sector did not survive), not when it
+//! was injected. A class of faults that never fires is no evidence, so a campaign with a low count fails.
 //! Knows nothing of: how faults come about.
 
 use crate::family::Family;
@@ -25,7 +25,7 @@ macro_rules! faults {
                 match self { $(Fault::$name => stringify!($name),)* }
             }
 
-            /// What it is.
+            /// A short description.
             #[must_use]
             pub fn about(self) -> &'static str {
                 match self { $(Fault::$name => $about,)* }
@@ -45,11 +45,11 @@ faults! {
     F12 "a write failed, or the disk was full",
     F13 "a bit flipped at rest, in what was synced",
     F14 "a lost, stale or misdirected sector",
-    F15 "a file missing, cut or somebody else's",
+    F15 "a file missing, cut or foreign",
     F16 "a disk call hung",
     F17 "a slow disk",
-    F18 "a disk that lied before a power cut, noticed by the leader",
-    F19 "a directory rolled back to an older copy, noticed by the leader",
+    F18 "a disk that lied before a power cut, detected by the leader",
+    F19 "a directory rolled back to an older copy, detected by the leader",
     F30 "a symmetric split that cut frames off",
     F31 "a partial partition that cut frames off",
     F32 "one-way loss",
@@ -57,29 +57,29 @@ faults! {
     F34 "a connection reset in the middle of a frame",
     F35 "a corrupted frame, refused by its checksum",
     F36 "a message of an old term or an old run, arriving late",
-    F37 "a clogged lane, passed by control messages on their own",
+    F37 "a clogged lane, bypassed by control messages on a lane of their own",
     F40 "a wall clock jumped",
-    F41 "a lease begun among clocks that differ within their bound",
-    F42 "a clock beyond its bound found out, or a leader elected while an older lease held",
+    F41 "a leader lease begun among clocks that differ within their bound",
+    F42 "a clock beyond its bound detected, or a leader elected during an older leader lease",
     F50 "load far above capacity, refused early",
     F51 "a follower far behind that caught up under load",
     F53 "a heavy request carried out: the whole store, 128 operations, the largest value under a hot key",
-    F54 "a link that carries little, and was full",
+    F54 "a link of low bandwidth that was full",
     F55 "a member with little CPU, whose step took longer than it should",
-    F60 "members changed, or the office moved, in the middle of it all",
+    F60 "members changed, or leadership transferred, in the middle of a storm",
     F61 "a change of members refused",
-    F62 "a member of an older version came back as one of this",
-    F63 "a new cluster made of a backup, or of one member that was left",
-    F70 "a store that silently differed, named by the alarm",
-    F71 "an odd but valid command applied",
+    F62 "a member of an older version restarted with this version",
+    F63 "a new cluster made from a backup, or from one survivor",
+    F70 "a store that silently diverged, named by the alarm",
+    F71 "a valid command that the API refuses, applied",
 }
 
-/// Ids of the fault model that are not simulated, with what has them in its place: streams that nobody reads are those of
-/// real sockets.
+/// Ids of the fault model that are not simulated, with the test that has them: only real sockets have streams without a
+/// reader.
 pub const ELSEWHERE: &[(&str, &str)] = &[("F52", "cargo xtask bench floods, without watchers")];
 
-/// Ids of the fault model that nothing brings about: allocations that fail. What else F05 names, ends of processes and little
-/// CPU, are F01 and F55.
+/// Ids of the fault model that no test injects: allocations that fail. The rest of F05, ends of processes and little
+/// CPU, is F01 and F55.
 pub const NOT_BUILT: &[&str] = &["F05"];
 
 /// How often each fault happened.
@@ -97,7 +97,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// It happened.
+    /// Counts one.
     pub fn add(&mut self, fault: Fault) {
         self.counts[fault as usize] += 1;
     }

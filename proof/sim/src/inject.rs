@@ -1,8 +1,8 @@
 //! Injections: the faults of a storm as a list, each with its time, so that a failing storm can be cut down to the few
 //! that matter.
 //!
-//! Each kind draws from a stream of its own. What depends on the moment ("the leader") is named by role and looked up when
-//! the time comes.
+//! Each kind draws from a stream of its own. A target that depends on the moment ("the leader") is named by role and
+//! looked up when the fault strikes.
 //! Knows nothing of: how faults are carried out.
 
 use crate::clock::{MS, SEC};
@@ -11,46 +11,46 @@ use crate::plan::Settings;
 use kattu_wal::sim::{Damage, Place};
 use std::fmt;
 
-/// Whom a fault strikes.
+/// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// This member, by number from 0.
     Member(usize),
-    /// Whoever leads, if anybody.
+    /// The leader, if there is one.
     Leader,
 }
 
-/// What the operator wants of members.
+/// A change that the operator requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // whom
+#[allow(missing_docs)] // fields: the target
 pub enum Change {
-    /// One more, that gets a vote by itself or waits to be promoted.
+    /// Adds a member that gets a vote by itself or waits for a promotion.
     Add { votes: bool },
-    /// One less.
+    /// Removes a member.
     Remove(Who),
-    /// A new one in the place of this one.
+    /// Puts a new member in the place of this one.
     Replace(Who),
-    /// A vote for a learner.
+    /// Promotes a learner.
     Promote,
-    /// Another address.
+    /// Changes a member's address.
     Update(Who),
-    /// Another leader.
+    /// Transfers leadership.
     Move(Who),
-    /// Something that must be refused, of three kinds.
+    /// An invalid change, of three kinds, that must be refused.
     Foolish(u8),
 }
 
 /// A fault.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // fields: whom, and how long in nanoseconds of the world
+#[allow(missing_docs)] // fields: the target, and times in nanoseconds of the world
 pub enum Inject {
     /// A process is killed.
     Kill { who: Who, down: u64 },
-    /// It is killed after so many more effects.
+    /// A process is killed after `effects` more effects.
     KillAtEffect { who: Who, effects: u64, down: u64 },
-    /// It is killed in the middle of the disk operation so many further on.
+    /// A process is killed in the middle of a disk operation, `operations` from now.
     KillAtDisk { who: Who, operations: u64, down: u64 },
-    /// All are killed at once; and once more during recovery, after so many disk operations, so many times.
+    /// All are killed at once, and `again` times more in recovery, after `operations` disk operations.
     KillAll { down: u64, operations: u64, again: u64 },
     /// A clean stop.
     Stop { who: Who, down: u64 },
@@ -66,13 +66,13 @@ pub enum Inject {
     Wipe { who: Who, down: u64 },
     /// The disk hangs.
     Stall { who: Who, time: u64 },
-    /// The disk is so many times slower.
+    /// The disk is `times` times slower.
     Slow { who: Who, times: u64, time: u64 },
     /// A sync soon fails.
     FailSync { who: Who, syncs: u64, down: u64 },
     /// A write soon fails.
     FailWrite { who: Who, writes: u64, down: u64 },
-    /// The disk has no room for more.
+    /// The disk is full.
     Full { who: Who, time: u64 },
     /// Files are damaged while the member is down.
     Damage { who: Who, how: Damage, down: u64, pick: u64 },
@@ -86,53 +86,53 @@ pub enum Inject {
     OneWay { from: usize, to: usize, time: u64 },
     /// A pair is cut and joined again and again, with this period.
     Flap { from: usize, to: usize, period: u64, time: u64 },
-    /// Frames everywhere are lost, repeated, overtaken, late; chances in a million.
+    /// Frames on all links are lost, repeated, overtaken, late; chances in a million.
     Lossy { loss: u32, repeat: u32, overtake: u32, late: u64, time: u64 },
     /// A connection is reset, in the middle of the next frame or between two.
     Reset { from: usize, to: usize, mid_frame: bool },
     /// The next frame is corrupted.
     Corrupt { from: usize, to: usize },
-    /// Frames of long ago arrive once more.
+    /// Old frames arrive once more.
     Replay { who: Who, frames: u64 },
-    /// The bulk lane lets through only so many bytes per second.
+    /// The bulk lane carries only `rate` bytes per second.
     Clog { from: usize, to: usize, rate: u64, time: u64 },
-    /// A wall clock jumps, by so many seconds.
+    /// A wall clock jumps by `by` seconds.
     WallJump { who: Who, by: i64 },
-    /// So many requests per second come, whether answered or not.
+    /// `rate` requests per second come, whether answered or not.
     Overload { rate: u64, time: u64 },
-    /// One follower gets nothing under load, and must catch up.
+    /// One follower receives nothing under load, and must catch up.
     Lag { who: Who, rate: u64, time: u64 },
     /// One member is cut off from all others.
     CutOff { who: Who, time: u64 },
-    /// The operator wants other members.
+    /// The operator requests a change.
     Change(Change),
-    /// The leader is asked to hand over, to this voter or to whom it likes.
+    /// The leader must transfer leadership, to this voter or to one of its choice.
     Transfer { to: Option<usize> },
-    /// What a member's memory holds of one entry goes wrong.
+    /// One entry in a member's memory is corrupted.
     Diverge { who: Who },
-    /// A directory is copied; or, if there is a copy, put back as it was then.
+    /// A directory is copied, or rolled back to its copy if there is one.
     RollBack { who: Who, down: u64 },
-    /// The disk has said that it synced the last block, and then the power goes.
+    /// The disk reported the last block as synced, and the power cut loses it.
     Lie { who: Who, down: u64, pick: u64 },
     /// A backup of a member becomes another cluster, beside the storm.
     Restore { who: Who, pick: u64 },
     /// A copy of a member's disk becomes another cluster, beside the storm.
     Recover { who: Who, pick: u64 },
-    /// All links of a member carry so many bytes per second.
+    /// All links of a member carry `rate` bytes per second.
     Narrow { who: Who, rate: u64, time: u64 },
-    /// A member has so many times less CPU.
+    /// A member has `times` times less CPU.
     Tired { who: Who, times: u64, time: u64 },
     /// A member is stopped, so that it comes back far behind.
     Away { who: Who, down: u64 },
-    /// History is forgotten up to now.
+    /// History is compacted up to now.
     Forget,
-    /// So many requests come at once that ask for as much as the face lets in: of the whole store, of many keys.
+    /// `requests` requests as large as the API allows come at once: the whole store, many keys.
     Heavy { who: Who, requests: u64 },
 }
 
 macro_rules! kinds {
     ($($kind:ident $name:literal,)*) => {
-        /// A kind of faults, to be on or off in a storm as a whole.
+        /// A kind of fault, on or off in a storm as a whole.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[allow(missing_docs)] // see `Inject`
         pub enum Kind { $($kind,)* }
@@ -141,7 +141,7 @@ macro_rules! kinds {
             /// All kinds.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
-            /// Those of storms that judge service, and of no others.
+            /// Kinds that only storms that judge service have.
             pub const OF_SERVICE: &[Kind] = &[Kind::Away, Kind::Forget];
 
             /// Its name.
@@ -217,7 +217,7 @@ impl Kinds {
         Kinds(0)
     }
 
-    /// These.
+    /// The set of these kinds.
     #[must_use]
     pub fn of(kinds: &[Kind]) -> Kinds {
         Kinds(kinds.iter().fold(0, |bits, &kind| bits | 1 << kind as u64))
@@ -241,7 +241,7 @@ impl Kinds {
         Kinds(self.0 & !(1 << kind as u64))
     }
 
-    /// All in it.
+    /// All kinds in it.
     pub fn iter(&self) -> impl Iterator<Item = Kind> + '_ {
         Kind::ALL.iter().copied().filter(|&kind| self.has(kind))
     }
@@ -270,7 +270,7 @@ impl fmt::Debug for Kinds {
 pub struct Injection {
     /// When, in nanoseconds of the world.
     pub at: u64,
-    /// What.
+    /// The fault.
     pub what: Inject,
 }
 
@@ -287,7 +287,7 @@ pub(crate) fn draw_injections(
         let mut dice = dice.fork(kind as u64);
         let gap = match kind {
             Kind::CutOff => dice.log_within(5 * SEC, 20 * SEC),
-            // Each is as much work as some seconds of a storm.
+            // Each costs as much work as some seconds of a storm.
             Kind::Restore | Kind::Recover => dice.log_within(40 * SEC, 160 * SEC),
             _ => dice.log_within(5 * SEC, 90 * SEC),
         };
@@ -411,7 +411,7 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
         }
         Kind::Transfer => Inject::Transfer { to: (!dice.one_in(3)).then_some(to) },
         Kind::Diverge => Inject::Diverge { who },
-        // Soon back, so that the leader that noticed it is still there.
+        // Down briefly, so that the leader that can detect it is still there.
         Kind::RollBack => Inject::RollBack { who: Who::Member(from), down: dice.log_within(MS, timeout) },
         Kind::Lie => {
             Inject::Lie { who: Who::Member(from), down: dice.log_within(MS, timeout), pick: dice.roll() }
@@ -441,7 +441,7 @@ fn draw(kind: Kind, dice: &mut Dice, members: u64, settings: &Settings) -> Optio
     (several || !between).then_some(what)
 }
 
-/// Which unordered pairs are cut: one, a ring is left, a star is left, all of one member's but one, or any.
+/// Which unordered pairs are cut: one; all but a ring; all but a star; all of one member's but one; any.
 fn partial(dice: &mut Dice, members: usize) -> u64 {
     let shape = dice.below(5);
     let centre = dice.below(members as u64) as usize;
@@ -519,7 +519,7 @@ impl fmt::Display for Inject {
             Inject::Damage { who, how, .. } => write!(f, "damage at rest on {who}: {how:?}"),
             Inject::LostWrite { who, elsewhere, syncs } => {
                 let where_to = if *elsewhere { "goes elsewhere" } else { "is lost" };
-                write!(f, "a sector of sync {syncs} from here {where_to} on {who}, which is told of success")
+                write!(f, "a sector of sync {syncs} from here {where_to} on {who}, and the sync succeeds")
             }
             Inject::Split { sides, time } => {
                 let side: Vec<String> =
@@ -553,22 +553,22 @@ impl fmt::Display for Inject {
             Inject::Lag { who, rate, time } => {
                 write!(f, "{who} gets nothing under {rate} requests/s for {}", shown(*time))
             }
-            Inject::Change(Change::Add { votes: true }) => f.write_str("a voter shall be added"),
-            Inject::Change(Change::Add { votes: false }) => f.write_str("a learner shall be added"),
-            Inject::Change(Change::Remove(who)) => write!(f, "{who} shall be removed"),
-            Inject::Change(Change::Replace(who)) => write!(f, "{who} shall be replaced"),
-            Inject::Change(Change::Promote) => f.write_str("a learner shall get a vote"),
-            Inject::Change(Change::Update(who)) => write!(f, "{who} shall be reached elsewhere"),
-            Inject::Change(Change::Move(who)) => write!(f, "{who} shall lead"),
-            Inject::Change(Change::Foolish(kind)) => write!(f, "a foolish change, of kind {kind}"),
+            Inject::Change(Change::Add { votes: true }) => f.write_str("add a voter"),
+            Inject::Change(Change::Add { votes: false }) => f.write_str("add a learner"),
+            Inject::Change(Change::Remove(who)) => write!(f, "remove {who}"),
+            Inject::Change(Change::Replace(who)) => write!(f, "replace {who}"),
+            Inject::Change(Change::Promote) => f.write_str("promote a learner"),
+            Inject::Change(Change::Update(who)) => write!(f, "change the address of {who}"),
+            Inject::Change(Change::Move(who)) => write!(f, "transfer leadership to {who}"),
+            Inject::Change(Change::Foolish(kind)) => write!(f, "an invalid change, of kind {kind}"),
             Inject::CutOff { who, time } => write!(f, "cut {who} off from all others for {}", shown(*time)),
-            Inject::Transfer { to: Some(to) } => write!(f, "the leader shall hand over to {}", n(to)),
-            Inject::Transfer { to: None } => f.write_str("the leader shall hand over"),
-            Inject::Diverge { who } => write!(f, "the memory of {who} goes wrong"),
+            Inject::Transfer { to: Some(to) } => write!(f, "the leader transfers leadership to {}", n(to)),
+            Inject::Transfer { to: None } => f.write_str("the leader transfers leadership"),
+            Inject::Diverge { who } => write!(f, "corrupt an entry in the memory of {who}"),
             Inject::RollBack { who, .. } => {
-                write!(f, "the directory of {who} is copied, or its copy put back")
+                write!(f, "copy the directory of {who}, or roll it back to the copy")
             }
-            Inject::Lie { who, .. } => write!(f, "the power of {who} goes, and its disk has lied"),
+            Inject::Lie { who, .. } => write!(f, "{who} loses power, and its disk has lied about a sync"),
             Inject::Restore { who, .. } => write!(f, "a backup of {who} becomes another cluster"),
             Inject::Recover { who, .. } => write!(f, "a copy of the disk of {who} becomes another cluster"),
             Inject::Narrow { who, rate, time } => {
@@ -578,7 +578,7 @@ impl fmt::Display for Inject {
                 write!(f, "{who} has {times} times less CPU for {}", shown(*time))
             }
             Inject::Away { who, down } => write!(f, "{who} is away for {}", shown(*down)),
-            Inject::Forget => f.write_str("history is forgotten"),
+            Inject::Forget => f.write_str("history is compacted"),
             Inject::Heavy { who, requests } => write!(f, "{requests} heavy requests at {who}"),
         }
     }

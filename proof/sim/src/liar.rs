@@ -1,14 +1,14 @@
-//! Liar: one member that says whatever is well-formed, and the others, which go on all the same.
+//! Liar: one member sends any well-formed message, and the others must keep running.
 //!
 //! ```text
-//!   liar ── a frame ──▶ receiver:  one of a few becomes a lie, made for what the receiver has just come to
-//!     any message of the protocol · the truth with another command in it · writes and verdicts of nobody
-//!   receiver ── a falsehood that it notices ──▶ its links with the liar end, and are opened again
+//!   liar ── a frame ──▶ receiver:  one of a few becomes a lie, made for the state of the receiver
+//!     any message of the protocol · the truth with another command in it · made-up writes and verdicts
+//!   receiver ── a lie that it detects ──▶ its links with the liar end, and are opened again
 //! ```
-//! What clients were told is not judged: against a member that lies within its quorum nothing is promised of that. Judged is
-//! what is: no panic, no log that fails, no step or table without a bound, and after a restart of all members their own files
-//! are good. [fault-model P11]
-//! Knows nothing of: which lies are noticed, and why.
+//! Answers to clients are not judged: with a liar in the quorum they carry no guarantee. Judged is: no panic, no log
+//! that fails, no step or table without a bound, and after a restart of all members their own files are good.
+//! [fault-model P11]
+//! Knows nothing of: which lies are detected, and why.
 
 use crate::clock::{MS, SEC};
 use crate::dice::Dice;
@@ -27,13 +27,13 @@ use kattu_wire::{Codec, Frame, FrameWriter};
 #[path = "../../../core/raft/tests/liars/mod.rs"]
 mod liars;
 
-/// Commands that the liar has seen, to say them again, or almost.
+/// Commands that the liar keeps to send again, changed or not.
 const HEARD_MAX: usize = 16;
-/// Bytes that tell one message.
+/// Random bytes that make one message.
 const BYTES: usize = 96;
-/// The protocol's own state takes no more than this, written out, beside the entries that it keeps.
+/// Bound on the protocol's own state, written out, besides the entries that it keeps.
 const STATE_MAX: usize = 1 << 20;
-/// What a storm may have beside the liar: what is judged of the others needs whole truths.
+/// Faults besides the liar: the others are judged by their disks, which must be `Truth::Whole`.
 const KINDS: [Kind; 12] = [
     Kind::Kill,
     Kind::KillAtEffect,
@@ -63,12 +63,12 @@ pub(crate) fn draw(seed: u64, options: &Options) -> Plan {
     plan
 }
 
-/// Who lies, and how often.
+/// The liar, and how often it lies.
 #[derive(Clone, Copy, Debug)]
 pub struct Lies {
     /// The member.
     pub member: usize,
-    /// One of so many of its frames is a lie.
+    /// One in this many of its frames is a lie.
     pub one_in: u64,
 }
 
@@ -86,7 +86,7 @@ impl Liar {
         Liar { lies, dice: Dice::new(seed, "lies"), heard: Vec::new(), codec }
     }
 
-    /// What arrives in the place of what `member` has sent, if it is a lie.
+    /// The lie that replaces a message of `member`, if any.
     pub(crate) fn instead(&mut self, member: usize, truth: &PeerMessage, to: &Raft) -> Option<PeerMessage> {
         if member != self.lies.member {
             return None;
@@ -101,7 +101,7 @@ impl Liar {
             2 | 3 => self.almost(truth)?,
             _ => self.anything(truth, to),
         };
-        // Whoever reads frames refuses some: those say nothing here.
+        // The codec refuses some lies: then the truth arrives.
         let mut writer = FrameWriter::default();
         self.codec.encode_message(&lie, &mut writer);
         let bytes: Vec<u8> = writer.pieces().flatten().copied().collect();
@@ -130,7 +130,7 @@ impl Liar {
         }
     }
 
-    /// A command that was heard, mostly with a byte changed, or its end.
+    /// A kept command, mostly with a bit flipped, or cut short.
     fn command(&mut self) -> Vec<u8> {
         if self.heard.is_empty() {
             return Vec::new();
@@ -145,7 +145,7 @@ impl Liar {
         command
     }
 
-    /// Mostly near `here`.
+    /// A number, mostly near `here`.
     fn near(&mut self, here: u64) -> u64 {
         match self.dice.below(8) {
             0 => self.dice.roll(),
@@ -185,7 +185,7 @@ impl Liar {
         Entry::new(EntryHead { ..entry.head }, self.command().into(), 0)
     }
 
-    /// The truth but for one thing.
+    /// The truth with one thing changed.
     fn almost(&mut self, truth: &PeerMessage) -> Option<PeerMessage> {
         let PeerMessage::Raft(envelope) = truth else { return None };
         let mut envelope = envelope.clone();
@@ -248,7 +248,7 @@ impl Liar {
 }
 
 impl World {
-    /// Links over which somebody was caught lying end, and are opened again. [shell/runtime `driver`]
+    /// Ends the links to a liar that was detected; they are opened again. [shell/runtime `driver`]
     pub(crate) fn part_from_liars(&mut self) {
         let caught: Vec<(NodeId, NodeId)> = std::mem::take(&mut self.sh.caught);
         for (member, liar) in caught {
@@ -265,14 +265,14 @@ impl World {
         }
     }
 
-    /// The storm is over, and the liar with it: what the others hold is bounded, and their files are good.
+    /// The storm is over and the liar stays down: the state of the others is bounded, and their files are good.
     pub(crate) fn end_among_liars(&mut self) -> Result<Summary, Violation> {
         let Some(Lies { member: liar, .. }) = self.plan.liar else { return Ok(Summary::default()) };
         for member in self.up() {
             let Some(process) = &self.members[member].process else { continue };
             let held = format!("{:?}", process.node).len();
             let recent = process.node.raft().recent_bytes() + process.node.pending_bytes();
-            // Bytes are written out as numbers, with a comma and a blank behind each.
+            // Bytes are written out as numbers, each with a comma and a blank.
             let bound = STATE_MAX + 5 * recent;
             if bound < held {
                 let story = format!("n{}: {held} bytes written out, {recent} bytes of entries", member + 1);
@@ -283,7 +283,7 @@ impl World {
         for member in 0..self.members.len() {
             self.members[member].paused_until = self.sh.now;
             self.members[member].down = if member == liar { u64::MAX >> 1 } else { MS };
-            self.kill(member, "all are started again, but for the liar")?;
+            self.kill(member, "all are restarted, except the liar")?;
         }
         self.run_until(self.sh.now + 10 * SEC)?;
         Ok(Summary::default())

@@ -1,28 +1,29 @@
-//! The world simulated: whole clusters under storms of faults, from one seed.
+//! Simulator: whole clusters under storms of faults, from one seed.
 //!
-//! The code under test is the code of production: `kattu-node`, `kattu-wire`, `kattu-wal`, `kattu-kv`. Only clocks, threads,
-//! sockets and files are simulated, so that twenty minutes pass in a second and every storm can be repeated bit by bit.
+//! The code under test is that of production: `kattu-node`, `kattu-wire`, `kattu-wal`, `kattu-kv`. Only clocks,
+//! threads, sockets and files are simulated, so twenty simulated minutes take a second, and every storm repeats bit by
+//! bit.
 //!
 //! | Read in this order | What it is |
 //! |---|---|
 //! | `plan.rs` | what a seed decides |
-//! | `inject.rs` | faults as a list |
+//! | `inject.rs` | the faults as a list |
 //! | `world.rs` | members, clients and time |
 //! | `process.rs`, `log.rs` | one member, driven as production drives it |
 //! | `net.rs` | links, lanes, frames |
-//! | `clients.rs` | what is asked, and the history of it |
-//! | `storm.rs` | faults carried out |
-//! | `operator.rs` | members changed |
-//! | `restore.rs`, `sim_dirs.rs`, `rerun.rs` | new clusters made of backups and of survivors, beside the storm |
-//! | `calm.rs` | what must hold afterwards |
-//! | `observer.rs` | what must hold all the time |
-//! | `faults.rs`, `trace.rs`, `words.rs`, `report.rs` | what is counted and told |
+//! | `clients.rs` | operations of clients, and their history |
+//! | `storm.rs` | carries out the faults |
+//! | `operator.rs` | changes of members |
+//! | `restore.rs`, `sim_dirs.rs`, `rerun.rs` | new clusters from backups or survivors, beside the storm |
+//! | `calm.rs` | checks after the storm |
+//! | `observer.rs` | checks during the storm |
+//! | `faults.rs`, `trace.rs`, `words.rs`, `report.rs` | counts, timeline, report |
 //! | `run.rs`, `campaign.rs`, `shrink.rs` | one storm, many, the smallest that fails |
 //! | `elections.rs` | how long clusters are without a leader |
 //! | `family.rs`, `beside.rs` | storms that judge service: slow links, members with little CPU, busy disks |
-//! | `liar.rs` | storms with a member that lies |
-//! | `service.rs`, `load.rs` | how well clusters serve: one situation each, and requests that come at a rate |
-//! | `dice.rs`, `clock.rs`, `queue.rs` | chance, time, order |
+//! | `liar.rs` | storms with a lying member |
+//! | `service.rs`, `load.rs` | how well clusters serve: single situations, requests at a rate |
+//! | `dice.rs`, `clock.rs`, `queue.rs` | random numbers, time, order of events |
 //!
 //! ```
 //! let options = kattu_sim::Options { seconds: Some(5), ..kattu_sim::Options::default() };

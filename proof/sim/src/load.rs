@@ -1,7 +1,7 @@
-//! Load: requests that come at a rate, whether those before them were answered or not, each timed.
+//! Load: requests at a rate, each timed, whether those before them were answered or not.
 //!
-//! An open loop: a member that stops for a second makes a second's requests late, not one. No history tells of them, because
-//! what is judged of them is when they were answered.
+//! An open loop: a member that stops for a second makes a second's requests late, not one. They are in no history,
+//! because only their timing is judged.
 //! Knows nothing of: what is done with the times.
 
 use crate::beside::{Beside, BesideWrites};
@@ -16,10 +16,10 @@ use kattu_node::contract::{Consistency, Outcome, Request};
 use kattu_raft::Raft;
 use std::collections::BTreeMap;
 
-/// Operations of load are numbered from here on, so that no history's number is ever one of them.
+/// Operations of load are numbered from here on, so that their numbers occur in no history.
 pub(crate) const LOAD_FROM: u64 = 1 << 40;
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ask {
     /// A put of a value of so many bytes under one of so many keys.
@@ -39,20 +39,20 @@ pub enum Ask {
 /// Requests of one kind that come at a rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
-    /// What is asked.
+    /// The request.
     pub ask: Ask,
     /// How often, each second.
     pub per_second: u64,
-    /// Any member is asked, and not whoever leads.
+    /// Any member gets the requests, not only the leader.
     pub anywhere: bool,
 }
 
-/// One request, when its fate is known.
+/// One request that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timed {
-    /// Of which stream, by its number.
+    /// The number of its stream.
     pub stream: usize,
-    /// When it was asked for, in nanoseconds.
+    /// When it began, in nanoseconds.
     pub asked: u64,
     /// When it was answered.
     pub answered: u64,
@@ -60,14 +60,14 @@ pub struct Timed {
     pub done: bool,
 }
 
-/// All streams of a world, and what became of their requests.
+/// All streams of a world, and the requests that have ended.
 #[derive(Debug)]
 pub(crate) struct Load {
     dice: Dice,
     streams: Vec<Stream>,
-    /// Streams beyond these have ended.
+    /// Whether each stream is still on.
     on: Vec<bool>,
-    /// Of which stream, when, and what went on then.
+    /// Open requests: the stream, when each began, and its situation.
     asked: BTreeMap<u64, (usize, u64, When)>,
     number: u64,
     pub(crate) timed: Vec<Timed>,
@@ -107,7 +107,7 @@ impl Load {
 }
 
 impl World {
-    /// Requests come from then on; the stream's number.
+    /// Starts a stream at `at`; its number.
     pub(crate) fn begin_load(&mut self, stream: Stream, at: u64) -> usize {
         let number = self.load.streams.len();
         self.load.streams.push(stream);
@@ -116,31 +116,31 @@ impl World {
         number
     }
 
-    /// No more of them come.
+    /// Ends a stream.
     pub(crate) fn end_load(&mut self, stream: usize) {
         self.load.on[stream] = false;
     }
 
-    /// Nothing comes at a rate any more, and nothing is slow.
+    /// Ends all streams; nothing is slow any more.
     pub(crate) fn end_service(&mut self) {
         self.load.on.fill(false);
         self.sh.service.rest();
     }
 
-    /// All history is forgotten: a compaction at the newest revision goes to whoever leads.
+    /// Compacts all history: the leader gets a compaction at the newest revision.
     pub(crate) fn forget(&mut self) {
         let Some(member) = self.leader() else { return };
         let operation = self.load.number;
         self.load.number += 1;
         let Some(process) = &mut self.members[member].process else { return };
         let revision = process.keeper.store().revision();
-        // Nobody times it, and a refusal is as good as an answer.
+        // It is not timed, and a refusal is as good as an answer.
         let _ = process.call(operation, Request::Write(encode_kv(&Command::Compact(revision))));
         let run = self.members[member].run;
         self.sh.queue.plan(self.sh.now, Event::Wake { member, run });
     }
 
-    /// The next request of a stream goes to whoever leads, or to anybody.
+    /// Sends the next request of a stream to the leader, or to any member.
     pub(crate) fn on_load(&mut self, number: usize) -> Result<(), Violation> {
         if !self.load.on[number] {
             return Ok(());
@@ -174,8 +174,7 @@ impl World {
         Ok(())
     }
 
-    /// What the members that run do beside writes: of all of it what lasts the shortest. Any of them may be in the quorum of
-    /// the next write.
+    /// The shortest work of the running members beside writes. Any of them may be in the quorum of the next write.
     fn first_beside(&self, of: impl Fn(&BesideWrites) -> Option<Beside>) -> Option<Beside> {
         let running = self.members.iter().filter_map(|member| member.process.as_ref());
         running.filter_map(|process| of(&process.beside)).min()

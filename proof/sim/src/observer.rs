@@ -1,8 +1,8 @@
-//! Watch: the judges of the protocol, told of everything that members do.
+//! Observer: passes everything that members do to the judges of the protocol.
 //!
-//! Each handled event is judged at once, cheaply; the whole of all members now and then; stores by their digest every so
-//! many entries.
-//! Knows nothing of: how members come to do what they do.
+//! Each handled event is judged at once, cheaply; the state of all members now and then; stores by their digest every
+//! `DIGEST_EVERY` entries.
+//! Knows nothing of: members' internals.
 
 use crate::clock::Clock;
 use crate::plan::Leases;
@@ -24,9 +24,9 @@ impl From<Broken> for Violation {
 /// The judges of one storm.
 pub(crate) struct Observer {
     invariants: Invariants,
-    /// Members may lie: nothing that is judged here holds then.
+    /// A member may lie: then these judges do not apply.
     blind: bool,
-    /// Whole-state looks so far.
+    /// Checks of the whole state so far.
     pub(crate) looks: u64,
 }
 
@@ -35,7 +35,7 @@ impl Observer {
         Observer { invariants: Invariants::new(voters), blind, looks: 0 }
     }
 
-    /// What a judge says, if it is asked.
+    /// Runs a judge, unless the observer is blind.
     fn ask<T: Default>(
         &mut self,
         judge: impl FnOnce(&mut Invariants) -> Result<T, Broken>,
@@ -56,7 +56,7 @@ impl Observer {
         self.ask(|it| it.stepped(member, node.raft(), effects))
     }
 
-    /// Clocks within their bound are never accused, and a leader with proof that some are not has no lease.
+    /// Clocks within their bound are never reported, and a leader with proof that clocks run apart has no leader lease.
     /// [fault-model F42]
     pub(crate) fn clocks(
         &mut self,
@@ -73,13 +73,13 @@ impl Observer {
             return Err(Violation::new("no_clock_is_accused_in_vain", story));
         }
         if raft.leader_lease_until().is_some() && !raft.clocks_apart().is_empty() {
-            let story = format!("n{} has one, and {:?} run apart", member.0, raft.clocks_apart());
+            let story = format!("n{} has one; clocks of {:?} run apart", member.0, raft.clocks_apart());
             return Err(Violation::new("no_lease_among_clocks_apart", story));
         }
         Ok(())
     }
 
-    /// Whether a lease has begun; with the violation that somebody leads while one holds.
+    /// Whether a leader lease has begun; it is a violation if another member leads while one holds.
     pub(crate) fn lease(
         &mut self,
         member: NodeId,
@@ -105,15 +105,15 @@ impl Observer {
         }
     }
 
-    /// A member's log is cut before damage: with its next start it says by a floor what it owes.
+    /// A member's log is cut before the damage: from its next start a vote floor says what it had.
     pub(crate) fn cut(&mut self, member: NodeId) {
         if !self.blind {
             self.invariants.cut(member);
         }
     }
 
-    /// A member starts from another state of its directory than its last one, and is to learn from the others what it has
-    /// promised.
+    /// A member starts from another state of its directory than its last one; the others must remind it of what it
+    /// acknowledged.
     pub(crate) fn returns_older(&mut self, member: NodeId, owed: Option<LogIndex>) {
         if !self.blind {
             self.invariants.returns_older(member, owed);
@@ -151,17 +151,17 @@ impl Observer {
         self.ask(|it| it.snapshot(member, last))
     }
 
-    /// A store is about to become a snapshot, or has just become one: all of them at this index are the same.
+    /// A store is about to become a snapshot, or was just made from one: all at this index are the same.
     pub(crate) fn tables(&mut self, member: NodeId, keeper: &Keeper) -> Result<(), Violation> {
         self.ask(|it| it.digest(member, keeper.applied(), keeper.digest()))
     }
 
-    /// A store became what a snapshot holds.
+    /// A store was replaced by a snapshot.
     pub(crate) fn installed(&mut self, member: NodeId, last: EntryId) -> Result<(), Violation> {
         self.ask(|it| it.installed(member, last))
     }
 
-    /// The newest configuration that is committed, whoever knows.
+    /// The newest configuration committed anywhere.
     pub(crate) fn membership(&self) -> &Membership {
         self.invariants.membership()
     }
@@ -171,12 +171,12 @@ impl Observer {
         self.invariants.memberships()
     }
 
-    /// How far the log is committed, whoever knows.
+    /// How far the log is committed anywhere.
     pub(crate) fn committed(&self) -> LogIndex {
         self.invariants.committed()
     }
 
-    /// Looks at everything.
+    /// Checks the state of all members.
     pub(crate) fn whole(&mut self, members: &[(NodeId, &Raft)]) -> Result<(), Violation> {
         self.looks += 1;
         self.ask(|it| it.whole(members))

@@ -1,8 +1,8 @@
-//! Operator: somebody who changes the members in the middle of everything. [fault-model F60, F61]
+//! Operator: changes the members in the middle of a storm. [fault-model F60, F61]
 //!
-//! One wish at a time goes to some member, as a client's request would. What is added is started as a new process with an
-//! empty directory, sooner or later, or never before the calm; what is removed ends itself when it hears of it. Ids are
-//! never used again. Now and then the wish is foolish, and must be refused.
+//! One change at a time goes to some member, like a client's request. An added member is started as a new process with
+//! an empty directory, sooner or later, or not before the calm; a removed one ends itself once it knows. Ids are never
+//! used again. Some changes are invalid, and must be refused.
 //! Knows nothing of: how changes are made.
 
 use crate::clock::{MS, SEC};
@@ -20,15 +20,15 @@ use kattu_raft::NodeId;
 use kattu_wal::InitialMember;
 use std::collections::VecDeque;
 
-/// Wishes that may wait; what comes beyond is forgotten.
+/// Changes that may wait; further ones are dropped.
 const TODO_MAX: usize = 6;
-/// How often a wish is repeated that was refused for a passing reason, or whose outcome is open.
+/// How often a change is retried that was refused for a passing reason, or whose outcome is open.
 const TRIES: u8 = 12;
 
-/// An id that is never given.
+/// An id that no member has.
 const NOBODY: NodeId = NodeId(9999);
 
-/// What the operator wants, of members by number.
+/// A change that the operator requests, of members by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeRequest {
     Add {
@@ -39,7 +39,7 @@ pub(crate) enum ChangeRequest {
     Promote(usize),
     Update(usize),
     Move(usize),
-    /// An id that a member has or had; an id that nobody has; a voter that shall get a vote.
+    /// Invalid: an id that a member has or had; an id that no member has; a voter to promote.
     AddAgain(usize),
     RemoveNobody,
     PromoteVoter(usize),
@@ -49,9 +49,9 @@ pub(crate) enum ChangeRequest {
 pub(crate) struct Operator {
     dice: Dice,
     todo: VecDeque<(ChangeRequest, u8)>,
-    /// The wish under way, its number among the operations, how often it was tried.
+    /// The change under way, its number among the operations, how often it was tried.
     waiting: Option<(ChangeRequest, u64, u8)>,
-    /// A look at the list is planned.
+    /// An `Operate` event is planned.
     planned: bool,
 }
 
@@ -61,12 +61,12 @@ impl Operator {
     }
 }
 
-/// What came of asking to join.
+/// The answer to a request to join.
 pub(crate) enum Asked {
     MemberList(Vec<InitialMember>),
-    /// Whoever was asked does not know yet what is committed.
+    /// The member asked does not know yet what is committed.
     Behind,
-    /// Nobody answers, or nobody has added it yet.
+    /// No member answers, or the newcomer is not added yet.
     Later,
     /// It had a directory before, or was removed.
     Never,
@@ -82,7 +82,7 @@ impl World {
         self.sh.observer.membership().members().map(|id| (id.0 - 1) as usize).collect()
     }
 
-    /// A change is wanted; whether there is anything to do.
+    /// Notes a change to request; whether there is anything to do.
     pub(crate) fn change_request(&mut self, change: Change) -> bool {
         let live = |world: &World, who: Who| match who {
             Who::Leader => world.leader(),
@@ -129,7 +129,7 @@ impl World {
         self.plan_operator(100 * MS);
     }
 
-    /// A number that nobody has had, if one is left; it is taken.
+    /// Takes a number that no member has had, if one is left.
     fn spare(&mut self) -> Option<usize> {
         let slot = self.members.iter().position(|member| !member.in_use)?;
         self.members[slot].in_use = true;
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// The operator looks at the list.
+    /// Sends the next change.
     pub(crate) fn operate(&mut self) -> Result<(), Violation> {
         self.operator.planned = false;
         if self.calm || self.operator.waiting.is_some() {
@@ -174,7 +174,7 @@ impl World {
         let request = request_of(change_request, self.sh.now);
         let operation = self.clients.change_request(member, request);
         self.operator.waiting = Some((change_request, operation, tries));
-        self.sh.line(Some(member), "members", || format!("is asked: {change_request:?}"));
+        self.sh.line(Some(member), "members", || format!("is to carry out {change_request:?}"));
         if let ChangeRequest::Add { slot, .. } = change_request
             && tries == 0
             && !self.operator.dice.one_in(8)
@@ -186,8 +186,8 @@ impl World {
         self.set_out(operation)
     }
 
-    /// Whether those who stay can elect a leader without those of them that wait for what their disks lost. Operators are
-    /// told to remove nobody else meanwhile. [docs/operations.md, damaged disks]
+    /// Whether the voters that stay can elect a leader without those of them that wait for what their disks lost.
+    /// Meanwhile operators may remove only damaged members. [docs/operations.md, damaged disks]
     fn may_be_removed(&self, slot: usize) -> bool {
         let membership = self.sh.observer.membership();
         let stays = |id: &&NodeId| **id != id_of(slot);
@@ -197,7 +197,7 @@ impl World {
         !self.is_whole(slot) || staying < 2 * able
     }
 
-    /// The operator is told.
+    /// Handles the answer to a change.
     pub(crate) fn on_change_answer(&mut self, operation: u64, outcome: &Outcome) -> Result<(), Violation> {
         let Some((change_request, _, tries)) =
             self.operator.waiting.take_if(|waiting| waiting.1 == operation)
@@ -245,8 +245,8 @@ impl World {
         self.plan_operator(200 * MS);
     }
 
-    /// Asks some running member who belongs to the cluster, as a newcomer does: a linearizable read, for which everything
-    /// that is committed when it is asked stands here. [core/node `newcomer`]
+    /// Asks some running member for the member list, as a newcomer does. Instead of the linearizable read, the member
+    /// must have applied all that is committed. [core/node `newcomer`]
     pub(crate) fn ask_to_join(&mut self, slot: usize) -> Asked {
         let up = self.up();
         if up.is_empty() {
@@ -280,7 +280,7 @@ impl World {
     }
 }
 
-/// What is asked of a member.
+/// The request for a change.
 fn request_of(change_request: ChangeRequest, now: u64) -> Request {
     let add = |slot, peer_urls, votes| MemberChange::Add { id: id_of(slot), peer_urls, votes };
     Request::Change(match change_request {
@@ -303,7 +303,7 @@ fn shown(outcome: &Outcome) -> String {
         Outcome::Done(reply) => match &reply.body {
             ReplyBody::Changed(list) => {
                 let named = |member: &MemberInfo| {
-                    format!("n{}{}", member.id.0, if member.learner { " (learns)" } else { "" })
+                    format!("n{}{}", member.id.0, if member.learner { " (learner)" } else { "" })
                 };
                 list.iter().map(named).collect::<Vec<_>>().join(" ")
             }

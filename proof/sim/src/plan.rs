@@ -1,7 +1,7 @@
 //! Plan: what one seed decides before anything happens.
 //!
-//! Swarm testing: every storm has a cluster, a configuration, a set of fault kinds and a workload of its own. Half of the
-//! kinds are left out of each storm, because faults that always rage together hide each other's bugs.
+//! Swarm testing: every storm has a cluster, a configuration, a set of fault kinds and a workload of its own. Most
+//! kinds are left out of each storm, because faults that always occur together hide each other's bugs.
 //! Knows nothing of: how a plan is carried out.
 
 use crate::clock::{MS, SEC, US};
@@ -14,7 +14,7 @@ use kattu_raft::{Duration, LeaderLease, LeadershipConfig, Limits};
 use kattu_wal::sim::Speed;
 use std::fmt;
 
-/// What a caller may decide in the seed's place: for speed, for reading, for shrinking.
+/// What a caller may decide in place of the seed: for speed, for reading, for shrinking.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Length of the storm, in seconds of the world; the seed's choice if absent.
@@ -29,7 +29,7 @@ pub struct Options {
     pub keep: Option<Vec<u32>>,
     /// Whether snapshots are taken and logs pruned; the seed's choice if absent (five storms of six).
     pub snapshots: Option<bool>,
-    /// How far clocks are trusted by leases, and whether they deserve it; the seed's choice if absent.
+    /// Leader leases, and whether clocks stay within their bound; the seed's choice if absent.
     pub leases: Option<Leases>,
     /// Whether reads may belong to sessions or have bounds; the seed's choice if absent.
     pub levels: Option<bool>,
@@ -39,38 +39,38 @@ pub struct Options {
     pub timeline: bool,
     /// Keep the history of the clients in the report.
     pub history: bool,
-    /// This judge of service says nothing, so that what the others find shows.
+    /// This judge of service is ignored, so that what the others find shows.
     pub silent: Option<&'static str>,
 }
 
-/// What one member makes of leases that the others have.
+/// How the leader leases of one member differ from the others'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disagrees {
-    /// The same.
+    /// Not at all.
     #[default]
     Not,
-    /// It has none, and promises nothing.
+    /// It has none, and grants no vote hold.
     WithoutLeases,
     /// It has them, and half of the others' election timeout.
     WithHalfTheTimeout,
 }
 
-/// Leases in a storm, and clocks.
+/// Leader leases in a storm, and clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leases {
-    /// Reads are confirmed by a round.
+    /// Reads are confirmed by a quorum round.
     Off,
-    /// Reads by lease; clocks are wrong by no more than they are trusted. [fault-model F41]
+    /// Reads by leader lease; clocks are within the bound that it trusts. [fault-model F41]
     Within,
-    /// Reads by lease; clocks are far more wrong than they are trusted. Everything but such reads must hold all the
-    /// same, so histories tell of them as serializable ones. [fault-model F42]
+    /// Reads by leader lease; clocks are far beyond the bound that it trusts. Everything but such reads must still
+    /// hold, so histories record them as serializable. [fault-model F42]
     Beyond,
-    /// The same, and histories tell the truth: the judges must see it.
+    /// The same, and histories record such reads as linearizable: the judges must see it.
     Believed,
 }
 
 impl Leases {
-    /// Whether clocks are worse than they are trusted to be.
+    /// Whether clocks are beyond the trusted bound.
     #[must_use]
     pub fn are_broken(self) -> bool {
         matches!(self, Leases::Beyond | Leases::Believed)
@@ -95,16 +95,16 @@ pub struct Settings {
     pub heartbeat_interval: Duration,
     /// Pre-vote and check-quorum, which belong together.
     pub pre_vote: bool,
-    /// Suspicion, leases, offers of the office; the priority is each member's own.
+    /// Suspicion, leader leases, transfers by priority; the priority is each member's own.
     pub leadership: LeadershipConfig,
-    /// How eager each member is to lead; a member beyond the list is as eager as the default.
+    /// The priority of each member; a member beyond the list has the default.
     pub priorities: Vec<u8>,
-    /// Members that are told otherwise about leases than all others: those that have none, and those that promise less,
-    /// because their election timeout is half of the others'. By slot; the others are told the same.
+    /// How members differ about leader leases, by slot: without any, or with a shorter vote hold, because their
+    /// election timeout is half of the others'. Members beyond the list do not differ.
     pub disagree: Vec<Disagrees>,
-    /// What the storm makes of clocks and leases.
+    /// Leader leases and clocks in the storm.
     pub leases: Leases,
-    /// Send before the own disk has answered.
+    /// Send appends before the own disk call has ended.
     pub parallel_append: bool,
     /// Several appends in flight per peer.
     pub pipelining: bool,
@@ -116,7 +116,7 @@ pub struct Settings {
     pub pending_max: usize,
     /// Bytes of writes waiting for a place in the log.
     pub pending_bytes_max: usize,
-    /// Largest request a face lets in.
+    /// Largest request that the API accepts.
     pub request_bytes_max: usize,
     /// Bytes the store may hold.
     pub quota: u64,
@@ -130,14 +130,14 @@ pub struct Settings {
     pub snapshots: SnapshotLimits,
     /// One step of the snapshot worker takes up to this, besides what its disk takes.
     pub snapshot_step: u64,
-    /// Each member has one disk, which does one thing at a time: snapshots and segments take its time, and the log waits for
-    /// what is under way. Otherwise they take none.
+    /// Each member has one disk, which does one thing at a time: snapshots and segments take its time, and the log
+    /// waits for the operation that is under way. Otherwise they take none.
     pub one_disk: bool,
     /// Bytes of a log segment.
     pub segment_bytes: u64,
-    /// Bytes kept for the way out of a full disk.
+    /// Bytes reserved for the way out of a full disk.
     pub reserve_bytes: u64,
-    /// Bytes of newest entries handed out at recovery.
+    /// Bytes of newest entries returned at recovery.
     pub window_bytes: usize,
     /// A log block is closed at this size.
     pub block_bytes: usize,
@@ -164,15 +164,15 @@ pub struct Pace {
     pub client: u64,
     /// Frames of one lane keep their order, as on one connection. Otherwise any may overtake any.
     pub ordered: bool,
-    /// What is sent into a cut waits for its end, as TCP repeats it; otherwise it is lost.
+    /// Frames sent into a cut wait for its end, as TCP repeats them; otherwise they are lost.
     pub holds: bool,
     /// Clocks gain or lose up to this, in millionths.
     pub drift: i64,
-    /// What each clock gains, for situations by hand; drawn within `drift` for members beyond the list.
+    /// The rate of each clock, for situations by hand; drawn within `drift` for members beyond the list.
     pub rates: Vec<i64>,
 }
 
-/// What clients do.
+/// The workload of clients.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// How many clients.
@@ -182,15 +182,15 @@ pub struct Load {
     /// Different keys.
     pub keys: u64,
     /// Weights of: put, read, range read, serializable read, old read, delete, range delete, transaction, compaction,
-    /// oversize, odd.
+    /// oversize, a command that the API would refuse.
     pub weights: [u64; 11],
     /// Bytes of a common value at most.
     pub value_bytes: u64,
-    /// A client gives up after this, and says unknown; 0 never.
+    /// A client gives up after this, with an unknown outcome; 0 never.
     pub patience: u64,
-    /// Of a hundred operations, so many begin to be asked at the level of a session.
+    /// Operations in a hundred that begin at the level of a session.
     pub sessions: u64,
-    /// Of a hundred operations, so many begin to be asked with a bound, if they are reads.
+    /// Operations in a hundred that begin with a bound, if they are reads.
     pub bounded: u64,
     /// The longest bound, in nanoseconds.
     pub bound_max: u64,
@@ -219,14 +219,14 @@ pub struct Plan {
     pub injections: Vec<(u32, Injection)>,
     /// Injections in the full plan.
     pub injections_planned: usize,
-    /// What storms that judge service have beside that.
+    /// Further parts of storms that judge service.
     pub service: Option<Serving>,
-    /// Who lies, if anybody does.
+    /// The liar, if there is one.
     pub liar: Option<Lies>,
 }
 
 impl Plan {
-    /// What the seed decides.
+    /// Draws the plan of a seed.
     #[must_use]
     pub fn draw(seed: u64, options: &Options) -> Plan {
         match options.family {
@@ -237,7 +237,7 @@ impl Plan {
             }
         }
         let mut dice = Dice::new(seed, "cluster");
-        // Three and five are what people run; the rest is for the arithmetic of quorums.
+        // Users run three and five; the rest is for the arithmetic of quorums.
         let drawn = *dice.pick(&[1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5, 5, 5, 6, 7, 8, 9]);
         let members = options.members.unwrap_or(drawn);
         let mut settings = draw_settings(&mut Dice::new(seed, "settings"));
@@ -258,7 +258,7 @@ impl Plan {
         load.clients = options.clients.unwrap_or(load.clients);
         let mut kinds = Kinds::draw(&mut Dice::new(seed, "kinds"));
         if settings.leases.are_broken() {
-            kinds = kinds.with(Kind::CutOff); // that is what it takes
+            kinds = kinds.with(Kind::CutOff); // it takes a leader that is cut off
         }
         if kinds.has(Kind::Diverge) {
             let wanted = members >= 3
@@ -301,14 +301,14 @@ impl Plan {
         }
     }
 
-    /// Three members, ten requests a second, nothing but the checks of every step: what speed is measured with.
+    /// Three members, ten requests a second, nothing but the checks of every step: for measuring speed.
     #[must_use]
     pub fn calm(seed: u64, seconds: u64) -> Plan {
         Plan::steady(seed, 3, seconds)
     }
 
     /// Three members on disks that never get to rest: each sync takes a tenth to a third of the election timeout, and
-    /// there are always writes for the next one. Nobody may lose an office for that. [fault-model F17]
+    /// there are always writes for the next one. No leader may lose its leadership for that. [fault-model F17]
     #[must_use]
     pub fn slow_disk(seed: u64, seconds: u64) -> Plan {
         let mut plan = Plan::steady(seed, 3, seconds);
@@ -436,11 +436,11 @@ fn default_settings() -> Settings {
 /// Members that may be added in one storm.
 pub(crate) const SPARES: u64 = 6;
 
-/// What all storms may cost on average: messages and operations in one of them.
+/// Messages and operations that a storm may cost.
 const MESSAGES_MAX: u64 = 200_000;
 const OPERATIONS_MAX: u64 = 4_000;
 
-/// One to twenty minutes; large and busy clusters get the shorter ones, so that no seed is worth many others.
+/// One to twenty minutes; large and busy clusters get the shorter ones, so that no seed costs as much as many.
 fn draw_length(dice: &mut Dice, members: u64, settings: &Settings, load: &Load) -> u64 {
     let drawn = dice.log_within(60, 1200);
     let heartbeats = SEC / (settings.heartbeat_interval.as_nanos() as u64).max(1);
@@ -454,7 +454,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
     let election_ms = dice.log_within(100, 2000);
     let heartbeat_ms = (election_ms / dice.within(3, 12)).max(1);
     let request_bytes_max = dice.log_within(1 << 10, 32 << 10) as usize;
-    // Small limits are reached often; large ones are what people run.
+    // Small limits are reached often; users run large ones.
     let mut limits = Limits::default();
     if dice.one_in(2) {
         limits = Limits {
@@ -521,7 +521,7 @@ fn draw_pace(dice: &mut Dice, settings: &Settings) -> Pace {
     }
 }
 
-/// Who leads, how soon a dead leader is replaced, how far clocks are trusted.
+/// Priorities, how soon a dead leader is replaced, how far clocks are trusted.
 fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Settings, pace: &mut Pace) {
     let timeout = settings.election_timeout;
     let heartbeat = settings.heartbeat_interval;
@@ -538,7 +538,7 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
         7 | 8 => Leases::Beyond,
         _ => Leases::Off,
     };
-    // Exactly as much as clocks are wrong, or a little more.
+    // Trusted exactly as far as clocks are wrong, or a little further.
     let spare = *dice.pick(&[0, 0, 1, 500]);
     let margin = if dice.one_in(2) { 0 } else { dice.log_within(US, MS) };
     let transfer_to_priority = dice.one_in(2);
@@ -549,7 +549,7 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
     settings.leadership = LeadershipConfig { suspicion, transfer_to_priority, ..LeadershipConfig::default() };
     settings.leases = match wanted.unwrap_or(drawn) {
         leases if settings.pre_vote => leases,
-        _ => Leases::Off, // they need it
+        _ => Leases::Off, // leases need pre-votes
     };
     if settings.leases == Leases::Off {
         return;
@@ -561,7 +561,7 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
     let lease = LeaderLease {
         rho: trusted,
         margin: Duration::from_nanos(margin),
-        watch_clocks: settings.leases != Leases::Believed, // there it is the reads that shall tell
+        watch_clocks: settings.leases != Leases::Believed, // there the reads must show it
     };
     if lease.length(timeout) <= heartbeat {
         settings.leases = Leases::Off;
@@ -570,7 +570,7 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
     settings.leadership.leader_lease = Some(lease);
     if settings.leases.are_broken() {
         pace.drift = 300_000;
-        // A slow one that likes to lead, among fast ones: so it shows soonest.
+        // A slow clock with a high priority among fast ones shows it soonest.
         let slow = dice.below(3) as usize;
         pace.rates = (0..9).map(|member| if member == slow { -300_000 } else { 300_000 }).collect();
         settings.priorities = (0..9).map(|member| if member == slow { 255 } else { 100 }).collect();
@@ -578,8 +578,8 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
     }
 }
 
-/// In a third of the storms with leases members are not all told the same. What clocks beyond their bound break is looked
-/// for where all agree.
+/// In a third of the storms with leader leases, members differ about them. Clocks beyond their bound are tried where
+/// all agree.
 fn draw_disagreement(dice: &mut Dice, settings: &mut Settings) {
     let Some(lease) = settings.leadership.leader_lease.filter(|_| settings.leases == Leases::Within) else {
         return;
@@ -609,7 +609,7 @@ fn draw_snapshots(dice: &mut Dice, wanted: Option<bool>, settings: &mut Settings
     settings.limits.snapshot_chunk_bytes_max = dice.log_within(4 << 10, 256 << 10) as usize;
     settings.limits.snapshot_bytes_per_s = dice.log_within(4 << 20, 256 << 20);
     if !never {
-        // So that there is something to prune.
+        // Leaves something to prune.
         settings.segment_bytes =
             settings.segment_bytes.min(64 << 10).max(4 * settings.request_bytes_max as u64);
         let batch = settings.limits.batch_bytes_max;
@@ -653,8 +653,8 @@ fn draw_load(dice: &mut Dice, settings: &Settings) -> Load {
     }
 }
 
-/// How fresh reads must be: in two of three storms some belong to sessions, in two of three some have a bound. Most stay
-/// linearizable, because that is what most judges live on.
+/// How fresh reads must be: in two of three storms some belong to sessions, in two of three some have a bound. Most
+/// stay linearizable, because most judges need that.
 fn draw_levels(dice: &mut Dice, load: &mut Load, settings: &Settings) {
     let some = |dice: &mut Dice, most: u64| if dice.one_in(3) { 0 } else { dice.within(3, most) };
     load.sessions = some(dice, 20);

@@ -1,7 +1,7 @@
-//! Queue: what will happen, by time.
+//! Queue: future events, by time.
 //!
-//! Things of one moment happen in the order in which they were planned, so a storm has exactly one course.
-//! Knows nothing of: what things mean.
+//! Events of one moment happen in the order in which they were planned, so a storm has exactly one course.
+//! Knows nothing of: what events mean.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -27,13 +27,13 @@ impl<T> PartialOrd for Planned<T> {
 }
 
 impl<T> Ord for Planned<T> {
-    /// The heap gives its greatest: the earliest.
+    /// The heap gives its greatest event: the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
 }
 
-/// Everything planned.
+/// All planned events.
 pub struct Queue<T> {
     heap: BinaryHeap<Planned<T>>,
     planned: u64,
@@ -46,19 +46,19 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Plans something.
+    /// Plans an event.
     pub fn plan(&mut self, at: u64, what: T) {
         self.planned += 1;
         self.heap.push(Planned { at, number: self.planned, what });
     }
 
-    /// When the next thing happens.
+    /// When the next event happens.
     #[must_use]
     pub fn next_at(&self) -> Option<u64> {
         self.heap.peek().map(|planned| planned.at)
     }
 
-    /// The next thing.
+    /// The next event.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         self.heap.pop().map(|planned| (planned.at, planned.what))
     }

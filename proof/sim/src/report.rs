@@ -1,4 +1,4 @@
-//! Reports: what one storm came to.
+//! Reports: the results of one storm.
 //!
 //! Knows nothing of: how storms are run, how reports are shown.
 
@@ -8,14 +8,14 @@ use crate::trace::Line;
 use kattu_verify::history::Record;
 use std::fmt;
 
-/// A promise that did not hold.
+/// A guarantee that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which: the name of the invariant or judge.
+    /// The name of the invariant or judge.
     pub property: String,
     /// What was seen.
     pub story: String,
-    /// Operations of clients that it hangs on, by their numbers in the history.
+    /// Operations of clients that show it, by their numbers in the history.
     pub operations: Vec<u64>,
 }
 
@@ -33,14 +33,14 @@ impl fmt::Display for Violation {
 
 macro_rules! counts {
     ($($name:ident $about:literal,)*) => {
-        /// What members did that is no fault: what never happened was not tested.
+        /// What members did besides faults: a count of 0 means that it was not tested.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts {
             $(#[doc = $about] pub $name: u64,)*
         }
 
         impl Counts {
-            /// Adds another storm's.
+            /// Adds another storm's counts.
             pub fn add(&mut self, other: &Counts) {
                 $(self.$name += other.$name;)*
             }
@@ -60,35 +60,35 @@ counts! {
     elections "elections won",
     suspicions "leaders suspected",
     transfers "transfers begun",
-    left "slow disks left by their leaders",
-    leases "leases begun",
-    denials "members without the promise that leases need",
-    cut "tasks of a keeper left in the middle",
+    left "leaders that left because of a slow disk",
+    leases "leader leases begun",
+    denials "members without the vote hold that leader leases need",
+    cut "tasks of a keeper interrupted in the middle",
     apart "clocks proven to run apart",
-    behind "reads of sessions at members that were behind them",
-    aged "bounded reads of a state that was the newest no more",
+    behind "reads of sessions at members behind the session",
+    aged "bounded reads of a state that was no longer the newest",
     snapshots "snapshots complete",
     installs "snapshots installed",
     prunes "logs pruned",
     segments "changes to the next segment of a log",
     compactions "compactions begun",
     changes "changes of members",
-    uncovered "starts without any snapshot that reaches the log",
-    repaired "damaged logs mended",
-    refilled "mended logs that are whole again",
+    uncovered "starts without a snapshot that reaches the log",
+    repaired "damaged logs repaired",
+    refilled "repaired logs that are whole again",
     restored "backups that became clusters",
     recovered "members that became clusters of one",
-    unfinished "of these made again after a power cut",
-    lies "lies told",
-    caught "of them noticed",
+    unfinished "of these repeated after a power cut",
+    lies "lies sent",
+    caught "of them detected",
 }
 
-/// What one storm came to.
+/// The results of one storm.
 #[derive(Clone, Debug, Default)]
 pub struct StormReport {
     /// The seed.
     pub seed: u64,
-    /// The first promise that was broken, if any.
+    /// The first violation, if any.
     pub violation: Option<Violation>,
     /// Hash of the whole course.
     pub hash: u64,
@@ -106,19 +106,19 @@ pub struct StormReport {
     pub unknown: u64,
     /// Answers that the judges compared with something.
     pub judged: u64,
-    /// Parts of the history that the judges gave up.
+    /// Parts of the history left undecided.
     pub undecided: u64,
-    /// Whole-state looks at the cluster.
+    /// Checks of the whole state.
     pub looks: u64,
     /// Faults that happened.
     pub faults: Tally,
-    /// What else members did.
+    /// Other counts.
     pub counts: Counts,
     /// Numbers of the injections that were carried out before the end.
     pub injected: Vec<u32>,
     /// Injections of the full plan.
     pub injections_planned: usize,
-    /// How well it served, if that was judged.
+    /// The results of the judges of service, if any.
     pub service: ServiceSum,
     /// The timeline, if asked for.
     pub timeline: Vec<Line>,

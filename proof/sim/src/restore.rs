@@ -1,13 +1,13 @@
-//! Restore: a new cluster from a backup, or from the disk of one member, in the middle of a storm and beside it. [fault-model F63]
+//! Restore: a new cluster from a backup, or from the disk of one member, beside a running storm. [fault-model F63]
 //!
 //! ```text
 //!   a member that runs ─ pin ─▶ pieces ─▶ (damaged: refused) ─▶ directories of 1 or 3 members ┐
-//!   a copy of its disk, as its death would leave it ─────────▶ directory of the one member ───┤ power lost in the middle:
-//!                                                                                             │ repeated, as an operator is
-//!                                      judged ◀─ they elect, write, agree ◀─ started ◀────────┘ told to
+//!   a copy of its disk, as its death would leave it ─────────▶ directory of the one member ───┤ power is lost halfway:
+//!                                                                                             │ repeated, as the manual
+//!                                      judged ◀─ they elect, write, agree ◀─ started ◀────────┘ says
 //! ```
-//! What makes the directories is production's code (`kattu_rebuild`), over directories that lose power. The storm goes on
-//! untouched: all that is done here is done to copies, by dice of its own.
+//! Production's code (`kattu_rebuild`) makes the directories, which lose power. The storm goes on untouched: all work
+//! here is on copies, with dice of its own.
 //! Knows nothing of: when it is done (`inject.rs`).
 
 use crate::dice::Dice;
@@ -36,7 +36,7 @@ use kattu_wire::{Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory takes about so many operations; power is lost at one of them.
+/// Making a directory takes about this many operations; power is lost at one of them.
 const OPERATIONS: u64 = 90;
 /// Bytes of log read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -48,7 +48,7 @@ fn wrong<T>(property: &str, story: impl Into<String>) -> Result<T, Violation> {
 }
 
 impl World {
-    /// A backup is taken of a member and becomes another cluster; whether there was anybody to take it of.
+    /// A backup of a member becomes another cluster; whether there was such a member.
     pub(crate) fn restore(&mut self, who: Who, pick: u64) -> Result<bool, Violation> {
         let Some(member) = self.running(who).filter(|&member| !self.is_paused(member)) else {
             return Ok(false);
@@ -61,8 +61,8 @@ impl World {
         Ok(true)
     }
 
-    /// A member is taken for the only one that is left: a copy of its disk, as its death would leave it, becomes a cluster
-    /// of one; whether there is one whose disk can be believed.
+    /// Treats a member as the only survivor: a copy of its disk, as its death would leave it, becomes a cluster of one;
+    /// whether there is one with a good disk.
     pub(crate) fn recover(&mut self, who: Who, pick: u64) -> Result<bool, Violation> {
         let Some(member) = self.running(who) else { return Ok(false) };
         let state = &self.members[member];
@@ -71,17 +71,17 @@ impl World {
         }
         let process = state.process.as_ref().expect("it runs");
         let mut keeper = process.keeper.clone();
-        // What it was handed is committed and on its disk: a keeper that carries it out later would not be asked again.
+        // Entries delivered to the keeper are committed and on its disk, and not delivered again: it applies them now.
         keeper.finish(&mut KeeperEffects::default());
         if keeper.is_installing() {
-            return Ok(false); // what it has applied is not what its log goes on from
+            return Ok(false); // its log does not go on from what it has applied
         }
         let mut rebuild_step = RebuildStep::new(pick, self.wal_options());
         let copy = state.disk.copy();
         copy.disarm();
         copy.limit_to(None);
         let elapsed = process.at_disk_for(self.sh.now).unwrap_or(u64::MAX);
-        let _ = copy.power_fails(rebuild_step.dice.roll(), elapsed); // what it lost shows in what is recovered
+        let _ = copy.power_fails(rebuild_step.dice.roll(), elapsed); // losses show in what is recovered
         let _ = copy.take_fired();
         let raft = process.node.raft();
         let base = raft.base();
@@ -105,7 +105,7 @@ impl World {
     }
 }
 
-/// What a new cluster must hold.
+/// The state that a new cluster must hold.
 struct Saved {
     revision: Revision,
     digest: u64,
@@ -154,7 +154,7 @@ impl RebuildStep {
 
     // ── From a backup ──
 
-    /// Restores what was pinned of a member; a digest of what came of it.
+    /// Restores the pinned state of a member; a digest of the result.
     fn restore(&mut self, from: NodeId, frozen: Frozen) -> Result<u64, Violation> {
         let saved = Saved::of(frozen.store());
         let bytes: Vec<u8> = Pieces::new(CLUSTER, from, frozen).flat_map(|piece| piece.bytes).collect();
@@ -191,7 +191,7 @@ impl RebuildStep {
         self.run(&disks, &members, from, &saved)
     }
 
-    /// A backup with a byte that is another one, or with less of it.
+    /// Tries a backup with a flipped bit, or a shortened one.
     fn restore_damaged(&mut self, sim_dirs: &SimDirs, new: &NewMember, bytes: &[u8]) -> Done {
         let mut bad = bytes.to_vec();
         let what = if self.dice.one_in(2) {
@@ -217,7 +217,7 @@ impl RebuildStep {
 
     // ── From a survivor ──
 
-    /// Recovers a member from its disk; `owed` is how far its log certainly goes, `keeper` what it had applied.
+    /// Recovers a member from its disk; `owed` is how far its log must go, `keeper` what it had applied.
     fn recover(
         &mut self,
         id: NodeId,
@@ -247,7 +247,7 @@ impl RebuildStep {
         self.run(&[made], &[id], id, &saved)
     }
 
-    /// What the old directory holds, by what its member had applied and the log behind that.
+    /// The state in the old directory, by what its member had applied and the log behind that.
     fn held(&self, kept: &SimDisk, keeper: &Keeper, owed: LogIndex) -> Result<Saved, Violation> {
         let (mut wal, recovered, tables) = match rerun::open(kept, self.options) {
             Ok(opened) => opened,
@@ -255,10 +255,10 @@ impl RebuildStep {
         };
         let last = recovered.last;
         if last.index < owed {
-            let story = format!("its log ends at {last}, and it had promised {}", owed.0);
+            let story = format!("its log ends at {last}, and it had acknowledged {}", owed.0);
             return wrong("recovered_members_hold_what_they_had", story);
         }
-        // Its own tables, if the log goes on from them; else a snapshot came that they had not become yet.
+        // Its own tables, if the log goes on from them; else those of a snapshot that was not installed yet.
         let mut model = match tables {
             Some((tables, _)) if keeper.applied() < recovered.base.index => tables,
             _ => keeper.clone(),
@@ -294,7 +294,7 @@ impl RebuildStep {
         NewMember { place: PathBuf::from(name(id)), identity, options: self.options }
     }
 
-    /// Makes a directory, through a power cut or not; one that was cut short is made again as an operator is told to.
+    /// Makes a directory, through a power cut or not; an attempt that was cut short is repeated as the manual says.
     fn make(
         &mut self,
         sim_dirs: &SimDirs,
@@ -308,7 +308,7 @@ impl RebuildStep {
         let made = attempt();
         let was_out = (is_cut || self.dice.one_in(2)) && sim_dirs.power_fails();
         match made {
-            Ok(()) => return Ok(()), // and if it is not there after the power went, nobody will find it
+            Ok(()) => return Ok(()), // if the power cut took it after all, `found` says so
             Err(_) if was_out => {}
             Err(error) => {
                 let story = format!("on a good disk, with power: {error}");
@@ -328,7 +328,7 @@ impl RebuildStep {
         }
     }
 
-    /// What an operator does after a power cut; whether it has to be done again.
+    /// The steps of an operator after a power cut; whether it has to be done again.
     fn clean_up(
         &self,
         sim_dirs: &SimDirs,
@@ -340,7 +340,7 @@ impl RebuildStep {
         let kept = names.iter().find(|name| name.to_string_lossy().contains(".lost-quorum-"));
         let is_there = look(sim_dirs, &new.place) == Found::Something;
         let says = unfinished(sim_dirs, &new.place).ok().flatten();
-        // A member must not begin with nothing where something was to come.
+        // A member must not start empty where a rebuild was cut short.
         if !is_there && says.as_ref() != aside {
             let story = format!("{says:?} is said to be left, and there is {names:?}");
             return wrong("unfinished_rebuilds_are_noticed", story);
@@ -408,10 +408,10 @@ impl RebuildStep {
         let mut rerun = Rerun::start(disks, self.options, self.dice.roll()).map_err(failed)?;
         for one in &rerun.members {
             self.judge_tables(&one.keeper, members, saved)?;
-            self.judge_greetings(&one.identity, old)?;
+            self.judge_handshakes(&one.identity, old)?;
         }
         if !rerun.elect().map_err(failed)? {
-            return wrong("rebuilt_clusters_go_on", format!("{}: nobody leads", self.story));
+            return wrong("rebuilt_clusters_go_on", format!("{}: there is no leader", self.story));
         }
         let revision = saved.revision + self.raise_by as Revision + 1;
         let came = rerun.put(b"after", b"the flood").map_err(failed)?;
@@ -419,7 +419,7 @@ impl RebuildStep {
             return wrong("rebuilt_clusters_go_on", format!("a write at revision {revision}: {came:?}"));
         }
         if !rerun.level().map_err(failed)? {
-            return wrong("rebuilt_clusters_go_on", format!("{}: somebody stays behind", self.story));
+            return wrong("rebuilt_clusters_go_on", format!("{}: a member stays behind", self.story));
         }
         let digests: Vec<u64> = rerun.members.iter().map(|one| one.keeper.digest()).collect();
         if digests.iter().any(|digest| *digest != digests[0]) {
@@ -431,13 +431,13 @@ impl RebuildStep {
         Ok(digests[0])
     }
 
-    /// What the tables of a member that has just started must be.
+    /// Judges the tables of a member that has just started.
     fn judge_tables(&self, keeper: &Keeper, members: &[NodeId], saved: &Saved) -> Done {
         let store = keeper.store();
         let raised = saved.revision + self.raise_by as Revision;
         if store.revision() != raised {
             let story = format!(
-                "revision {} was saved and shall be {raised}, it is {}",
+                "revision {} was saved and must be {raised}, it is {}",
                 saved.revision,
                 store.revision()
             );
@@ -451,7 +451,7 @@ impl RebuildStep {
             let story = format!("{} keys were saved, {} are there; {differs:?}", were.len(), are.len());
             return wrong("rebuilt_clusters_hold_what_was_saved", story);
         }
-        // Whoever goes on from an old revision is told that it is gone.
+        // A client that goes on from an old revision must be refused.
         let old = Range { keys: everything(), revision: saved.revision, ..Range::default() };
         let answer = store.query(&Query::Range(old));
         if self.raise_by != 0 && answer != Err(Error::Compacted) {
@@ -467,9 +467,9 @@ impl RebuildStep {
         Ok(())
     }
 
-    /// A member of the old cluster and one of the new that greet each other are refused, by the words of production.
-    fn judge_greetings(&self, identity: &Identity, old: NodeId) -> Done {
-        // Another member of either cluster: whoever has the same id would be refused for that alone.
+    /// Handshakes between the old cluster and the new one are refused by the check of production.
+    fn judge_handshakes(&self, identity: &Identity, old: NodeId) -> Done {
+        // The id of another member: the same id would be refused for that alone.
         let other = NodeId(old.0.max(identity.node.0) + 1);
         let hello = |cluster: u64, to: NodeId| Hello {
             protocol_min: PROTOCOL_MIN,
@@ -486,7 +486,7 @@ impl RebuildStep {
         let among_new = hello(identity.cluster, identity.node).judge(self.cluster, identity.node);
         if to_new.is_ok() || to_old.is_ok() || among_new.is_err() {
             let story = format!(
-                "greetings: the old one's {to_new:?}, the new one's {to_old:?}, its own {among_new:?}"
+                "handshakes: the old one's {to_new:?}, the new one's {to_old:?}, its own {among_new:?}"
             );
             return wrong("rebuilt_clusters_are_others", story);
         }
@@ -498,12 +498,12 @@ fn urls(id: NodeId) -> Vec<String> {
     vec![format!("http://new{}", id.0)]
 }
 
-/// The same as a member of the old cluster, which an operator might ask for.
+/// The same as a member of the old cluster, by an operator's mistake.
 fn as_of_old(new: &NewMember) -> NewMember {
     NewMember { identity: Identity { cluster: CLUSTER, ..new.identity.clone() }, ..new.clone() }
 }
 
-/// A directory with something in it is nobody's to fill.
+/// A directory with something in it must not be filled.
 fn over_what_is_there(made: Result<(), RebuildError>) -> Done {
     if matches!(made, Err(RebuildError::Restore(RestoreError::Occupied(_)))) {
         return Ok(());
@@ -511,7 +511,7 @@ fn over_what_is_there(made: Result<(), RebuildError>) -> Done {
     wrong("rebuilds_take_nothing_away", format!("over a complete directory: {made:?}"))
 }
 
-/// The old cluster again must not be made.
+/// A cluster with the id of the old one must not be made.
 fn under_the_old_id(sim_dirs: &SimDirs, made: Result<(), RebuildError>) -> Done {
     if matches!(made, Err(RebuildError::Refused(_))) {
         return Ok(());
@@ -540,7 +540,7 @@ fn look(sim_dirs: &SimDirs, place: &Path) -> Found {
     sim_dirs.look(place).expect("the power is on")
 }
 
-/// Whose the directory there says that it is.
+/// The cluster in the identity of the directory there.
 fn cluster_of(sim_dirs: &SimDirs, place: &Path) -> Option<u64> {
     let dir = DataDir::open(Arc::new(sim_dirs.disk(place)?.mount())).ok()?;
     dir.identity().map(|identity| identity.cluster)
@@ -673,7 +673,7 @@ mod tests {
         (sim_dirs, new, Saved::of(keeper.store()))
     }
 
-    /// What the judge says of it, if `tamper` changes what it should be.
+    /// The verdict of the judge, if `tamper` changes what it expects.
     fn judged(tamper: impl FnOnce(&mut RebuildStep, &mut Saved, &mut Vec<NodeId>)) -> Result<u64, String> {
         let mut rebuild_step = RebuildStep::new(2, OPTIONS);
         rebuild_step.raise_by = 10;

@@ -1,7 +1,7 @@
 //! Run: one storm from its seed to its report.
 //!
-//! A panic inside is a promise of the code that did not hold: it is reported, not passed on. Where panics abort the process
-//! (release builds of the command), the storm has a thread of its own, which is put to sleep in the middle of its panic.
+//! A panic inside is a violation: it is reported, not passed on. Where panics abort the process (release builds of the
+//! command), the storm has a thread of its own, which is put to sleep in the middle of its panic.
 //! Knows nothing of: what is done with reports.
 
 use crate::plan::{Options, Plan};
@@ -39,24 +39,24 @@ pub fn run_plan(plan: Plan, options: &Options) -> StormReport {
         TELL.set(Some(tell.clone()));
         let report = run(plan, inside, &options);
         TELL.set(None);
-        let _ = tell.send(Ok(Box::new(report))); // whoever wanted to know may have gone
+        let _ = tell.send(Ok(Box::new(report))); // the receiver may be gone
     };
     if cfg!(panic = "abort") {
         let spawned = std::thread::Builder::new().name("storm".into()).spawn(storm);
         spawned.expect("the system gives a thread");
     } else {
-        let _ = panic::catch_unwind(panic::AssertUnwindSafe(storm)); // the listener has told
+        let _ = panic::catch_unwind(panic::AssertUnwindSafe(storm)); // the hook has sent it
     }
     match hear.recv() {
         Ok(Ok(whole)) => report = *whole,
         Ok(Err(said)) => report.violation = Some(Violation::new("assertion", said)),
-        Err(_) => report.violation = Some(Violation::new("assertion", "the storm ended without a word")),
+        Err(_) => report.violation = Some(Violation::new("assertion", "the storm ended without a report")),
     }
     let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
     report.time = report.time.max(told.at);
     report.injected = std::mem::take(&mut told.injected);
     report.timeline = told.lines.take().unwrap_or_default();
-    report.timeline.sort_by_key(|line| line.at); // clients' lines are told at the end
+    report.timeline.sort_by_key(|line| line.at); // clients' lines are added at the end
     report
 }
 
@@ -108,11 +108,11 @@ fn run(plan: Plan, told: Arc<Mutex<Told>>, options: &Options) -> StormReport {
 type Outcome = Result<Box<StormReport>, String>;
 
 thread_local! {
-    /// Whom a panic on this thread is told.
+    /// The channel for a panic on this thread.
     static TELL: RefCell<Option<Sender<Outcome>>> = const { RefCell::new(None) };
 }
 
-/// Panics of storms are told in reports, not on standard error; others as ever.
+/// Panics of storms go to reports, not to standard error; others are not affected.
 fn listen_to_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

@@ -1,8 +1,8 @@
-//! Service: situations that ask how well a cluster serves, not whether it is right: what crosses a slow link, how long a
-//! member takes to catch up.
+//! Service: situations that measure how well a cluster serves, not whether it is right: what crosses a slow link, how
+//! long a member takes to catch up.
 //!
-//! Members, disks and frames are those of storms, with the limits of production. A link carries so many bytes per second,
-//! for all its lanes together; the judges are those of `kattu_verify::service`.
+//! Members, disks and frames are those of storms, with the limits of production. A link has one rate for all its lanes
+//! together; the judges are those of `kattu_verify::service`.
 //! Knows nothing of: how results are shown.
 
 use crate::clock::{MS, SEC, US};
@@ -25,7 +25,7 @@ const VALUE_BYTES: usize = 32 << 10;
 /// How fast they are written, in bytes per second.
 const FILL_RATE: u64 = 64 << 20;
 
-/// A follower that comes back far behind, over a link that only is slow.
+/// A follower that comes back far behind, over a slow link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowLink {
     /// What the link carries each way, in bytes per second.
@@ -42,16 +42,17 @@ pub struct SlowLink {
     pub by_snapshot: bool,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct CaughtUp {
     /// What crossed the link from the follower's return until it had caught up, or until patience ended.
     pub link: LinkCount,
     /// Bytes that it lacked when it came back.
     pub behind: u64,
-    /// How long, since its links were open, until it held what the leader held when it came back, in nanoseconds; none if it never did.
+    /// How long from the opening of its links until it held what the leader held when it came back, in nanoseconds;
+    /// none if it never did.
     pub took: Option<u64>,
-    /// How long until it lacked no more than what is written in a second; looked for where writes go on and a snapshot comes.
+    /// How long until it lacked no more than a second's writes; measured where writes go on and a snapshot comes.
     pub level: Option<u64>,
     /// How long these bytes take on the link alone.
     pub ideal: u64,
@@ -74,7 +75,7 @@ impl CaughtUp {
 /// A follower is stopped, the others write until it is far behind, and it comes back over a slow link.
 ///
 /// # Errors
-/// A promise that did not hold meanwhile, or a cluster that does not come to rest before.
+/// A violation meanwhile, or a cluster that does not come to rest before.
 pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation> {
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
@@ -88,7 +89,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
         return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
     }
     let Some(leader) = world.leader() else {
-        return Err(Violation::new("peace_keeps_its_leader", "nobody leads although nothing happened"));
+        return Err(Violation::new("peace_keeps_its_leader", "there is no leader although nothing happened"));
     };
     let follower = (leader + 1) % 3;
     world.members[follower].down = u64::MAX >> 1;
@@ -96,7 +97,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
 
     let before = world.log_bytes(leader);
     let fill = Stream {
-        // All of it is new to a store.
+        // For a snapshot all keys are new.
         ask: Ask::Put { bytes: VALUE_BYTES, keys: if situation.by_snapshot { 1 << 20 } else { 64 } },
         per_second: FILL_RATE / VALUE_BYTES as u64,
         anywhere: false,
@@ -171,7 +172,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     Ok(CaughtUp { link, behind, took, level, ideal, timed, waiting_max, resets })
 }
 
-/// What came of load far above capacity.
+/// The result of load far above capacity.
 #[derive(Clone, Copy, Debug)]
 pub struct Rushed {
     /// The most requests per second that were done under load that can just be served.
@@ -180,38 +181,39 @@ pub struct Rushed {
     pub before: f64,
     /// Under ten times that.
     pub during: f64,
-    /// Under what there was before, from ten seconds after.
+    /// Under the load of `before`, from ten seconds after.
     pub after: f64,
     /// Requests that were refused.
     pub refused: u64,
 }
 
-/// A client waits for so long, and takes what comes later for lost.
+/// A client waits for this long; a later answer counts as lost.
 const WAITS: u64 = 7 * SEC;
-/// Of the peak, in hundredths, so much is asked for before and after: what is lost of the capacity for good shows.
+/// The load before and after, in percent of the peak: it shows what is lost of the capacity for good.
 const NEARLY: u64 = 95;
-/// Load far above capacity lasts for so long.
+/// How long load far above capacity lasts.
 const RUSH: u64 = 5 * SEC;
-/// Limits and slices are so many times smaller there than in production, as the door is: members are slower by even more.
+/// Limits and slices are this many times smaller there than in production: members are slower by even more.
 const RUSH_SCALE: usize = 32;
-/// What a unit of work takes there, in nanoseconds: some thousand writes per second are all that a member can do.
+/// Nanoseconds for a unit of work there: a member can do some thousand writes per second.
 const RUSH_UNIT: u64 = 25 * US;
 
-/// A world in which keepers work in the slices of production: small ones would cost what nobody pays.
+/// A world in which keepers work in the slices of production: small ones would cost what production does not pay.
 fn as_in_production(plan: Plan) -> World {
     let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
     world.sh.slice = SLICE_UNITS;
     world
 }
 
-/// Members with little CPU are asked for as much as they can do, then for nearly that, then ten times, then for nearly that again.
+/// Members with little CPU get as much load as they can serve, then nearly that, then ten times that, then nearly that
+/// again.
 ///
 /// # Errors
-/// A promise that did not hold: fewer were done than F50 says, or something else broke meanwhile.
+/// A violation: fewer were done than F50 says, or something else broke meanwhile.
 pub fn rush(seed: u64, silent: Option<&'static str>) -> Result<Rushed, Violation> {
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
-    plan.settings.leadership.asks_first = false; // nobody starts in it but all at once
+    plan.settings.leadership.asks_first = false; // all members start at once
     plan.settings.pending_max /= RUSH_SCALE;
     plan.settings.limits.batch_bytes_max /= RUSH_SCALE;
     plan.settings.limits.inflight_bytes_max /= RUSH_SCALE;
@@ -225,13 +227,13 @@ pub fn rush(seed: u64, silent: Option<&'static str>) -> Result<Rushed, Violation
     world.sh.slice = SLICE_UNITS / RUSH_SCALE as i64;
     let mut peak = Done { requests: 0, time: SEC };
     let mut rate = 500;
-    // Until more is not more.
+    // Until more than a tenth is not served.
     loop {
         let (done, _) = world.ask_for(rate, SEC)?;
         if peak.requests < done.requests {
             peak = done;
         }
-        // What is still waiting belongs to this step, not to the next one.
+        // Requests that still wait belong to this step, not to the next one.
         world.run_until(world.sh.now + 4 * SEC)?;
         if done.requests * 10 < rate * 9 {
             break;
@@ -255,11 +257,11 @@ pub fn rush(seed: u64, silent: Option<&'static str>) -> Result<Rushed, Violation
     })
 }
 
-/// Versions that are there to be forgotten, and what one step may do while they are.
+/// Puts that make versions to remove, and the units of one step meanwhile.
 const FORGET_PER_SECOND: u64 = 5000;
 const FORGET_UNITS_MAX: u64 = 4 << 10;
 
-/// All history is forgotten while writes go on: no step does much more than without it. The largest.
+/// Compacts all history while writes go on: no step does much more than without it. The largest.
 ///
 /// # Errors
 /// If one does, or something else broke meanwhile.
@@ -280,9 +282,9 @@ pub fn forget(seed: u64, silent: Option<&'static str>) -> Result<Work, Violation
     Ok(world.sh.service.largest_step())
 }
 
-/// Writes of clients may wait with so many bytes there.
+/// Bytes of writes of clients that may wait there.
 const POUR_BYTES_MAX: usize = 4 << 20;
-/// What each link carries there, and what all clients together write: far more.
+/// The rate of each link there; all clients together write far more.
 const POUR_RATE: u64 = 1_000_000;
 
 /// Clients write far more than links carry, at every member: what waits is bounded, and the rest is refused. The most
@@ -322,7 +324,7 @@ pub fn pour(seed: u64, silent: Option<&'static str>) -> Result<u64, Violation> {
 }
 
 impl World {
-    /// Where the judge of a situation says nothing, all others are asked that look at the end of a storm.
+    /// Where the judge of a situation is ignored, runs all judges of the end of a storm.
     fn end_of_service(&mut self) -> Result<(), Violation> {
         match self.sh.service.silent {
             Some(_) => self.heal_and_judge().map(drop),
@@ -330,8 +332,8 @@ impl World {
         }
     }
 
-    /// Puts come at a rate for a while: what was done of it in that time and while their clients still waited, and how many
-    /// were refused.
+    /// Sends puts at a rate for a while: those done in that time while their clients still waited, and how many were
+    /// refused.
     fn ask_for(&mut self, per_second: u64, time: u64) -> Result<(Done, u64), Violation> {
         self.load.timed.clear();
         let (from, until) = (self.sh.now, self.sh.now + time);
@@ -346,8 +348,8 @@ impl World {
         Ok((Done::within(of_it.map(|timed| timed.answered), &(from..until)), refused))
     }
 
-    /// Puts come at a rate that can be served: how many of those that came in that time were done, each within 100 ms. What is
-    /// under way at the ends of the time is no matter of the rate.
+    /// Sends puts at a rate that can be served: how many that began in that time were done, each within 100 ms. Puts
+    /// under way at either end of the time do not change the rate.
     fn serve(&mut self, per_second: u64, time: u64) -> Result<Done, Violation> {
         let asked_in = self.sh.now..self.sh.now + time;
         self.ask_for(per_second, time)?;
@@ -361,7 +363,7 @@ impl World {
         Some(self.members[member].process.as_ref()?.node.raft())
     }
 
-    /// Everybody follows one leader, and holds what it has committed.
+    /// All members follow one leader, and hold what it has committed.
     fn is_level(&self) -> bool {
         let Some(leader) = self.leader().and_then(|leader| self.raft(leader)) else { return false };
         let committed = leader.committed();
@@ -373,7 +375,7 @@ impl World {
             })
     }
 
-    /// Bytes of entries that a member has taken from clients, by what its peers were sent: all that its log grew by.
+    /// Bytes of entries by which a member's log has grown in this run.
     fn log_bytes(&self, leader: usize) -> u64 {
         self.members[leader].process.as_ref().map_or(0, |process| process.entry_bytes)
     }

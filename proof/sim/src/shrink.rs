@@ -1,7 +1,7 @@
 //! Shrink: a failing storm, cut down to what matters.
 //!
-//! Fewer members and clients, whole kinds of faults left out, a shorter storm, and then single injections: each step is kept
-//! if the same promise is still broken. What remains is a storm of its own that can be repeated from the seed and the
+//! Fewer members and clients, whole kinds of faults left out, a shorter storm, and then single injections: each step is
+//! kept if the same property still fails. What remains is a storm of its own that can be repeated from the seed and the
 //! choices made.
 //! Knows nothing of: how storms are run, how they are shown.
 
@@ -18,7 +18,7 @@ const ATTEMPTS_MAX: usize = 250;
 pub struct Shrunk {
     /// What to leave out.
     pub options: Options,
-    /// What it comes to, with its timeline.
+    /// Its report, with its timeline.
     pub report: StormReport,
     /// Storms tried.
     pub attempts: usize,

@@ -1,8 +1,8 @@
-//! Yard: the directories of one machine, each a simulated disk of its own, whose names can be lost like anything else.
+//! Simulated directories: those of one machine, each a simulated disk of its own, whose names can be lost, too.
 //!
-//! Power is lost after so many operations, whichever directory they are done in: from then on all fail. What was renamed or
-//! made since names were last synced has happened up to some moment when the power is back, as journals of file systems
-//! have it; what is in the directories is their disks' affair.
+//! Power is lost after a number of operations in all directories together: from then on all fail. Of the changes to
+//! names since the last sync of names, those up to some moment survive, as journals of file systems have it; the
+//! contents of directories are their disks' affair.
 //! Knows nothing of: what directories are for.
 
 use crate::dice::Dice;
@@ -23,9 +23,9 @@ pub(crate) struct SimDirs(RefCell<State>);
 struct State {
     now: Names,
     durable: Names,
-    /// What happened to names since they were last synced.
+    /// Changes to names since they were last synced.
     doubtful: Vec<Change>,
-    /// Operations that may still happen.
+    /// Operations until power is lost.
     power: Option<u64>,
     is_out: bool,
     /// The directory that was opened last, and how many operations it had seen then.
@@ -62,7 +62,7 @@ fn power_is_out() -> io::Error {
 }
 
 impl State {
-    /// What the directory that was opened last has used of the power.
+    /// Counts what the directory that was opened last has used of `power`.
     fn settle(&mut self) {
         let Some((disk, before)) = &mut self.lent else { return };
         self.is_out |= disk.is_out();
@@ -139,7 +139,7 @@ impl SimDirs {
         }))
     }
 
-    /// A directory that has been there for long.
+    /// Adds a directory whose name is durable.
     pub(crate) fn put(&self, place: &Path, disk: SimDisk) {
         let mut state = self.0.borrow_mut();
         state.now.insert(place.to_path_buf(), disk.clone());
@@ -151,12 +151,12 @@ impl SimDirs {
         self.0.borrow().now.get(place).cloned()
     }
 
-    /// What there is, by name.
+    /// The names of all directories.
     pub(crate) fn names(&self) -> Vec<PathBuf> {
         self.0.borrow().now.keys().cloned().collect()
     }
 
-    /// Power is lost after so many more operations.
+    /// Power is lost after this many more operations.
     pub(crate) fn lose_power_after(&self, operations: u64) {
         self.0.borrow_mut().power = Some(operations);
     }
@@ -172,7 +172,7 @@ impl SimDirs {
         let mut names = std::mem::take(&mut state.durable);
         state.doubtful.drain(..).take(arrives).for_each(|change| change.apply(&mut names));
         for disk in names.values() {
-            let _ = disk.power_fails(state.dice.roll(), u64::MAX); // what it lost shows in what is found
+            let _ = disk.power_fails(state.dice.roll(), u64::MAX); // losses show in what is found
         }
         state.now.clone_from(&names);
         state.durable = names;

@@ -1,7 +1,7 @@
 //! Storm: injections carried out.
 //!
-//! Faults whose effect shows at once are counted here; the others where they show (a frame cut off, a sector lost, a start
-//! refused).
+//! Faults whose effect shows at once are counted here; the others where they show (a frame cut off, a sector lost, a
+//! start refused).
 //! Knows nothing of: when what is injected (`plan.rs`).
 
 use crate::clock::{MS, SEC};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 const FLOOD_MAX: u64 = 3_000;
 /// A flood comes in waves.
 const WAVE: u64 = 10 * MS;
-/// A follower so many entries behind has really lagged.
+/// A follower has lagged if it was this many entries behind.
 const LAG_ENTRIES: u64 = 16;
 
 type Done = Result<(), Violation>;
@@ -29,7 +29,7 @@ type Done = Result<(), Violation>;
 impl World {
     fn find(&self, who: Who) -> Option<usize> {
         match who {
-            // Whoever was removed is struck no more, but somebody who came after.
+            // A removed member is no target: a current one takes its place.
             Who::Member(member) if self.members.get(member)?.gone => {
                 let there = self.current();
                 there.get(member % there.len().max(1)).copied()
@@ -52,12 +52,12 @@ impl World {
         self.sh.line(None, "fault", || format!("#{number} {}", injection.what));
         self.sh.trace.injected(number);
         if !self.strike(place, &injection.what)? {
-            self.sh.trace.not_injected(); // nobody was there to be struck
+            self.sh.trace.not_injected(); // there was no target
         }
         Ok(())
     }
 
-    /// Carries out one fault; whether there was anything to strike.
+    /// Carries out one fault; whether there was a target.
     fn strike(&mut self, place: usize, what: &Inject) -> Result<bool, Violation> {
         match *what {
             Inject::Kill { who, down } => {
@@ -86,7 +86,7 @@ impl World {
             }
             Inject::Stop { who, down } => {
                 let Some(member) = self.running(who) else { return Ok(false) };
-                // Who leads hands over first. [shell/server `serve`]
+                // A leader transfers leadership first. [shell/server `serve`]
                 let run = self.members[member].run;
                 self.hear(member, run, Input::Transfer(None))?;
                 let timeout = self.plan.settings.election_timeout.as_nanos() as u64;
@@ -246,7 +246,7 @@ impl World {
         self.sh.queue.plan(self.sh.now + time, Event::Over { place });
     }
 
-    /// What a fault did for a while is over.
+    /// Ends the effect of a fault.
     pub(crate) fn over(&mut self, place: usize) -> Done {
         if self.calm {
             return Ok(());
@@ -296,7 +296,7 @@ impl World {
         }
     }
 
-    /// A member that was cut off is so no more.
+    /// Joins a member that was cut off.
     pub(crate) fn join(&mut self, member: usize) -> Done {
         if !self.calm {
             self.cut_off(member, -1);
@@ -307,7 +307,7 @@ impl World {
     }
 
     fn cut_pairs(&mut self, cut: u64, by: i16) {
-        // Of the members that the cluster began with: whoever comes later reaches everybody.
+        // Only first members are cut off: later ones reach all others.
         for (number, (a, b)) in pairs(self.plan.members as usize).enumerate() {
             if cut >> number & 1 == 1 {
                 for (from, to) in [(a, b), (b, a)] {
@@ -355,7 +355,7 @@ impl World {
         }
     }
 
-    /// Stops a member that does not lead, or that has waited until then for somebody to take over.
+    /// Stops a member once it does not lead, or at `until` although it does.
     pub(crate) fn stop_when_free(&mut self, member: usize, until: u64, down: u64) -> Done {
         let Some(process) = &self.members[member].process else { return Ok(()) };
         if !self.calm && self.sh.now < until && process.node.raft().is_leader() && self.up().len() > 1 {
@@ -376,7 +376,7 @@ impl World {
         self.look_at_vote_floor(member);
         let mut process = self.members[member].process.take().expect("it runs");
         if process.at_disk_for(self.sh.now).is_some() {
-            // A stop waits for the disk; here it does not happen.
+            // A stop waits for the disk; here it is skipped.
             self.members[member].process = Some(process);
             return Ok(false);
         }
@@ -406,7 +406,7 @@ impl World {
     fn try_directory(&mut self, member: usize, owner: usize) -> Result<bool, Violation> {
         let disk = &self.members[owner].disk;
         if disk.contents("identity").is_none() || disk.is_out() {
-            return Ok(false); // nobody's yet
+            return Ok(false); // not created yet
         }
         let is_up = self.members[owner].process.is_some();
         let opened = DataDir::open(Arc::new(disk.mount())).and_then(|dir| dir.expect(CLUSTER, id_of(member)));
@@ -431,8 +431,8 @@ impl World {
             return Ok(false); // a first member that does not start again keeps a cluster from beginning
         }
         let of_snapshot = matches!(place_of(how), Some(Place::Snapshot | Place::SnapshotBefore));
-        // Of two faults in one member nothing is promised; alone, one has the other snapshot, if the log goes on from it:
-        // among others it was pruned by the newest alone.
+        // Two faults in one member carry no guarantee. A single member has its other snapshot, if the log goes on from
+        // it; in a larger cluster the log is pruned by the newest one alone.
         let is_alone = self.current().len() == 1 && 1 < self.snapshots_with_a_log(member);
         if of_snapshot && !((is_alone || self.may_be_lost(member)) && self.is_whole(member)) {
             return Ok(false);
@@ -461,22 +461,22 @@ impl World {
         Ok(true)
     }
 
-    /// How many good snapshots a member that runs could come back from by itself.
+    /// How many good snapshots a running member could restart from by itself.
     fn snapshots_with_a_log(&self, member: usize) -> usize {
         let Some(process) = &self.members[member].process else { return 0 };
         let base = process.node.raft().base().index;
         self.members[member].disk.good_snapshots().iter().filter(|last| base <= last.index).count()
     }
 
-    /// A directory is lost. Kattu has no way yet to bring such a member back as a new one, and as a voter that forgot its
-    /// vote it is safe only while everybody else knows all that it knew: so it happens only then. [fault-model F61]
+    /// Loses a directory. Where members cannot be replaced, the member returns as a voter that forgot its vote, which
+    /// is safe only while all others know all that it knew: so it happens only then. [fault-model F61]
     fn wipe(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
         let Some(member) = self.running(who) else { return Ok(false) };
         if self.sh.observer.committed() == LogIndex(0) {
             return Ok(false); // a cluster that has lost a first member before it began never begins
         }
         if self.plan.spares == 0 && self.plan.settings.leadership.asks_first {
-            return Ok(false); // nobody lets it in again
+            return Ok(false); // no member would admit it again
         }
         if self.plan.spares > 0 {
             return self.lose_directory(member, down);
@@ -497,8 +497,8 @@ impl World {
         Ok(true)
     }
 
-    /// A directory is copied, or put back as it was then. Nothing in it can tell, so it happens only as with a lost one.
-    /// [fault-model F19]
+    /// Copies a directory, or rolls it back to the copy. No disk shows that, so it happens only where the others can
+    /// remind the member, or know all that it knew. [fault-model F19]
     fn roll_back(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
         let Some(member) = self.running(who) else { return Ok(false) };
         let raft = self.members[member].process.as_ref().expect("it runs").node.raft();
@@ -513,7 +513,7 @@ impl World {
             return Ok(true);
         }
         if asks_first && self.can_be_reminded(member) {
-            // What is committed, and what a leader counts of it.
+            // The committed index, and what a leader counts as acknowledged.
             let rafts =
                 self.members.iter().filter_map(|other| other.process.as_ref().map(|it| it.node.raft()));
             let counted = rafts.filter_map(|raft| raft.matched(id_of(member))).max();
@@ -540,9 +540,9 @@ impl World {
         Ok(true)
     }
 
-    /// Whether the others, as they are, know all that this member has promised to anybody: none of them is down, whole only
-    /// those count, and one knows to be committed whatever is. A leader counts its own copy for commits, and nobody is shown
-    /// that. [fault-model §4]
+    /// Whether the others know all that this member has acknowledged: all of them are up and whole, and one knows all
+    /// that is committed. Not for a leader: it counts its own copy for commits, which no other member is shown.
+    /// [fault-model §4]
     fn can_be_reminded(&self, member: usize) -> bool {
         let own = self.members[member].process.as_ref().expect("it runs").node.raft();
         let others = self.current().into_iter().filter(|&other| other != member);
@@ -560,7 +560,7 @@ impl World {
             && !self.members.iter().any(|member| member.wedged)
     }
 
-    /// A member takes part with an older copy of its directory: there is no way back.
+    /// A member takes part with an older copy of its directory: the newest one is dropped.
     pub(crate) fn forget_newest(&mut self, member: usize) {
         let id = id_of(member);
         let Some(copy) = self.sh.older_copies.get(&id).filter(|copy| copy.is_reminded) else { return };
@@ -573,11 +573,11 @@ impl World {
         }
     }
 
-    /// Not everybody who could has reminded it: such a member must not come back so. The operator finds the right directory.
+    /// Not all others have reminded it: such a member must not return so. The operator finds the right directory.
     pub(crate) fn put_newest_back(&mut self, member: usize) -> Result<(), Violation> {
-        self.kill(member, "its directory is older than others have seen, and not all can be asked")?;
+        self.kill(member, "its directory is older than others have seen, and not all of them can remind it")?;
         let copy = self.sh.older_copies.get_mut(&id_of(member)).expect("it starts from one");
-        // It has taken part with it before: then it stays down until all can be asked.
+        // It has taken part with the copy before: it stays out until all can be asked.
         let Some(newest) = self.members[member].newest.take() else {
             (copy.are_others_as_they_were, copy.is_over) = (true, false);
             return Ok(());
@@ -588,14 +588,14 @@ impl World {
         Ok(())
     }
 
-    /// The disk has said that the last block is synced, and it is not when the power goes. [fault-model F18]
+    /// The disk reported the last block as synced, and the power cut shows that it was not. [fault-model F18]
     fn lie(&mut self, who: Who, down: u64, pick: u64) -> Result<bool, Violation> {
         let Some(member) = self.running(who) else { return Ok(false) };
         if self.plan.spares > 0 || !self.can_be_forgotten(member) {
             return Ok(false);
         }
         self.members[member].down = down;
-        self.kill(member, "the power goes, and its disk has lied")?;
+        self.kill(member, "power is lost, and its disk has lied about a sync")?;
         let disk = &self.members[member].disk;
         let Some(what) = disk.damage(Damage::Stale(Place::LogEnd), pick) else { return Ok(false) };
         let _ = disk.take_fired();
@@ -608,15 +608,15 @@ impl World {
         Ok(true)
     }
 
-    /// A member comes back with less than it has promised, and nothing on its disk says so.
+    /// A member restarts with less than it acknowledged, and its disk does not show it.
     pub(crate) fn forgets(&mut self, member: usize, fault: Fault) {
         self.members[member].hurt = None;
         self.sh.forgot.insert(id_of(member), fault);
         self.sh.observer.rolled_back(id_of(member));
     }
 
-    /// Whether everybody else knows all that this member knows, and a leader is there: then what it forgets breaks no
-    /// promise, as it could at any other time, in production, too.
+    /// Whether all others know all that this member knows, and a leader is there: then its loss breaks no guarantee. At
+    /// any other time it could, in production, too.
     fn can_be_forgotten(&self, member: usize) -> bool {
         let rafts: Vec<_> =
             self.members.iter().map(|member| member.process.as_ref().map(|p| p.node.raft())).collect();
@@ -635,8 +635,8 @@ impl World {
             && !self.members.iter().any(|member| member.wedged)
     }
 
-    /// A directory is lost where members can be replaced: an empty one does not come back under the old id, so the
-    /// operator brings another member.
+    /// Loses a directory where members can be replaced: a member with an empty one does not return under the old id, so
+    /// the operator adds another.
     fn lose_directory(&mut self, member: usize, down: u64) -> Result<bool, Violation> {
         if !self.may_be_lost(member) || !self.is_whole(member) {
             return Ok(false);
@@ -679,7 +679,7 @@ impl World {
         Ok(())
     }
 
-    /// However many ask, only so many wait. [fault-model F50]
+    /// The number of waiting requests is bounded. [fault-model F50]
     fn memory_is_bounded(&self, member: usize) -> Done {
         let Some(process) = &self.members[member].process else { return Ok(()) };
         let limit = self.plan.settings.pending_max + crate::process::CALLS_MAX + 1;
@@ -705,7 +705,7 @@ impl World {
     }
 }
 
-/// What a kind of damage strikes.
+/// The place of a kind of damage.
 fn place_of(how: Damage) -> Option<Place> {
     match how {
         Damage::Flip(place)

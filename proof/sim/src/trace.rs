@@ -1,7 +1,7 @@
 //! Trace: what happened, as one number and, on request, as lines.
 //!
-//! Everything delivered and everything asked for is mixed into a hash of 64 bits: two runs with the same hash took the
-//! same course. Lines are kept only when somebody wants to read them; they never influence the hash.
+//! Every delivery and every request is mixed into a hash of 64 bits: two runs with the same hash took the same course.
+//! Lines are kept only on request; they never influence the hash.
 //! Knows nothing of: what the numbers mean.
 
 use crate::clock::MS;
@@ -28,10 +28,10 @@ impl std::fmt::Display for Line {
     }
 }
 
-/// What of a storm is still known when it ends in a panic.
+/// What is left of a storm that ends in a panic.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// The timeline, if somebody wants to read it.
+    /// The timeline, if requested.
     pub(crate) lines: Option<Vec<Line>>,
     /// Numbers of the injections carried out.
     pub(crate) injected: Vec<u32>,
@@ -49,7 +49,7 @@ pub(crate) struct Trace {
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Trace {
-    /// An empty one.
+    /// An empty trace.
     #[must_use]
     pub(crate) fn new(told: Arc<Mutex<Told>>) -> Trace {
         let is_read = told.lock().is_ok_and(|told| told.lines.is_some());
@@ -86,7 +86,7 @@ impl Trace {
         crate::dice::mix(self.hash)
     }
 
-    /// Adds a line, if somebody wants to read it.
+    /// Adds a line, if a timeline was requested.
     pub fn line(&mut self, at: u64, member: Option<u64>, kind: &'static str, what: impl FnOnce() -> String) {
         if self.is_read {
             let line = Line { at, member, kind, what: what() };
@@ -99,12 +99,12 @@ impl Trace {
         self.told().injected.push(number);
     }
 
-    /// The last one found nobody to strike.
+    /// The last one had no target.
     pub(crate) fn not_injected(&mut self) {
         self.told().injected.pop();
     }
 
-    /// Everything until then has happened.
+    /// All events until then have happened.
     pub(crate) fn passed(&mut self, at: u64) {
         self.told().at = at;
     }

@@ -1,14 +1,14 @@
-//! Words: what clients asked and were told, as lines of the timeline.
+//! Words: operations of clients and their answers, as lines of the timeline.
 //!
-//! Only operations that a violation hangs on are told: a storm has thousands.
-//! Knows nothing of: what is right.
+//! Only operations that a violation names are shown: a storm has thousands.
+//! Knows nothing of: members, judges.
 
 use crate::trace::Trace;
 use kattu_verify::history::{Answer, Level, Operation, Record, What};
 
 /// Characters of a value that are shown.
 const VALUE_MAX: usize = 12;
-/// Operations told of one violation.
+/// Operations shown for one violation.
 const OPERATIONS_MAX: usize = 8;
 
 /// Adds the lines of these operations.

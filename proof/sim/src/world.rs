@@ -1,8 +1,8 @@
 //! World: members, network, disks and clients under one virtual clock.
 //!
-//! One queue holds everything that will happen; the earliest comes next, and takes no time. The same seed takes the same
-//! course, bit by bit, in every build.
-//! Knows nothing of: which faults strike when (`storm.rs`), what must hold afterwards (`calm.rs`).
+//! One queue holds all future events. The earliest is handled next, in no virtual time. The same seed gives the same
+//! run, bit by bit, in every build.
+//! Knows nothing of: how faults are carried out (`storm.rs`), checks after the storm (`calm.rs`).
 
 use crate::clients::{Clients, told};
 use crate::clock::{Clock, MS, SEC};
@@ -36,45 +36,45 @@ use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// How often the whole is looked at.
+/// Time between two checks of the whole state.
 const LOOK_EVERY: u64 = 2 * SEC;
-/// With each so many entries in the longest log, the time between looks grows by as much again.
+/// That time grows by as much again per this many entries in the longest log.
 const LOOK_ENTRIES: u64 = 1000;
 
-/// Something that will happen. `run` names the run of a process: for another one it is void.
+/// A future event. `run` is the run of the process that it is for; a later run ignores it.
 #[allow(missing_docs)]
 pub(crate) enum Event {
-    /// The process looks what there is to do.
+    /// The process takes a turn.
     Wake {
         member: usize,
         run: u32,
     },
-    /// Its disk call ends.
+    /// The disk call ends.
     Synced {
         member: usize,
         run: u32,
     },
-    /// Its disk call has taken too long.
+    /// The disk call has taken too long.
     Watchdog {
         member: usize,
         run: u32,
     },
-    /// Its keeper's thread has done a batch.
+    /// The keeper's thread has done a batch.
     Kept {
         member: usize,
         run: u32,
     },
-    /// Its snapshot worker does one thing.
+    /// The snapshot worker takes a step.
     Worked {
         member: usize,
         run: u32,
     },
-    /// A segment is made beside its log.
+    /// A segment is made beside the log.
     SegmentMade {
         member: usize,
         run: u32,
     },
-    /// Its log's thread tries a full disk again.
+    /// The log's thread retries on a full disk.
     RetryLog {
         member: usize,
         run: u32,
@@ -85,7 +85,7 @@ pub(crate) enum Event {
         run: u32,
     },
     Frame(Box<Flying>),
-    /// A message of long ago arrives.
+    /// An old message arrives once more.
     Late {
         to: usize,
         message: Box<PeerMessage>,
@@ -94,7 +94,7 @@ pub(crate) enum Event {
         member: usize,
         peer: usize,
         end: LinkEnd,
-        /// It is the one on which the peer said which feature level it knows.
+        /// The peer had announced its feature level on this link.
         was_heard: bool,
     },
     Hangup {
@@ -128,32 +128,32 @@ pub(crate) enum Event {
         lane: usize,
         connection: u32,
     },
-    /// A member that was cut off from all others is so no more.
+    /// A member that was cut off from all others is joined again.
     Joined {
         member: usize,
     },
-    /// A member that hands over before it stops has done so, or has waited long enough.
+    /// A member waits to stop until it no longer leads, or until `until`.
     Stop {
         member: usize,
         run: u32,
         until: u64,
         down: u64,
     },
-    /// The operator looks at the list.
+    /// The operator sends the next change of its list.
     Operate,
-    /// A member that greets somebody is told that it was removed.
+    /// The handshake of a removed member was refused.
     Removed {
         member: usize,
         run: u32,
     },
-    /// A member is greeted for the first time in its run by another one.
-    Greeted {
+    /// A member receives a handshake of `by`; the first in this run if `is_first`.
+    Handshake {
         member: usize,
         run: u32,
         by: usize,
         is_first: bool,
     },
-    /// A member starts, if this is still its newest plan to do so.
+    /// A member starts, if this is still the newest plan for its start.
     Start {
         member: usize,
         number: u32,
@@ -171,17 +171,17 @@ pub(crate) enum Event {
     Answer {
         operation: u64,
         outcome: Box<Outcome>,
-        /// What came with it for a session.
+        /// The log position for sessions.
         position: LogIndex,
     },
     Impatient {
         operation: u64,
     },
-    /// A fault, by its place in the plan.
+    /// A fault strikes, by its place in the plan.
     Inject {
         place: usize,
     },
-    /// What it did for a while is over.
+    /// The effect of that fault ends.
     Over {
         place: usize,
     },
@@ -189,7 +189,7 @@ pub(crate) enum Event {
     Flood {
         place: usize,
     },
-    /// The judges of service look.
+    /// The judges of service take a sample.
     LookAtService,
     /// The next request of a stream of load.
     Load {
@@ -201,7 +201,7 @@ pub(crate) enum Event {
         cut: bool,
     },
     Look,
-    /// The calm tries a member.
+    /// The calm probes a member.
     Probe {
         member: usize,
     },
@@ -221,17 +221,17 @@ pub(crate) struct Shared {
     pub(crate) dice: Dice,
     pub(crate) diverged: Diverged,
     pub(crate) service: Service,
-    /// Units of work that a keeper does in one go.
+    /// Units of work in one slice of a keeper.
     pub(crate) slice: i64,
-    /// A member that does not say which feature level it knows, as an older version does not.
+    /// A member that announces no feature level, as an older version does not.
     pub(crate) older: Option<usize>,
-    /// Who lies.
+    /// The lying member.
     pub(crate) liar: Option<Liar>,
-    /// Who has noticed whose lie, and ends their links.
+    /// Pairs of a member and the liar it has detected: their links end.
     pub(crate) caught: Vec<(NodeId, NodeId)>,
-    /// Who has come back with less than it had promised, by which fault, and nobody has noticed yet.
+    /// Members that restarted with less than they had acknowledged, undetected so far, and by which fault.
     pub(crate) forgot: BTreeMap<NodeId, Fault>,
-    /// Who starts from an older copy of its directory, and has not taken part since.
+    /// Members that started from an older copy of their directory and still lack what they had.
     pub(crate) older_copies: BTreeMap<NodeId, OlderCopy>,
     /// Events handled by members.
     pub(crate) events: u64,
@@ -249,7 +249,7 @@ impl Shared {
         net.send(&mut around, from, message)
     }
 
-    /// An answer goes to its client, with the position that the face of the member tells sessions.
+    /// Sends an answer to its client, with the log position that the member returns for sessions.
     pub(crate) fn answer(&mut self, operation: u64, outcome: Outcome, position: LogIndex) {
         let answer = Event::Answer { operation, outcome: Box::new(outcome), position };
         self.queue.plan(self.now + self.pace.client, answer);
@@ -265,20 +265,20 @@ pub(crate) struct Member {
     pub(crate) disk: SimDisk,
     pub(crate) process: Option<Box<Process>>,
     pub(crate) run: u32,
-    /// Plans to start so far; only the newest counts.
+    /// Planned starts so far; only the newest counts.
     pub(crate) starts: u32,
     pub(crate) clock: Clock,
-    /// What its wall clock is off by, in seconds; nothing of ours may look at it.
+    /// Offset of its wall clock, in seconds; the code under test must not depend on it.
     pub(crate) wall: i64,
     pub(crate) paused_until: u64,
-    /// What came to its end while the process was paused: it hears of it when it goes on.
+    /// Events that ended while the process was paused; it receives them when it resumes.
     pub(crate) held: Vec<Event>,
     pub(crate) wedged: bool,
     /// Its disk has failed a call in this run: its log may fail.
     pub(crate) disk_failed: bool,
-    /// Power is lost again during the next starts: how often, and after how many disk operations.
+    /// Power is lost again in the next starts: how often, and after how many disk operations.
     pub(crate) lose_power_again: (u64, u64),
-    /// What was done to its files, and whether it stays down if it refuses them.
+    /// The fault that damaged its files, and whether it stays down if it refuses them.
     pub(crate) damaged: Option<(Fault, bool)>,
     /// It refused its files and stays down.
     pub(crate) ruined: bool,
@@ -286,47 +286,47 @@ pub(crate) struct Member {
     pub(crate) down: u64,
     /// It lost its directory in this term.
     pub(crate) wiped_in: Option<Term>,
-    /// It was far behind, and is to come up to here.
+    /// It was far behind; it has caught up when it holds this.
     pub(crate) lagging: Option<LogIndex>,
-    /// It belongs, or belonged, to the cluster, or shall.
+    /// It is, was or will be in the cluster.
     pub(crate) in_use: bool,
-    /// In the calm it was found to belong, and started if it was down.
+    /// The calm found it in the cluster, and started it if it was down.
     pub(crate) called: bool,
     /// It was removed and has ended for good.
     pub(crate) gone: bool,
-    /// Its directory is lost: it would begin anew.
+    /// Its directory is lost: it would start empty.
     pub(crate) lost_directory: bool,
-    /// What was lost: found again if the cluster cannot do without.
+    /// The lost disk: put back if the cluster cannot do without it.
     pub(crate) lost_disk: Option<SimDisk>,
-    /// A snapshot of it was damaged: it is whole again with one that reaches this.
+    /// A snapshot of it was damaged: it is whole again with one that reaches this index.
     pub(crate) hurt: Option<LogIndex>,
-    /// Its log was cut before damage: it is whole again when its disk holds a log as complete as this.
+    /// Its log was cut before the damage: it is whole again when its log is as complete as this.
     pub(crate) vote_floor: Option<EntryId>,
-    /// The power went while its log was being mended: the disk as it was before that.
+    /// The disk as it was before a repair of its log that has not ended.
     pub(crate) half_repaired: Option<SimDisk>,
-    /// Its disk has lied about the last block, and the power has gone.
+    /// Its disk reported a last block as synced that the power cut then took.
     pub(crate) lied_to: bool,
     /// Its directory as it was some time ago.
     pub(crate) older: Option<SimDisk>,
-    /// Its directory as it was before an older copy was put in its place, until it takes part with that.
+    /// Its directory before an older copy replaced it, until it takes part with the copy.
     pub(crate) newest: Option<SimDisk>,
 }
 
-/// A start from an older copy of a directory. What the others know then must be what they knew when the copy was put back: who
-/// starts anew has forgotten what it was shown. [fault-model F19]
+/// A start from an older copy of a directory. The other members must still know what they knew when the copy was put
+/// back: a restarted peer has lost part of that. [fault-model F19]
 #[derive(Debug)]
 pub(crate) struct OlderCopy {
-    /// Up to where it owes what it had: until that is there again it needs to be reminded at each start.
+    /// It held entries up to here; until it does again, each start needs reminders.
     pub(crate) owed: LogIndex,
     /// No other member has ended meanwhile.
     pub(crate) are_others_as_they_were: bool,
     /// It takes part.
     pub(crate) is_over: bool,
-    /// All others have reminded it, as they were.
+    /// All others have reminded it, and none had restarted.
     pub(crate) is_reminded: bool,
 }
 
-/// Everything.
+/// The simulated world.
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) sh: Shared,
@@ -335,16 +335,16 @@ pub(crate) struct World {
     pub(crate) dice: Dice,
     /// The storm is over.
     pub(crate) calm: bool,
-    /// After the calm: when each member first took a write.
+    /// When each member first completed a write in the calm.
     pub(crate) probes: Vec<Option<u64>>,
-    /// Operations that the calm waits for.
+    /// Operations that the calm waits for, each with its member.
     pub(crate) probing: Vec<(u64, usize)>,
     pub(crate) last_read: Option<(u64, What)>,
     pub(crate) operator: Operator,
     pub(crate) load: Load,
 }
 
-/// As in production, or so little that nothing is done in one go.
+/// As in production, or so small that no task fits into one slice.
 fn draw_slice(seed: u64) -> i64 {
     let mut dice = Dice::new(seed, "slices");
     if dice.one_in(3) { SLICE_UNITS } else { dice.log_within(1, 4096) as i64 }
@@ -355,8 +355,8 @@ fn draw_older(seed: u64, count: usize) -> Option<usize> {
     dice.one_in(4).then(|| dice.below(count as u64) as usize)
 }
 
-/// Mostly more than any request of a storm costs; in some storms so little that many are refused, and not the same on all
-/// members: what they do with an entry must not depend on it.
+/// Mostly more than any request of a storm costs. Some storms refuse many requests, and not the same ones on all
+/// members: how a member applies an entry must not depend on this limit.
 fn draw_work_max(seed: u64, member: usize) -> u64 {
     let mut storm = Dice::new(seed, "budgets");
     if !storm.one_in(4) {
@@ -365,7 +365,7 @@ fn draw_work_max(seed: u64, member: usize) -> u64 {
     Dice::new(seed ^ (member as u64) << 32, "budgets of members").log_within(16, 2048)
 }
 
-/// What a log says that no snapshot reaches, and the index after which it begins.
+/// The error of a log whose base no snapshot reaches, with the index of the base.
 fn uncovered(wal: &Wal) -> Option<(&WalError, LogIndex)> {
     wal.complaints().iter().find_map(|error| match error {
         WalError::Uncovered { base, .. } => Some((error, base.index)),
@@ -379,7 +379,7 @@ fn encoder() -> RecordEncoder {
     })
 }
 
-/// A member's log, what it holds, and its snapshot's tables with their bytes, if it has one.
+/// A member's log, its recovered state, and its snapshot's tables with their bytes, if it has one.
 pub(crate) type Opened = (Wal, Recovered, Option<(Keeper, u64)>);
 
 impl World {
@@ -483,7 +483,7 @@ impl World {
         self.sh.queue.plan(LOOK_EVERY, Event::Look);
     }
 
-    /// Runs until `end`, or until a promise is broken.
+    /// Runs until `end` or a violation.
     pub(crate) fn run_until(&mut self, end: u64) -> Result<(), Violation> {
         while let Some(at) = self.sh.queue.next_at()
             && at < end
@@ -497,7 +497,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs until `done` says so, at most until `end`; whether it did.
+    /// Runs while `goes_on` holds, at most until `end`; whether it stopped holding.
     pub(crate) fn run_while(
         &mut self,
         end: u64,
@@ -596,7 +596,7 @@ impl World {
             Event::Resume { member } => {
                 if !self.is_paused(member) {
                     for event in std::mem::take(&mut self.members[member].held) {
-                        // The watchdog counts its own looks: time that it was stopped is no time. [shell/runtime `watchdog`]
+                        // The watchdog counts its own looks, so a pause does not count. [shell/runtime `watchdog`]
                         let is_watchdog = matches!(event, Event::Watchdog { .. });
                         let after = if is_watchdog { self.plan.settings.disk_stall } else { 0 };
                         self.sh.queue.plan(self.sh.now + after, event);
@@ -618,7 +618,7 @@ impl World {
                 self.on_answer(operation, What::Refused { reason: "told".into() })
             }
             Event::Answer { operation, outcome, position } => {
-                // Lies may be no text, and nobody judges what a liar's clients were told.
+                // Lies need not be text, and answers among liars are not judged.
                 let what = match self.plan.liar {
                     Some(_) => What::Refused { reason: "among liars".into() },
                     None => told(*outcome),
@@ -646,12 +646,12 @@ impl World {
             Event::Operate => self.operate(),
             Event::Removed { member, run } => {
                 if self.runs(member, run) {
-                    self.leave(member, "was removed, and is told so")
+                    self.leave(member, "was removed, and its handshake is refused")
                 } else {
                     Ok(())
                 }
             }
-            Event::Greeted { member, run, by, is_first } => {
+            Event::Handshake { member, run, by, is_first } => {
                 if self.runs(member, run) && self.sh.older != Some(by) {
                     self.hear(member, run, Input::Knows(id_of(by), level::KNOWN))?;
                 }
@@ -681,7 +681,7 @@ impl World {
         (0..self.members.len()).filter(|&member| self.members[member].process.is_some()).collect()
     }
 
-    /// Lets a process do something, and then whatever else it has to do.
+    /// Runs `what` on a process, then a turn for the work that follows.
     fn work(
         &mut self,
         member: usize,
@@ -701,7 +701,7 @@ impl World {
                 self.leave(member, "has applied its removal")
             }
             Ok(()) if self.members[member].disk.is_out() => {
-                // A segment was being made beside the log; its failure alone would only be tried again.
+                // The power went while a segment was made beside the log. That failure alone would only be retried.
                 self.sh.tally.add(Fault::F01);
                 self.kill(member, "the power is out")
             }
@@ -710,7 +710,7 @@ impl World {
         }
     }
 
-    /// The same; if the process is paused, when it resumes.
+    /// The same; if the process is paused, once it resumes.
     fn work_or_wait(
         &mut self,
         member: usize,
@@ -759,7 +759,7 @@ impl World {
     }
 
     fn on_watchdog(&mut self, member: usize, run: u32) -> Result<(), Violation> {
-        // Who is wedged is ended for that.
+        // `Unwedge` ends a wedged process.
         if !self.runs(member, run) || self.members[member].wedged {
             return Ok(());
         }
@@ -770,7 +770,7 @@ impl World {
         self.kill(member, "its disk hangs, and its watchdog ends it")
     }
 
-    /// A process has come to its end.
+    /// Handles the end of a process.
     fn on_end(&mut self, member: usize, end: End) -> Result<(), Violation> {
         match end {
             End::Violation(violation) => Err(violation),
@@ -797,7 +797,7 @@ impl World {
         }
     }
 
-    /// Ends a process without asking it; what was not synced may be lost.
+    /// Kills a process; what was not synced may be lost.
     pub(crate) fn kill(&mut self, member: usize, why: &str) -> Result<(), Violation> {
         let state = &self.members[member];
         if state.process.is_none() {
@@ -807,7 +807,7 @@ impl World {
         self.kill_as(member, why, power, |dice| power && dice.one_in(3))
     }
 
-    /// The same, as the caller says: with its machine's power, and so that nobody is told.
+    /// The same; the caller decides whether power is lost and connections end silently.
     pub(crate) fn kill_as(
         &mut self,
         member: usize,
@@ -851,13 +851,13 @@ impl World {
         Ok(())
     }
 
-    /// A member that was removed ends, for good.
+    /// Ends a removed member for good.
     fn leave(&mut self, member: usize, why: &str) -> Result<(), Violation> {
         self.members[member].gone = true;
         self.kill_as(member, why, false, |_| false)
     }
 
-    /// Tells everybody that a process is gone.
+    /// Ends the connections and waiting calls of a process.
     pub(crate) fn after_end(
         &mut self,
         member: usize,
@@ -907,14 +907,14 @@ impl World {
         }
         let resumes = state.half_repaired.is_some();
         if resumes {
-            state.disk.accept(); // what the power left is what there is
+            state.disk.accept(); // the power cut decided what there is
         }
         let mut truth = state.disk.truth();
         let repairs = resumes || truth == Truth::Whole || self.may_be_repaired(member);
         let state = &mut self.members[member];
         if truth == Truth::MayForget {
-            // No log could notice: such a member must not come back as it is, but where nothing hangs on what it
-            // forgets. [docs/formats/block.md]
+            // No log can detect this loss. Such a member may come back only where nothing depends on what it has lost.
+            // [docs/formats/block.md]
             if !state.lied_to {
                 state.disk.heal();
             }
@@ -926,11 +926,11 @@ impl World {
                 Asked::MemberList(list) => {
                     if std::mem::take(&mut self.members[member].lost_directory) {
                         self.members[member].lost_disk = None;
-                        self.sh.observer.wiped(id_of(member)); // nobody had heard of it: it has promised nothing
+                        self.sh.observer.wiped(id_of(member)); // no peer knew it: it has acknowledged nothing
                     }
                     roll = Some(list);
                 }
-                // In the calm only those are started who belong.
+                // The calm starts current members only.
                 Asked::Later if self.calm => return Ok(()),
                 Asked::Later | Asked::Behind => {
                     let wait = self.dice.within(50 * MS, 500 * MS);
@@ -970,7 +970,7 @@ impl World {
                 if let Some(vote_floor) = state.vote_floor
                     && recovered.vote_floor.unwrap_or_default().max(recovered.last) < vote_floor
                 {
-                    let story = format!("n{} forgets its floor {vote_floor}", member + 1);
+                    let story = format!("n{} has lost its vote floor {vote_floor}", member + 1);
                     return Err(Violation::new("floors_survive_restarts", story));
                 }
                 if is_repaired || resumes {
@@ -985,7 +985,7 @@ impl World {
                     if state.hurt.is_none() {
                         state.disk.heal();
                     } else if fault == Fault::F15 || !wal.complaints().is_empty() {
-                        // What it has lost stays lost: it has another snapshot, or asks for one.
+                        // The snapshot stays lost: the member has another one, or asks for one.
                         self.sh.tally.add(fault);
                     }
                 }
@@ -1002,9 +1002,9 @@ impl World {
         }
     }
 
-    /// The disk of a member whose log begins after `base` has lost all snapshots that reach it. Nobody may help: promises
-    /// are for fewer than half of the voters at a time. [fault-model §4] Whether it is one too many, so that an operator
-    /// has put the files back.
+    /// The disk of a member whose log begins after `base` has lost all snapshots that reach it. Whether that is one
+    /// loss too many, so that an operator has put the files back: guarantees are for damage to fewer than half of the
+    /// voters at a time. [fault-model §4]
     fn puts_snapshots_back(&mut self, member: usize, base: LogIndex) -> bool {
         let state = &self.members[member];
         let is_covered = state.disk.good_snapshots().iter().any(|last| base <= last.index);
@@ -1026,8 +1026,8 @@ impl World {
         self.plan_start(member, self.sh.now + down);
     }
 
-    /// Whether a member whose files are damaged may be left to mend its log: the cluster can do without what it has, and
-    /// all that is gone is noticed. Otherwise an operator puts back what it refuses.
+    /// Whether a member with damaged files may repair its log: the cluster can do without its data, and every loss is
+    /// detected. Otherwise an operator puts back what it refuses.
     fn may_be_repaired(&self, member: usize) -> bool {
         let state = &self.members[member];
         state.hurt.is_none()
@@ -1036,7 +1036,7 @@ impl World {
             && self.may_be_lost(member)
     }
 
-    /// A member's log was cut before damage, and what it owed is kept.
+    /// A member's log was cut before the damage, and its vote floor is kept.
     fn note_repaired(&mut self, member: usize, wal: &Wal, recovered: &Recovered) {
         for error in wal.complaints() {
             self.sh.line(Some(member), "disk", || error.to_string());
@@ -1050,7 +1050,7 @@ impl World {
         self.sh.observer.cut(id_of(member));
     }
 
-    /// A mended log that has come as far as it once was is whole again.
+    /// A repaired log that has reached its vote floor is whole again.
     pub(crate) fn look_at_vote_floor(&mut self, member: usize) {
         let state = &mut self.members[member];
         let (Some(vote_floor), Some(process)) = (state.vote_floor, &state.process) else { return };
@@ -1060,7 +1060,7 @@ impl World {
         if held.is_some_and(|held| vote_floor <= held) {
             state.vote_floor = None;
             self.sh.counts.refilled += 1;
-            self.sh.line(Some(member), "log", || format!("has reached its floor {vote_floor}"));
+            self.sh.line(Some(member), "log", || format!("has reached its vote floor {vote_floor}"));
         }
     }
 
@@ -1076,7 +1076,7 @@ impl World {
         if self.members[member].half_repaired.is_some() && !self.members[member].disk.is_out() {
             self.members[member].disk.process_dies(u64::MAX);
             if self.failed_now(member, error) {
-                self.plan_start(member, self.sh.now + down); // the next start goes on mending
+                self.plan_start(member, self.sh.now + down); // the next start goes on with the repair
                 return Ok(());
             }
         }
@@ -1085,10 +1085,10 @@ impl World {
             && let Some(before) = state.half_repaired.take()
             && resumes
         {
-            // The operator has a copy from before; it must be one that cannot be mended either.
+            // The operator has a copy from before the repair; that one must not be repairable either.
             let whole = before.copy();
             if self.open_copy(member, &whole).is_ok() {
-                let story = format!("n{}, when the power went while its log was mended: {error}", member + 1);
+                let story = format!("n{}, after a power cut while its log was repaired: {error}", member + 1);
                 return Err(Violation::new("mending_survives_a_crash", story));
             }
             before.heal();
@@ -1105,13 +1105,13 @@ impl World {
         }
         state.disk.process_dies(u64::MAX);
         if self.members[member].lied_to && self.failed_now(member, error) {
-            // It may have cut what the disk had lied about: the next start goes on from there.
+            // It may have cut what the disk had lied about; the next start goes on from there.
             self.plan_start(member, self.sh.now + down);
             return Ok(());
         }
         let state = &mut self.members[member];
         if std::mem::take(&mut state.lied_to) {
-            // What it lost is missed at once.
+            // The loss is detected at once.
             state.disk.heal();
             self.sh.tally.add(Fault::F18);
             self.plan_start(member, self.sh.now + down);
@@ -1136,7 +1136,7 @@ impl World {
         Err(Violation::new("members_start_on_their_own_files", format!("n{}: {error}", member + 1)))
     }
 
-    /// Whether it was a failing or a full disk that has just ended a start.
+    /// Whether a failing or a full disk has just ended a start.
     fn failed_now(&mut self, member: usize, error: &WalError) -> bool {
         let failed_before = std::mem::take(&mut self.members[member].disk_failed);
         self.count_fired(member);
@@ -1156,14 +1156,14 @@ impl World {
         }
     }
 
-    /// Mends the log on a copy of a disk, to see whether it can be done.
+    /// Repairs the log on a copy of a disk, to see whether that is possible.
     fn open_copy(&self, member: usize, disk: &SimDisk) -> Result<(), WalError> {
         let dir = DataDir::open(Arc::new(disk.mount()))?;
         dir.expect(CLUSTER, id_of(member))?;
         Wal::repair(dir, self.wal_options()).map(|_| ())
     }
 
-    /// Opens the directory, or makes it this member's, and reads its log back. [shell/runtime `start::open`]
+    /// Opens the directory, or creates this member's, and reads its log back. [shell/runtime `start::open`]
     fn open(
         &mut self,
         member: usize,
@@ -1186,7 +1186,7 @@ impl World {
             self.sh.line(Some(member), "snapshot", || error.to_string());
             self.sh.counts.uncovered += 1;
             if self.current().len() == 1 {
-                return Err(error); // nobody else has what is lost
+                return Err(error); // no other member has what is lost
             }
         }
         let tables = match &recovered.snapshot {
@@ -1200,14 +1200,14 @@ impl World {
         Ok((wal, recovered, tables))
     }
 
-    /// Whether it begins with an empty directory in a cluster that is there already.
+    /// Whether it starts with an empty directory in a cluster that exists already.
     fn is_newcomer(&self, member: usize) -> bool {
         let state = &self.members[member];
         let is_late = self.plan.members as usize <= member || state.lost_directory;
         is_late && state.disk.contents("identity").is_none()
     }
 
-    /// Whether a member has all that it was told to keep; one whose snapshot was damaged, as soon as it has a newer one.
+    /// Whether a member has all that it must keep; after damage to a snapshot, as soon as it has a newer one.
     pub(crate) fn is_whole(&self, member: usize) -> bool {
         let state = &self.members[member];
         let is_covered = |upto: LogIndex| {
@@ -1216,7 +1216,7 @@ impl World {
             let newest = raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index);
             raft.base() == EntryId::default() || upto <= newest
         };
-        // Who is odd has no voice in who is right.
+        // A divergent store is no evidence of the right state.
         let is_divergent = self.sh.diverged.is_divergent(id_of(member))
             || state.process.as_ref().is_some_and(|process| process.goes_wrong);
         !is_divergent
@@ -1228,8 +1228,8 @@ impl World {
             && state.hurt.is_none_or(is_covered)
     }
 
-    /// Whether the cluster can do without what this member has, besides what others have lost already: promises are for
-    /// damage in fewer than half of the members at a time. [fault-model §4]
+    /// Whether the cluster can do without the data of this member, besides what others have lost already: guarantees are
+    /// for damage to fewer than half of the members at a time. [fault-model §4]
     pub(crate) fn may_be_lost(&self, member: usize) -> bool {
         let is_lost = |id: &&NodeId| {
             let other = (id.0 - 1) as usize;
@@ -1242,7 +1242,7 @@ impl World {
             .all(|membership| bears(&membership.voters) && bears(&membership.outgoing))
     }
 
-    /// Whether everybody has everything.
+    /// Whether all current members are whole.
     pub(crate) fn are_all_whole(&self) -> bool {
         self.current().into_iter().all(|member| self.is_whole(member))
     }
@@ -1265,7 +1265,7 @@ impl World {
         }
     }
 
-    /// A member of an older version that was down comes back as one of this version, every other time. [fault-model F62]
+    /// A member of an older version restarts with this version, every other time. [fault-model F62]
     fn upgrade(&mut self, member: usize) {
         let run = self.members[member].run;
         let is_older = self.sh.older == Some(member) && run > 0;
@@ -1288,7 +1288,7 @@ impl World {
         self.sh.service.goodput.lost(id, recovered.last.index);
         let (incarnation, joined) = (wal.identity().incarnation, wal.identity().joined.clone());
         let began_with: Vec<usize> = (0..self.plan.members as usize).collect();
-        // Whoever joined takes nobody for a voter before its log or a snapshot says so.
+        // A member that joined has no voters before its log or a snapshot names them.
         let voters = began_with.iter().map(|&slot| id_of(slot)).filter(|_| joined.is_none()).collect();
         self.upgrade(member);
         let settings = &self.plan.settings;
@@ -1376,7 +1376,7 @@ impl World {
         self.work(member, run, |_, _| Ok(()))
     }
 
-    /// Counts what a disk says has happened to it.
+    /// Counts the faults that a disk reports.
     pub(crate) fn count_fired(&mut self, member: usize) {
         for fired in self.members[member].disk.take_fired() {
             let fault = match fired.id {
@@ -1386,7 +1386,7 @@ impl World {
                 FaultId::F16 => Fault::F16,
                 FaultId::F17 => Fault::F17,
                 FaultId::F14 => Fault::F14,
-                FaultId::F13 | FaultId::F15 => continue, // counted when they are met
+                FaultId::F13 | FaultId::F15 => continue, // counted when they are detected
             };
             self.members[member].disk_failed |= matches!(fault, Fault::F11 | Fault::F12 | Fault::F14);
             self.sh.tally.add(fault);
@@ -1394,9 +1394,9 @@ impl World {
         }
     }
 
-    /// Looks at everything, now and then.
+    /// Checks the whole state, now and then.
     fn look(&mut self) -> Result<(), Violation> {
-        // A look walks along whole logs: the longer they are, the rarer it is.
+        // A check walks whole logs: the longer they are, the rarer it is.
         let rafts = self.members.iter().filter_map(|member| Some(member.process.as_ref()?.node.raft()));
         let longest = rafts.map(|raft| raft.last_id().index.0).max().unwrap_or(0);
         self.sh.queue.plan(self.sh.now + LOOK_EVERY * (1 + longest / LOOK_ENTRIES), Event::Look);
@@ -1421,7 +1421,7 @@ impl World {
         self.look_at_all()
     }
 
-    /// Looks at everything now.
+    /// Checks the whole state now.
     pub(crate) fn look_at_all(&mut self) -> Result<(), Violation> {
         let members: Vec<_> = self
             .members
@@ -1462,7 +1462,7 @@ impl World {
         }
     }
 
-    /// An operation goes to its member, unless the face has judged it already.
+    /// Sends an operation to its member, unless the API has refused it already.
     pub(crate) fn set_out(&mut self, operation: u64) -> Result<(), Violation> {
         let asked = &self.clients.asked[operation as usize];
         if asked.ended {
@@ -1470,7 +1470,7 @@ impl World {
             return Ok(());
         }
         self.sh.queue.plan(self.sh.now + self.sh.pace.client, Event::Arrive { operation });
-        // Who tries a member in the calm waits for its answer: asking again and again would be a load of its own.
+        // A probe of the calm waits for its answer: repeating it would be a load of its own.
         let waits = self.calm || self.clients.asked[operation as usize].is_change_request;
         if let Some(patience) = self.clients.patience().filter(|_| !waits) {
             self.sh.queue.plan(self.sh.now + patience, Event::Impatient { operation });
@@ -1486,7 +1486,7 @@ impl World {
             if self.clients.asked[operation as usize].is_change_request {
                 self.on_change_answer(operation, &Outcome::Refused(Refusal::Stopping))?;
             }
-            return self.on_answer(operation, What::Refused { reason: "nobody listens".into() });
+            return self.on_answer(operation, What::Refused { reason: "no process listens".into() });
         };
         if let Request::Read(_, Consistency::Session(seen)) = &request
             && process.node.raft().applied_delivered() < *seen
@@ -1531,7 +1531,7 @@ impl World {
         Ok(())
     }
 
-    /// Its client rests, and goes on.
+    /// Plans the next operation of its client, after a rest.
     fn rest(&mut self, operation: u64) {
         let client = self.clients.asked[operation as usize].client;
         if client < self.plan.load.clients && !self.calm {

@@ -1,5 +1,5 @@
-//! Leases, as situations: within the bound on clocks nobody is told anything old; beyond it somebody is, and the judges
-//! see it. [fault-model F41, F42; replication-protocols L-1 – L-8]
+//! Leader leases, as situations: within the bound on clocks no client reads an old value; beyond it one does, and the
+//! judges see it. [fault-model F41, F42; replication-protocols L-1 – L-8]
 //!
 //! A leader is cut off from the others again and again while clients read and write everywhere.
 
@@ -16,7 +16,7 @@ fn storm(seed: u64, leases: Leases, rho: u32, rate: i64) -> StormReport {
     disagreement(seed, leases, rho, rate, &[])
 }
 
-/// The same among members that were not all told the same about leases.
+/// The same among members whose settings for leader leases differ.
 fn disagreement(seed: u64, leases: Leases, rho: u32, rate: i64, members: &[Disagrees]) -> StormReport {
     let mut plan = leased(seed, leases, rho, rate);
     plan.settings.disagree = members.to_vec();
@@ -30,7 +30,7 @@ fn disagreement(seed: u64, leases: Leases, rho: u32, rate: i64, members: &[Disag
     run_plan(plan, &Options::default())
 }
 
-/// Three members with leases on such clocks, and nothing that disturbs them.
+/// Three members with leader leases on such clocks, and nothing that disturbs them.
 fn leased(seed: u64, leases: Leases, rho: u32, rate: i64) -> Plan {
     let mut plan = Plan::steady(seed, 3, 60);
     plan.settings.leases = leases;
@@ -54,9 +54,9 @@ fn within_the_bound_nobody_is_told_anything_old() {
 fn members_that_disagree_about_leases_tell_nobody_anything_old() {
     let (same, none, half) = (Disagrees::Not, Disagrees::WithoutLeases, Disagrees::WithHalfTheTimeout);
     for (members, leased) in [
-        ([same, none, none], false), // nobody has a quorum that promises
+        ([same, none, none], false), // no leader has a quorum of vote holds
         ([same, same, none], true),
-        ([none, same, half], true), // one with the shorter timeout counts on the longer promise, but not the reverse
+        ([none, same, half], true), // one with the shorter timeout relies on the longer vote hold, but not the reverse
         ([same, half, half], true),
     ] {
         for seed in 0..SEEDS / 6 {
@@ -95,9 +95,9 @@ fn beyond_the_bound_nothing_but_reads_by_lease_is_wrong() {
     assert!(broken > 0, "no clock was ever found out");
 }
 
-/// Whoever leads among clocks that run apart has proof of that, and no lease, an election timeout after its first heartbeat
-/// is answered. That it has none from then on, and that nobody is accused within the bound, the judges look for at every
-/// step. [fault-model F42]
+/// A leader among clocks that run apart has proof of that, and no leader lease, an election timeout after its first
+/// heartbeat is answered. The judges check at every step that it has none from then on, and that no clock within the
+/// bound is reported. [fault-model F42]
 #[test]
 fn beyond_the_bound_every_leader_finds_out_and_has_no_lease() {
     let election_timeout = Plan::steady(0, 3, 1).settings.election_timeout.as_nanos() as u64;

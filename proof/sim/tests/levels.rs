@@ -1,6 +1,6 @@
-//! Levels of reads: storms really ask for less than the newest, and what they are told is what they asked for.
+//! Levels of reads: storms really use weaker levels, and the history records the level of each request.
 //!
-//! That the judges see what the levels forbid is shown by planted bugs (`session-read-behind-its-session`,
+//! Planted bugs show that the judges see what the levels forbid (`session-read-behind-its-session`,
 //! `bounded-read-asks-nobody`, `freshness-dated-by-its-answer`).
 
 use kattu_sim::campaign::run_storms;

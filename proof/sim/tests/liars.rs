@@ -1,4 +1,4 @@
-//! One member of a cluster says whatever is well-formed, and nobody ends. [fault-model P11]
+//! One member of a cluster sends any well-formed message, and no other one ends. [fault-model P11]
 
 use kattu_sim::campaign::run_storms;
 use kattu_sim::{Family, Options, run_storm};
@@ -10,7 +10,7 @@ fn a_member_that_lies_ends_nobody() {
     println!("{}; {}", sum.counts, sum.service.said_of_steps());
     assert!(sum.violations.is_empty(), "{:?}", sum.violations);
     assert!(sum.counts.lies > 2_000 && sum.counts.caught > 500, "{}", sum.counts);
-    // They lie within a life that goes on: leaders are elected, entries applied, snapshots sent.
+    // The cluster works meanwhile: leaders are elected, entries applied, snapshots sent.
     assert!(sum.counts.elections > 100 && sum.counts.snapshots > 20, "{}", sum.counts);
 }
 

@@ -1,8 +1,8 @@
-//! Partial partitions, as situations: whoever can talk both ways with a majority leads soon. [fault-model P8, F31]
+//! Partial partitions, as situations: a member with two-way links to a majority leads soon. [fault-model P8, F31]
 //!
-//! A cluster of five or three works in peace; then pairs are cut, for long. Some write must be done within three rounds of
-//! elections of the cut, while the cut lasts. Each shape is tried with several seeds, so that every member leads once when
-//! it comes.
+//! A cluster of five or three runs undisturbed; then pairs are cut, for long. Some write must be done within three
+//! rounds of elections of the cut, while the cut lasts. Each shape is tried with several seeds, so that every member is
+//! the leader once when it comes.
 
 use kattu_sim::inject::{Inject, Injection};
 use kattu_sim::{Options, Plan, StormReport, run_plan};
@@ -22,7 +22,7 @@ fn cut(seed: u64, members: u64, pairs: u64) -> StormReport {
     run_plan(plan, &Options { history: true, ..Options::default() })
 }
 
-/// When the first write that was asked for after the cut was done.
+/// When the first write that began after the cut was done.
 fn first_write(report: &StormReport) -> Option<u64> {
     let mut asked = BTreeMap::new();
     for record in &report.history {
@@ -58,7 +58,7 @@ fn pairs(members: u64, is_cut: impl Fn(u64, u64) -> bool) -> u64 {
 
 #[test]
 fn one_pair_of_three_cannot_talk_and_both_reach_the_third() {
-    // The outage of November 2020: a leader and a follower that do not hear each other.
+    // The outage of November 2020: a leader and a follower that cannot reach each other.
     for pair in 0..3 {
         is_available(3, 1 << pair);
     }

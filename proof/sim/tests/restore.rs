@@ -1,4 +1,4 @@
-//! New clusters beside a storm: they are made, and the storm does not notice. [fault-model F63]
+//! New clusters beside a storm: they are made, and the storm is not affected. [fault-model F63]
 
 use kattu_sim::faults::Fault;
 use kattu_sim::inject::{Inject, Injection, Kind, Kinds, Who};

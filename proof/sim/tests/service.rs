@@ -1,5 +1,5 @@
-//! Service over links that only are slow: what crosses them is new, and a follower that comes back far behind catches up
-//! in about the time that its bytes take on the link. [fault-model F33, F51]
+//! Service over slow links: what crosses them is new, and a follower that comes back far behind catches up in about the
+//! time that its bytes take on the link. [fault-model F33, F51]
 //!
 //! Three members with etcd's times and production's limits. Times are those of the world.
 
@@ -14,9 +14,9 @@ const MB: u64 = 1_000_000;
 const SEC: u64 = 1_000_000_000;
 /// Four times what may be under way to one peer.
 const BEHIND: u64 = 64 << 20;
-/// Of the bytes that cross the link, so many are new.
+/// The share of new bytes among those that cross the link, at least.
 const GOODPUT_MIN: f64 = 0.85;
-/// As long as the bytes alone would take, and so much more.
+/// Time to catch up, at most, in times that the bytes alone take.
 const STRETCH_MAX: f64 = 1.3;
 
 fn run(situation: SlowLink) -> CaughtUp {
@@ -43,7 +43,7 @@ fn expect_served(situation: SlowLink) {
     assert!(resets_min <= came.resets, "what shows what a reset costs sees some: {story}");
 }
 
-/// Where there are any, so many resets belong to it.
+/// A situation with resets has at least this many.
 const RESETS_MIN: u32 = 2;
 
 const QUIET: SlowLink =
@@ -88,7 +88,7 @@ fn a_reset_costs_what_was_under_way_and_no_more() {
     expect_served(SlowLink { reads: 200, ..far_behind(50 * MB) });
 }
 
-/// A piece takes longer than an election timeout there.
+/// A chunk takes longer than an election timeout there.
 #[test]
 fn a_snapshot_over_one_megabyte_a_second_crosses_once() {
     let slow = SlowLink { rate: MB, behind: 12 << 20, by_snapshot: true, ..QUIET };
@@ -97,14 +97,14 @@ fn a_snapshot_over_one_megabyte_a_second_crosses_once() {
     expect_served(SlowLink { rate: 10 * MB, behind: 40 << 20, ..slow });
 }
 
-/// What carries pieces of snapshots is a connection of its own, which does not end when the others do: the piece on it goes on.
+/// Chunks of snapshots have a connection of their own, which does not end when the others do: the chunk on it goes on.
 #[test]
 fn a_reset_of_the_other_lanes_repeats_no_piece_of_a_snapshot() {
     let slow = SlowLink { rate: 600_000, behind: 12 << 20, by_snapshot: true, ..QUIET };
     expect_served(SlowLink { reset_every: 5 * SEC, ..slow });
 }
 
-/// Goal: a member that comes back by a snapshot is level some time, although clients write half of what its link
+/// Goal: a member that comes back by a snapshot catches up some time, although clients write half of what its link
 /// carries, and more: it does not get one snapshot after the other.
 #[test]
 fn a_follower_that_gets_a_snapshot_under_writes_is_level_some_time() {

@@ -1,8 +1,8 @@
-//! Slow disks, as situations: a leader that has one lets another member lead, followers that have one hold up nobody, and
-//! where all have one nothing happens. [fault-model F17]
+//! Slow disks, as situations: a leader with one transfers leadership, followers with one hold up no other member, and
+//! where all disks are slow nothing happens. [fault-model F17]
 //!
-//! Three or five members with etcd's times serve writes. After a while one disk, or as many as a cluster may lose, takes
-//! twenty times as long. Times are those of the world.
+//! Three or five members with etcd's times serve writes. After a while one disk, or as many as a cluster may lose,
+//! takes twenty times as long. Times are those of the world.
 
 use kattu_sim::inject::{Inject, Injection, Who};
 use kattu_sim::{Options, Plan, StormReport, run_plan};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
 const SEC: u64 = 1000 * MS;
-/// By then whoever leads has led for ten election timeouts.
+/// By then the leader has led for ten election timeouts.
 const SLOW_AT: u64 = 20 * SEC;
 const SLOW_FOR: u64 = 40 * SEC;
 /// Sixteen heartbeats, an election timeout, and some time to spare.
@@ -38,7 +38,7 @@ fn with_slow(mut plan: Plan, whose: &[Who]) -> StormReport {
     report
 }
 
-/// The median of how long writes took that were asked for in that time.
+/// The median time of the writes that began in that time.
 fn median(report: &StormReport, from: u64, until: u64) -> u64 {
     let mut asked = BTreeMap::new();
     let mut took = Vec::new();

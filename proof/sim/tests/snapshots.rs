@@ -7,7 +7,7 @@ use kattu_sim::{Options, Plan, StormReport, run_plan};
 use kattu_wal::sim::{Damage, Place};
 
 const SEC: u64 = 1_000_000_000;
-/// Every operation of the disk in optimized builds; one of so many in others, which take too long for all.
+/// Every operation of the disk in optimized builds; one of ten in others, which take too long for all.
 const STEP: usize = if cfg!(debug_assertions) { 10 } else { 1 };
 const SEEDS: u64 = if cfg!(debug_assertions) { 2 } else { 10 };
 
@@ -47,7 +47,7 @@ fn power_is_lost_at_every_operation_around_a_snapshot_that_is_taken() {
 fn power_is_lost_at_every_operation_around_a_snapshot_that_is_received() {
     let (mut cut, mut installed) = (0, 0);
     for operations in (1..=80).step_by(STEP) {
-        // It gets nothing for a while, and its log is pruned everywhere else meanwhile.
+        // It receives nothing for a while, and all others prune their logs meanwhile.
         let lag = Inject::Lag { who: Who::Member(2), rate: 200, time: 4 * SEC };
         let what = Inject::KillAtDisk { who: Who::Member(2), operations, down: SEC / 10 };
         let report = run(plan(operations, 15), &[(4 * SEC, lag), (8 * SEC - SEC / 1000, what)]);

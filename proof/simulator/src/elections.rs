@@ -1,6 +1,6 @@
-//! elections: how long a cluster of five is without a leader when its leader has died, in virtual time.
+//! elections: how long a cluster of five has no leader after its leader has died, in virtual time.
 //!
-//! Knows nothing of: how elections are held.
+//! Knows nothing of: the election protocol.
 
 use crate::output::{self, Ended, Format, Outcome};
 use kattu_sim::elections::{Conditions, Death, Election, elections, percentile, share_below};

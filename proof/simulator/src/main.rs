@@ -1,12 +1,12 @@
-//! The command `kattu sim`: a program of its own, so that whoever builds Kattu to run it builds no simulator.
+//! The command `kattu sim`: a program of its own, so that a build of Kattu builds no simulator.
 //!
-//! | File | Its idea |
+//! | File | One idea |
 //! |---|---|
 //! | `sim.rs` | storms over simulated clusters, from seeds |
 //! | `elections.rs` | how fast leaders are replaced |
-//! | `output.rs` | lines, tables, JSON; how it ended |
+//! | `output.rs` | lines, tables, JSON; exit codes |
 //!
-//! Knows nothing of: what a storm is.
+//! Knows nothing of: storms, faults.
 #![forbid(unsafe_code)]
 
 mod elections;

@@ -1,4 +1,4 @@
-//! What is written, and how it ended: lines, tables, JSON on standard output; exit codes as those of `kattu`.
+//! Output: lines, tables, JSON on standard output; exit codes as those of `kattu`.
 //!
 //! Knows nothing of: storms.
 
@@ -18,32 +18,32 @@ pub enum Format {
     Json,
 }
 
-/// What a run comes to.
+/// The result of a run.
 pub type Outcome = Result<(), Ended>;
 
 /// A run that did not end with 0, or that ended early.
 #[derive(Debug)]
 pub struct Ended {
     code: u8,
-    /// For the user, on standard error; empty if there is nothing to say.
+    /// For the user, on standard error; may be empty.
     message: String,
 }
 
 impl Ended {
-    /// A promise was broken, or nothing was proved.
+    /// A guarantee was violated, or nothing was proved.
     pub fn failed(message: impl fmt::Display) -> Ended {
         Ended { code: 1, message: message.to_string() }
     }
 
-    /// Used wrongly.
+    /// Wrong usage.
     pub fn usage(message: impl fmt::Display) -> Ended {
         Ended { code: 2, message: message.to_string() }
     }
 
-    /// Tells the user, and becomes the process's exit code.
+    /// Prints the message, and returns the exit code of the process.
     pub fn report(self) -> ExitCode {
         if !self.message.is_empty() {
-            // Nobody may be reading; the exit code tells it too.
+            // Standard error may be closed; the exit code says it, too.
             let _ = writeln!(io::stderr(), "kattu: {}", self.message);
         }
         ExitCode::from(self.code)
@@ -51,7 +51,7 @@ impl Ended {
 }
 
 impl From<io::Error> for Ended {
-    /// Output that nobody reads any more is no failure.
+    /// Output without a reader is no failure.
     fn from(error: io::Error) -> Ended {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Ended { code: 0, message: String::new() },

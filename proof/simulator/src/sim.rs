@@ -1,6 +1,6 @@
 //! sim: storms over simulated clusters, from seeds.
 //!
-//! Knows nothing of: what a storm is, who judges it.
+//! Knows nothing of: faults, invariants.
 
 use crate::output::{self, Ended, Format, Outcome};
 use clap::{Args, ValueEnum};
@@ -23,14 +23,14 @@ const LINES_MAX: usize = 60;
 /// Arguments of sim.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each storm is a cluster of 1 to 9 members that run the code of production in virtual time, with a configuration, a
-workload and a choice of faults that its seed decides; then everything works again and must heal. A storm that breaks
-a promise is cut down and shown as a timeline. From 300 storms on, each kind of fault must have happened; from 1000 on,
-at least 20 times; from 12 storms of a family on, each of its judges must have had something to judge. The same seed
-takes the same course in every build.
+Each storm is a cluster of 1 to 9 members that run the production code in virtual time, with a configuration, a
+workload and a choice of faults that its seed decides; then all faults end and the cluster must recover. A storm that
+violates a guarantee is shrunk and shown as a timeline. From 300 storms on, each kind of fault must have happened; from
+1000 on, at least 20 times; from 12 storms of a family on, each of its checkers must have had something to check. The
+same seed takes the same course in every build.
 
 The last line is: K storms, V violations, seeds A..B, S cluster-seconds, T s (B itself is not among them).
-The exit code is 1 if a promise was broken, or a fault or what a judge needs was too rare.
+The exit code is 1 if a guarantee was violated, or a fault or the input of a checker was too rare.
 
 Examples:
   kattu sim --storms 300
@@ -59,13 +59,13 @@ pub struct SimArgs {
     /// What the storms are about: all faults, how well a cluster serves with one slow follower, or a member that lies
     #[arg(long, value_enum, default_value = "storms", conflicts_with_all = ["speed", "elections", "profile"])]
     family: About,
-    /// A situation in the place of storms, over the seeds of `--seed` and `--storms`
+    /// Run this situation instead of storms, over the seeds of `--seed` and `--storms`
     #[arg(long, value_enum, conflicts_with_all = ["hash", "speed", "elections"])]
     profile: Option<Profile>,
     /// Length of a situation in simulated hours
     #[arg(long, requires = "profile", conflicts_with = "minutes", value_parser = clap::value_parser!(u64).range(1..=24))]
     hours: Option<u64>,
-    /// Write the result as this
+    /// Format of the result
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
@@ -73,7 +73,7 @@ pub struct SimArgs {
 /// What storms are about.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum About {
-    /// Faults of all kinds, and everything that clients were told
+    /// Faults of all kinds, and all answers to clients
     Storms,
     /// Links of 1 to 100 MB/s and a follower that comes back far behind: goodput, progress, memory, steps, tail of writes
     SlowLinks,
@@ -81,7 +81,7 @@ enum About {
     SlowMembers,
     /// Snapshots, new segments and compactions, at one disk for each member: progress, memory, steps, tail of writes
     BusyDisks,
-    /// One member says whatever is well-formed, in place of safety: no process ends, memory, steps
+    /// One member sends arbitrary well-formed messages; checked instead of safety: no process ends, memory, steps
     Liars,
 }
 
@@ -100,8 +100,8 @@ impl From<About> for Family {
 /// A situation by hand.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Profile {
-    /// Three members on disks that never rest and take a tenth to a third of an election timeout for a sync: nobody
-    /// may lose its office
+    /// Three members on disks that never rest and take a tenth to a third of an election timeout for a sync: the leader
+    /// must not change
     SlowDisk,
 }
 
@@ -170,7 +170,7 @@ pub fn run(args: &SimArgs) -> Outcome {
     Err(Ended::failed(format!("too rare to be evidence: {}", lacks.join(", "))))
 }
 
-/// A seed that nobody has tried, told before it is used.
+/// A new seed, printed before it is used.
 fn drawn_seed(args: &SimArgs) -> Result<u64, Ended> {
     use std::hash::{BuildHasher, Hasher};
     // The standard library seeds its hashers from the operating system.
@@ -219,8 +219,8 @@ fn print_faults(sum: &Sum, family: Family) -> Outcome {
     text += &format!("\nelsewhere: {}; not built: {}\n", elsewhere.join(", "), NOT_BUILT.join(" "));
     let (done, refused, unknown) = sum.operations;
     text += &format!(
-        "operations: {done} done, {refused} refused, {unknown} open; {} answers judged, {} parts of histories left \
-         undecided; {} events, {} looks at whole clusters\n",
+        "operations: {done} done, {refused} refused, {unknown} of unknown outcome; {} answers judged, {} parts of histories left \
+         undecided; {} events, {} checks of whole clusters\n",
         sum.judged, sum.undecided, sum.events, sum.looks
     );
     text += &format!("members: {}\n{}\n", sum.counts, sum.service.said_of_steps());
@@ -337,7 +337,7 @@ fn speed(args: &SimArgs) -> Outcome {
     }
 }
 
-/// Elections on slow disks: there is the first one, and no other.
+/// Elections on slow disks: the first one, and no other.
 fn slow_disk(args: &SimArgs) -> Outcome {
     let hours = args.hours.unwrap_or(1);
     let first = args.seed.unwrap_or(1);

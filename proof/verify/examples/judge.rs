@@ -1,7 +1,7 @@
 //! Judges a history: `cargo run --release -p kattu-verify --example judge -- history.jsonl`
 //!
-//! The format is docs/formats/histories.md. Ends with 1 and the story if a promise was broken, with 2 if the file is no
-//! history. The final state is not in the file, so durability is judged only as far as the reads in it go.
+//! The format is docs/formats/histories.md. Exits with 1 and the story if a guarantee was violated, with 2 if the file
+//! is no history. The final state is not in the file, so durability is judged only as far as the reads in it go.
 
 use kattu_verify::history::Record;
 use kattu_verify::judges::{

@@ -1,7 +1,7 @@
-//! How long the judges take: `cargo run --release -p kattu-verify --example measure -- [operations] [clients] [keys]`
+//! Times the judges: `cargo run --release -p kattu-verify --example measure -- [operations] [clients] [keys]`
 //!
-//! More numbers: percent of operations that are not plain puts and gets, seed, percent that are open. A random correct
-//! execution stands before each judge; one line each, with the time on the CPU (on Linux; elsewhere, that of the clock).
+//! More numbers: percent of operations that are not plain puts and gets, seed, percent that are open. Each judge judges
+//! one random correct execution; one line each, with the CPU time (on Linux; elsewhere the elapsed time).
 
 #[path = "../tests/common/execution.rs"]
 mod execution;

@@ -1,13 +1,13 @@
-//! Conversions: histories' words ↔ the store's words.
+//! Conversions: histories' types ↔ the store's types.
 //!
-//! For whoever runs a history's operations on the store itself. Text becomes its bytes; leases, filters, sort orders and
-//! previous values do not occur in histories.
-//! Knows nothing of: members, revisions' meaning, what is right.
+//! For callers that run a history's operations on the store itself. Text becomes its bytes; leases, filters, sort
+//! orders and previous values do not occur in histories.
+//! Knows nothing of: members, the meaning of revisions.
 
 use crate::history::{Answer, Compare, How, Operation, Pair, Rejection, Target};
 use kattu_kv::api;
 
-/// What goes to a replica: through the log, or as a query.
+/// A request to a replica: through the log, or as a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// For the log.
@@ -16,7 +16,7 @@ pub enum Request {
     Query(api::Query, bool),
 }
 
-/// What a store is asked by this operation.
+/// The store's request for this operation.
 #[must_use]
 pub fn to_request(operation: &Operation) -> Request {
     match operation {
@@ -37,7 +37,7 @@ pub fn to_request(operation: &Operation) -> Request {
     }
 }
 
-/// Whether the request alone shows that it is wrong: the gate's judgement, before anything is proposed.
+/// Whether the request is valid by itself: the gate's check, before anything is proposed.
 ///
 /// # Errors
 /// [`Rejection::Invalid`].
@@ -116,10 +116,10 @@ fn to_compare(compare: &Compare) -> api::Compare {
     api::Compare { keys: to_keys(&compare.key, ""), result, target }
 }
 
-/// A store's answer in a history's words.
+/// A store's answer in a history's type.
 ///
 /// # Panics
-/// If a key or a value is no text: histories ask for none such.
+/// If a key or a value is no text: histories contain none such.
 #[must_use]
 pub fn from_answer(answer: &api::Answer) -> Answer {
     match answer {
@@ -148,7 +148,7 @@ fn from_key_value(pair: &api::KeyValue) -> Pair {
     }
 }
 
-/// A store's error in a history's words.
+/// A store's error in a history's type.
 #[must_use]
 pub fn to_rejection(error: api::Error) -> Rejection {
     match error {
@@ -162,7 +162,7 @@ pub fn to_rejection(error: api::Error) -> Rejection {
         | api::Error::DuplicateKey
         | api::Error::InvalidSort
         | api::Error::LeaseNotFound
-        // Only where a limit is set, and that is told as a refusal.
+        // Only where a limit is set, and there recorded as a refusal.
         | api::Error::AnswerTooLarge
         | api::Error::TooMuchWork => Rejection::Invalid,
     }

@@ -1,13 +1,13 @@
-//! What clients asked and what they were told: the evidence that all judges of client-visible behaviour share.
+//! Histories: the clients' requests and answers, the evidence that all judges of client-visible behaviour share.
 //!
-//! A history is a file of JSON lines, one [`Record`] each, in the order in which things happened: that order is what the
-//! judges call "before"; the times are for readers. Every operation has one `invoke` and at most one end: `done` (final),
-//! `refused` (certainly no effect, now or later) or `unknown` (may or may not take effect, at any time after its
-//! invocation). An operation without an end counts as unknown. Keys and values are text. A history tells everything
-//! that was asked of the cluster since its store was empty. The format for others: docs/formats/histories.md.
+//! A history is a file of JSON lines, one [`Record`] each, in the order of events: that order is what the judges call
+//! "before"; the times are for readers. Every operation has one `invoke` and at most one end: `done` (final), `refused`
+//! (certainly no effect, now or later) or `unknown` (may or may not take effect, at any time after its invocation). An
+//! operation without an end counts as unknown. Keys and values are text. A history holds every request to the cluster
+//! since its store was empty. The format: docs/formats/histories.md.
 //!
-//! One thing hangs on the times, too: how old the answer to a bounded read may be.
-//! Knows nothing of: members' insides, where the operations were carried out.
+//! Only the age of answers to bounded reads is judged by the times.
+//! Knows nothing of: members' internal state, the system under test.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct Record {
     /// When, in nanoseconds since the start; one clock for all clients. Never falls along a history.
     pub at: u64,
-    /// Which client; it has at most one operation under way. 0 in a `crashed` line, where it says nothing.
+    /// The client; it has at most one operation under way. 0 in a `crashed` line, without meaning.
     pub client: u32,
     /// Number of the operation: the same in its invocation and its end, used once. 0 in a `crashed` line.
     pub id: u64,
@@ -29,13 +29,13 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum What {
-    /// A client asks.
+    /// A client sends a request.
     Invoke {
         /// The member asked.
         member: u64,
-        /// What is asked.
+        /// The request.
         operation: Operation,
-        /// How fresh its reads shall be, if the call says so; linearizable otherwise.
+        /// How fresh its reads must be, if the call sets a level; linearizable otherwise.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         level: Option<Level>,
     },
@@ -44,42 +44,40 @@ pub enum What {
         /// The revision in the answer's header; absent where the answer is an error, which shows none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revision: Option<i64>,
-        /// The answer, or why the store judged the request and left everything as it was.
+        /// The answer, or why the store rejected the request without any effect.
         answer: Result<Answer, Rejection>,
     },
     /// Certainly no effect.
     Refused {
-        /// In the system's words.
+        /// The system's error text.
         reason: String,
     },
     /// The outcome is open.
     Unknown {
-        /// In the system's words.
+        /// The system's error text.
         reason: String,
     },
-    /// The process of a member ended: what its next one shows may be older (fault-model ST17). Written by whoever
-    /// ended it; needed only where serializable reads are recorded.
+    /// A member's process ended: its next one may show an older state (fault-model ST17). Written by the program that
+    /// ended the process; needed only where serializable reads are recorded.
     Crashed {
-        /// The member.
+        /// The member whose process ended.
         member: u64,
     },
 }
 
-/// How fresh the reads of a call shall be. What a request says itself (`serializable`) goes before; writes are what they
-/// always are.
+/// How fresh the reads of a call must be. The request's own `serializable` takes precedence; writes are not affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// At least as new as everything that calls of this session have been told, at whichever member. Whatever is asked
-    /// with a session's number belongs to it, writes included: their answers are what its later reads must show.
+    /// At least as new as every answer to calls of this session, at any member. All calls with the session's number
+    /// belong to it, writes included: its later reads must show their answers.
     Session(u64),
-    /// As new as everything that was answered longer ago than this, in nanoseconds by the clock of the history, when the
-    /// read was asked. Whoever records adds to the bound that was asked for what a member's clock may have been wrong by
-    /// in that time.
+    /// At least as new as every answer older than this when the read was invoked, in nanoseconds by the clock of the
+    /// history. The recorder adds to the requested bound the error that a member's clock may have in that time.
     Bounded(u64),
 }
 
-/// What may be asked; the fields mean what etcd's do.
+/// A request; the fields mean the same as in etcd.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Operation {
@@ -128,9 +126,9 @@ pub enum Operation {
         #[serde(rename = "else")]
         otherwise: Vec<Operation>,
     },
-    /// Forgets history before a revision.
+    /// Compacts the history before a revision.
     Compact {
-        /// The revision.
+        /// Revisions below this one are dropped.
         revision: i64,
     },
 }
@@ -150,19 +148,19 @@ impl Operation {
     }
 }
 
-/// One condition.
+/// A condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compare {
     /// The key.
     pub key: String,
-    /// How.
+    /// The operator.
     pub how: How,
-    /// What of it, and with what.
+    /// The compared attribute, and the operand.
     #[serde(flatten)]
     pub target: Target,
 }
 
-/// How a condition compares: the key's side stands left.
+/// The operator of a condition: the key's side stands left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum How {
     /// Equal.
@@ -179,8 +177,8 @@ pub enum How {
     NotEqual,
 }
 
-/// What a condition looks at, with its operand. A missing key has version, create and mod revision 0 and no value, with
-/// which no comparison holds.
+/// What a condition compares, with the operand. A missing key has version, create and mod revision 0 and no value:
+/// comparisons of its value never hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "target", content = "operand", rename_all = "lowercase")]
 pub enum Target {
@@ -194,7 +192,7 @@ pub enum Target {
     Mod(i64),
 }
 
-/// What is answered.
+/// An answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to", rename_all = "lowercase")]
 pub enum Answer {
@@ -232,7 +230,7 @@ pub struct Pair {
     pub key: String,
     /// The value.
     pub value: String,
-    /// Revision that began this life of the key.
+    /// Revision that created the key.
     pub create: i64,
     /// Revision that wrote this version.
     #[serde(rename = "mod")]
@@ -241,7 +239,7 @@ pub struct Pair {
     pub version: i64,
 }
 
-/// Why the store left everything as it was.
+/// Why the store rejected a request and did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rejection {
@@ -249,6 +247,6 @@ pub enum Rejection {
     Compacted,
     /// The revision has not been reached.
     Future,
-    /// Two puts of one key in a transaction, or another rule on requests: the same whatever the state.
+    /// Invalid in any state: two puts of one key in a transaction, or a breach of another rule.
     Invalid,
 }

@@ -1,19 +1,19 @@
-//! The judges: what must hold of a cluster, and of what its clients were told.
+//! Judges: checks of a cluster's invariants and of the answers that its clients got.
 //!
 //! | Read in this order | What it is |
 //! |---|---|
-//! | `history.rs` | what clients asked and were told |
+//! | `history.rs` | the clients' requests and their answers |
 //! | `lines.rs` | the same as JSON lines |
-//! | `operations.rs` | invocations and ends put together |
+//! | `operations.rs` | each invocation paired with its end |
 //! | `spec.rs` | the store in its simplest possible form |
-//! | `convert.rs` | histories' words ↔ the store's words |
-//! | `judges/` | one file per promise to clients |
+//! | `convert.rs` | histories' types ↔ the store's types |
+//! | `judges/` | one file per guarantee to clients |
 //! | `invariants/` | one file per invariant of the protocol |
-//! | `service/` | one file per promise about time and means |
+//! | `service/` | one file per guarantee about time and resources |
 //!
-//! A judge that never catches anything is not a judge: docs/invariants.md names, for each, the planted bug that it must
-//! catch.
-//! Knows nothing of: where a history comes from (simulation, real processes, etcd).
+//! docs/invariants.md names for each judge the planted bug that it must catch: a judge that catches nothing proves
+//! nothing.
+//! Knows nothing of: the source of a history (simulation, real processes, etcd).
 #![forbid(unsafe_code)]
 
 pub mod convert;

@@ -1,6 +1,6 @@
 //! JSON lines: a history as a file.
 //!
-//! Knows nothing of: what the records mean.
+//! Knows nothing of: the meaning of records.
 
 use crate::history::Record;
 use std::io::{self, BufRead, Write};

@@ -1,10 +1,10 @@
 //! Operations: each invocation with its end, and when one came before another.
 //!
 //! In:    the records of a history.
-//! Out:   one [`Operation`] per invocation; or what makes the records no history at all.
+//! Out:   one [`Operation`] per invocation; or the error that makes the records no history.
 //! Rule:  places in the history are time. `a` came before `b` if `a`'s end stands before `b`'s invocation; an operation
 //!        without a final end never came before anything.
-//! Knows nothing of: what operations do.
+//! Knows nothing of: the store's state.
 
 use crate::history::{Answer, Level, Operation as Asked, Record, Rejection, What};
 use std::collections::{BTreeMap, HashMap};
@@ -20,13 +20,13 @@ pub const NEVER: Position = usize::MAX;
 pub struct Operation<'a> {
     /// Its number in the history.
     pub id: u64,
-    /// Whose it is.
+    /// Its client.
     pub client: u32,
     /// The member asked.
     pub member: u64,
     /// What was asked.
     pub asked: &'a Asked,
-    /// With which level, if the call said one.
+    /// The level of its reads, if the call set one.
     pub level: Option<Level>,
     /// When it was invoked, in nanoseconds.
     pub invoked_at: u64,
@@ -45,9 +45,9 @@ pub struct Operation<'a> {
 pub enum Freshness {
     /// At least as new as every answer before it was asked.
     Linearizable,
-    /// At least as new as what this session was told before it was asked.
+    /// At least as new as every answer to this session before it was asked.
     Session(u64),
-    /// At least as new as every answer so many nanoseconds before it was asked.
+    /// At least as new as every answer given more than this many nanoseconds before.
     Bounded(u64),
     /// Some state that existed.
     Serializable,
@@ -58,7 +58,7 @@ pub enum Freshness {
 pub enum End<'a> {
     /// With a final answer, at this revision.
     Done(i64, &'a Answer),
-    /// The store judged the request and did nothing.
+    /// The store rejected the request, without any effect.
     Rejected(Rejection),
     /// With certainly no effect.
     Refused,
@@ -66,7 +66,7 @@ pub enum End<'a> {
     Unknown,
 }
 
-/// The records are no history.
+/// Records that form no history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// The record at fault, counted from 1: in a file, its line.
@@ -75,7 +75,7 @@ pub struct Malformed {
     pub what: String,
 }
 
-/// Puts invocations and ends together, ordered by invocation.
+/// Pairs invocations with ends, ordered by invocation.
 ///
 /// # Errors
 /// The first record that does not fit.
@@ -180,7 +180,7 @@ impl Operation<'_> {
         }
     }
 
-    /// The session that is told its answer.
+    /// The session that receives its answer.
     #[must_use]
     pub fn session(&self) -> Option<u64> {
         match self.level {
@@ -189,14 +189,14 @@ impl Operation<'_> {
         }
     }
 
-    /// Whether its answer says that it changed keys, so that the header's revision is its own.
+    /// Whether its answer shows that it changed keys, so that the header's revision is its own.
     #[must_use]
     pub fn has_written(&self) -> bool {
         matches!(self.end, End::Done(_, answer) if has_written(answer))
     }
 }
 
-/// Whether some state that existed is enough: a serializable read, or a transaction of nothing else, as etcd has it.
+/// Whether any past state may be served: a serializable read, or a transaction of nothing else, as in etcd.
 #[must_use]
 pub fn is_serializable(asked: &Asked) -> bool {
     match asked {
@@ -209,7 +209,7 @@ pub fn is_serializable(asked: &Asked) -> bool {
     }
 }
 
-/// Whether an answer tells of a change of keys.
+/// Whether an answer shows a change of keys.
 #[must_use]
 pub fn has_written(answer: &Answer) -> bool {
     match answer {
@@ -220,7 +220,7 @@ pub fn has_written(answer: &Answer) -> bool {
     }
 }
 
-/// Whether an operation may change keys or forget history.
+/// Whether an operation may change keys or compact history.
 #[must_use]
 pub fn may_write(asked: &Asked) -> bool {
     match asked {

@@ -2,16 +2,16 @@
 //!
 //! The history of every key is a list of versions that is never shortened; a read looks at it as of a revision; a
 //! transaction is its operations one after the other at one revision; compaction is a number. Nothing is shared with
-//! the store's own code, so that both being wrong in the same way takes two mistakes.
+//! the store's own code, so the same error in both takes two mistakes.
 //! Source: [etcd rpc.proto], and what etcd does where that is silent; docs/compatibility.md.
-//! Knows nothing of: members, logs, how a store could be fast.
+//! Knows nothing of: members, logs, performance.
 
 use crate::history::{Answer, Compare, How, Operation, Pair, Rejection, Target};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Operations along one path of a transaction, and how deep transactions nest. [etcd `--max-txn-ops`; fault-model §10]
+/// Limits: operations along one path of a transaction, and nesting depth. [etcd `--max-txn-ops`; fault-model §10]
 const TXN_OPS_MAX: usize = 128;
 const TXN_DEPTH_MAX: usize = 32;
 
@@ -20,11 +20,11 @@ const TXN_DEPTH_MAX: usize = 32;
 struct Version {
     /// The revision that wrote it.
     at: i64,
-    /// What it says; nothing for a delete.
+    /// The content; `None` for a delete.
     live: Option<Live>,
 }
 
-/// What a key holds while it lives.
+/// The content of an existing key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Live {
     value: String,
@@ -61,15 +61,15 @@ impl Spec {
         self.changes.len() as i64 + 1
     }
 
-    /// Forgets, in name only, what is older than this revision; for one who knows it from elsewhere.
+    /// Sets the compacted revision without dropping anything; for a caller that knows it from elsewhere.
     pub fn set_compacted(&mut self, revision: i64) {
         self.compacted = revision;
     }
 
-    /// Carries out one operation: its answer, and the revision in the answer's header.
+    /// Executes one operation: its answer, and the revision in the answer's header.
     ///
     /// # Errors
-    /// If the store refuses it; then nothing has changed.
+    /// If the store rejects it; then nothing has changed.
     pub fn apply(&mut self, operation: &Operation) -> Result<(i64, Answer), Rejection> {
         check(operation)?;
         self.may_do(operation, false)?;
@@ -82,7 +82,7 @@ impl Spec {
         Ok((self.revision(), answer))
     }
 
-    /// Takes the newest revision back.
+    /// Undoes the newest revision.
     ///
     /// # Panics
     /// If the store is empty.
@@ -96,7 +96,7 @@ impl Spec {
         }
     }
 
-    /// The create revision and the version of a key, while it lives.
+    /// The create revision and the version of a key, if it exists.
     #[must_use]
     pub fn life(&self, key: &str) -> Option<(i64, i64)> {
         self.live(key, self.revision()).map(|live| (live.create, live.version))
@@ -123,7 +123,7 @@ impl Spec {
         }
     }
 
-    /// Does it at revision `before + 1`; conditions look at `before`, reads see what was written so far.
+    /// Executes it at revision `before + 1`; conditions look at `before`, reads see what was written so far.
     fn execute(&mut self, operation: &Operation, before: i64, written: &mut Vec<String>) -> Answer {
         let now = before + 1;
         match operation {
@@ -180,12 +180,12 @@ impl Spec {
         written.push(key.to_string());
     }
 
-    /// What a key holds as of a revision, if it lives.
+    /// The content of a key as of a revision, if it exists.
     fn live(&self, key: &str, as_of: i64) -> Option<&Live> {
         self.keys.get(key).and_then(|versions| newest(versions, as_of)?.live.as_ref())
     }
 
-    /// The keys of a range that live as of a revision, with the revision that wrote what they hold.
+    /// The keys of a range that exist as of a revision, with the revision that last wrote each.
     fn live_keys(&self, key: &str, end: &str, as_of: i64) -> impl Iterator<Item = (&String, i64, &Live)> {
         let one = end.is_empty();
         let found = self.keys.range::<str, _>((Bound::Included(key), Bound::Unbounded));
@@ -232,7 +232,7 @@ fn pair(key: &str, at: i64, live: &Live) -> Pair {
     Pair { key: key.to_string(), value: value.clone(), create: *create, modified: at, version: *version }
 }
 
-/// Whether two sides in this order stand as a condition wants.
+/// Whether two sides in this order satisfy a condition.
 #[must_use]
 pub fn fits(how: How, order: Ordering) -> bool {
     match how {
@@ -243,7 +243,7 @@ pub fn fits(how: How, order: Ordering) -> bool {
     }
 }
 
-/// Whether a range covers a key. The end means what etcd's does.
+/// Whether a range covers a key. The end is encoded as in etcd.
 #[must_use]
 pub fn covers(start: &str, end: &str, key: &str) -> bool {
     match end {
@@ -253,7 +253,7 @@ pub fn covers(start: &str, end: &str, key: &str) -> bool {
     }
 }
 
-/// Whether the request alone, whatever the state, is refused.
+/// Whether the request is valid by itself, whatever the state.
 ///
 /// # Errors
 /// [`Rejection::Invalid`].
@@ -280,7 +280,7 @@ fn check_keys(operation: &Operation) -> Result<(), Rejection> {
     if keys_are_given { Ok(()) } else { Err(Rejection::Invalid) }
 }
 
-/// A nested transaction may be as long as its parent leaves room for; compactions have no place in one.
+/// A nested transaction may use the operations that its parent leaves; it may not contain compactions.
 fn check_size(operation: &Operation, ops_max: usize, depth_max: usize) -> Result<(), Rejection> {
     let Operation::Txn { compare, then, otherwise } = operation else { return Ok(()) };
     let ops = compare.len().max(then.len()).max(otherwise.len());
@@ -293,9 +293,9 @@ fn check_size(operation: &Operation, ops_max: usize, depth_max: usize) -> Result
     })
 }
 
-/// Keys that a list of operations may put, and ranges it may delete; refused if one key is put twice, or put and
-/// deleted. As in etcd, an end of `"\0"` is here taken for the byte it is, and a put in one nested transaction is not
-/// held against a delete in a later one.
+/// Keys that a list of operations may put, and ranges it may delete; an error if one key is put twice, or put and
+/// deleted. As in etcd, an end of `"\0"` is taken literally here, and a put in one nested transaction does not conflict
+/// with a delete in a later one.
 fn touched(operations: &[Operation]) -> Result<Touched<'_>, Rejection> {
     let mut all = Touched::default();
     for operation in operations {

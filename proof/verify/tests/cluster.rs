@@ -1,7 +1,7 @@
 //! The invariants hold of the real protocol: random clusters with late, lost, repeated and reordered messages, slow
-//! disks and crashes raise no alarm; and a disk that forgets, or a vote cast twice, does.
+//! disks and crashes raise no alarm; a disk that forgets, and stores that differ, do.
 //!
-//! Knows nothing of: time as clocks show it (a deadline fires when chance says so).
+//! Knows nothing of: real time (a deadline fires at random).
 
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request, Ticket};
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
@@ -184,7 +184,7 @@ impl World {
         fetched.into_iter().try_for_each(|event| self.handle(place, event))
     }
 
-    /// One message arrives: mostly an old one, mostly once.
+    /// One message arrives: mostly one of the oldest, mostly once.
     fn deliver(&mut self) -> Result<(), Violation> {
         if self.wire.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Correct executions pass before every judge; executions with one thing changed do not.
+//! Correct executions pass every judge; executions with one thing changed do not.
 //!
 //! A change may by chance make another correct history (two reads that overlapped exchange their answers, say), so the
-//! second half counts.
+//! second test demands only a percentage.
 
 mod common;
 
@@ -134,7 +134,7 @@ fn raise_a_revision(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -
     true
 }
 
-/// A write that took effect is told to have had none.
+/// A write that took effect is reported as having none.
 fn refuse_a_write(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     let Some(place) = one(rng, &writes(history)) else { return false };
     history[place].what = What::Refused { reason: "no leader".to_string() };
@@ -151,9 +151,8 @@ fn lose_the_end(rng: &mut Rng, _: &mut [Record], last: &mut FinalState) -> bool 
     true
 }
 
-/// A write is acknowledged and never done: everything of it is taken out of a correct execution but its answer.
+/// A write is acknowledged as if it were lost: its answer has the revision of the write before it.
 fn lose_a_write(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
-    // Whoever writes last at this moment repeats the revision of the one before.
     let writes = writes(history);
     if writes.len() < 2 {
         return false;
@@ -165,7 +164,7 @@ fn lose_a_write(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bo
     true
 }
 
-/// Reads at a level whose answers must not be from before everything, because of the operation that is said with them.
+/// Reads at a level that may not show the empty store, because of an earlier answer for which `binds` holds.
 fn bound_reads(history: &[Record], binds: impl Fn(Level, &Record, &Record) -> bool) -> Vec<usize> {
     let asked = |done: &Record| {
         history.iter().find(|record| record.id == done.id && matches!(record.what, What::Invoke { .. }))
@@ -190,7 +189,7 @@ fn nothing_yet() -> What {
     What::Done { revision: Some(1), answer: Ok(answer) }
 }
 
-/// A session is shown the empty store after it was told of a write.
+/// A session is shown the empty store after it saw a write.
 fn take_a_session_back(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
     let of: BTreeMap<u64, Level> = history
         .iter()

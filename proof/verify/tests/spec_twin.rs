@@ -1,6 +1,6 @@
-//! The specification and the store itself answer the same, whatever is asked.
+//! The specification and the store itself answer every operation alike.
 //!
-//! Knows nothing of: members, histories' order.
+//! Knows nothing of: members, the order of histories.
 
 mod common;
 
@@ -10,7 +10,7 @@ use kattu_verify::history::{Answer, Operation, Rejection};
 use kattu_verify::spec::Spec;
 use proptest::prelude::*;
 
-/// What the gate and the store make of an operation.
+/// The answer of the gate and the store to an operation.
 fn ask_store(store: &mut Store, operation: &Operation) -> Result<(i64, Answer), Rejection> {
     convert::check(operation)?;
     let response = match convert::to_request(operation) {

@@ -1,6 +1,6 @@
 //! The RPCs, one function each.
 //!
-//! Knows nothing of: which endpoint is asked.
+//! Knows nothing of: which endpoint is used.
 
 use crate::client::{Client, Effect};
 use crate::endpoint::Endpoint;
@@ -13,7 +13,7 @@ use pb::request_op::Request;
 use tonic::transport::Channel;
 
 fn kv(endpoint: Endpoint) -> KvClient<Channel> {
-    // How large an answer may be is the member's to decide.
+    // The member limits how large an answer may be.
     KvClient::new(endpoint.channel).max_decoding_message_size(usize::MAX)
 }
 
@@ -80,7 +80,7 @@ impl Client {
         .await
     }
 
-    /// Forgets history before a revision.
+    /// Removes the history before a revision.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -89,7 +89,7 @@ impl Client {
             .await
     }
 
-    /// The members of the cluster, after all that was answered before.
+    /// The members of the cluster, as of a linearizable read.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -98,8 +98,8 @@ impl Client {
         self.ask(Effect::Reads, |at| async move { cluster(at).member_list(request).await }).await
     }
 
-    /// Adds a member that is reached by its peers at these URLs: a learner, or one that gets a vote by itself as soon as
-    /// it has caught up. Comes back with the member and everybody.
+    /// Adds a member with these peer URLs: a learner, or one that gets a vote by itself as soon as it has caught up.
+    /// Returns the member and the whole list.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -125,7 +125,7 @@ impl Client {
         self.ask(Effect::Writes, |at| async move { cluster(at).member_remove(request).await }).await
     }
 
-    /// Tells the others where a member is reached from now on.
+    /// Changes the peer URLs of a member.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -142,7 +142,7 @@ impl Client {
         .await
     }
 
-    /// Gives a learner that has caught up a vote.
+    /// Gives a vote to a learner that has caught up.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -151,7 +151,7 @@ impl Client {
         self.ask(Effect::Writes, |at| async move { cluster(at).member_promote(request).await }).await
     }
 
-    /// Lets the leader, which must be the one at this endpoint, hand over to a voter.
+    /// Transfers leadership to a voter; the endpoint must be the leader's.
     ///
     /// # Errors
     /// See [`Failure`]; "not leader" elsewhere.
@@ -160,7 +160,7 @@ impl Client {
         self.ask_at(leader, |at| async move { maintenance(at).move_leader(request).await }).await.map(|_| ())
     }
 
-    /// How the member at one endpoint is doing.
+    /// The status of the member at one endpoint.
     ///
     /// # Errors
     /// See [`Failure`].

@@ -1,12 +1,12 @@
-//! Which endpoint is asked, and how often.
+//! Client: which endpoint a call goes to, and how often it is repeated.
 //!
-//! 1. All callers share one current endpoint; whoever meets a failure there moves everybody on to the next.
-//! 2. A read is asked again elsewhere whenever a member was unavailable, until the time is over; a pause of 25 ms after
+//! 1. All callers share one current endpoint; a caller that meets a failure there moves all of them on to the next.
+//! 2. A read is repeated elsewhere whenever a member was unavailable, until the time is over; a pause of 25 ms after
 //!    each full round. Between several endpoints the time is shared out, so that one silent member cannot use it up.
-//! 3. A write is asked elsewhere only while it is certain that nobody has received it.
+//! 3. A write is sent elsewhere only while it is certain that no member has received it.
 //! 4. When every endpoint in one round was unreachable, that is the answer: waiting is the caller's choice.
 //!
-//! Knows nothing of: what is asked.
+//! Knows nothing of: the contents of calls.
 
 use crate::endpoint::{AddressError, Endpoint};
 use crate::failure::{Failure, Kind};
@@ -24,7 +24,7 @@ const ROUND_PAUSE: Duration = Duration::from_millis(25);
 /// A connection that takes longer to make is not worth waiting for while there are other endpoints.
 const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(2);
 
-/// How a client behaves.
+/// The options of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// A call ends after this time, answered or not.
@@ -71,7 +71,8 @@ impl Client {
         Client::connect_in_tls(endpoints, options, None)
     }
 
-    /// The same, in TLS with endpoints that begin with `https://`, or with nothing; those with `http://` are spoken to as ever.
+    /// The same, in TLS with endpoints that begin with `https://`, or have no scheme; those with `http://` stay without
+    /// it.
     ///
     /// # Errors
     /// As [`Client::connect`]; an `https://` endpoint without `tls`.
@@ -107,7 +108,7 @@ impl Client {
         self.shared.options.timeout
     }
 
-    /// The same client, on the same connections, whose reads are as fresh as this.
+    /// The same client, on the same connections, with reads of this level.
     ///
     /// ```no_run
     /// use kattu_client::{Client, Level, Options, Session};
@@ -141,7 +142,7 @@ impl Client {
         self.shared.current.store(place, Ordering::Relaxed);
     }
 
-    /// Asks by rules 1–4 of this file.
+    /// Calls by rules 1–4 of this file.
     pub(crate) async fn ask<T, F, Fut>(&self, effect: Effect, call: F) -> Result<T, Failure>
     where
         F: Fn(Endpoint) -> Fut,
@@ -180,7 +181,7 @@ impl Client {
                         Ordering::Relaxed,
                     );
                 }
-                // A bare "no answer" tells less than what a member said before.
+                // A bare "no answer" tells less than the answer of an earlier member.
                 let failure = match last.take() {
                     Some(before) if failure.code == Code::DeadlineExceeded && effect == Effect::Reads => {
                         before
@@ -196,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Asks one endpoint once.
+    /// Calls one endpoint once.
     pub(crate) async fn ask_at<T, F, Fut>(&self, endpoint: &Endpoint, call: F) -> Result<T, Failure>
     where
         F: Fn(Endpoint) -> Fut,

@@ -1,8 +1,8 @@
-//! Dialling in TLS: a connection, a handshake, and a name that must be the certificate's.
+//! Dialling in TLS: a connection, a handshake, and a host name that the certificate must have.
 //!
-//! In TLS 1.3 a client is done with the handshake before the server has judged its certificate. So that a request is never sent to
-//! whoever refuses it, which would leave its outcome open, the first word of the server is waited for: in HTTP/2 it speaks
-//! first, its settings. [RFC 9113 §3.4]
+//! In TLS 1.3 a client is done with the handshake before the server has checked its certificate. A request sent to a
+//! server that then refuses it would have an unknown outcome. So the first bytes of the server are awaited: in HTTP/2
+//! it sends its settings first. [RFC 9113 §3.4]
 //! Knows nothing of: requests, when to dial.
 
 use http::Uri;
@@ -36,14 +36,14 @@ impl Dialler {
     }
 }
 
-/// How long the first word is waited for: not every server is as quick to say it.
+/// How long the first bytes are awaited: not every server sends them so soon.
 const FIRST_WORD_MAX: Duration = Duration::from_secs(1);
 
 /// A connection whose first bytes have been read.
 pub(crate) struct Heard {
     stream: TlsStream<TcpStream>,
     first: Vec<u8>,
-    /// Those that were taken.
+    /// How many of them were taken.
     taken: usize,
 }
 
@@ -53,7 +53,7 @@ impl Heard {
         let len = match tokio::time::timeout(patience, stream.read(&mut first)).await {
             Ok(Ok(0)) => return Err(io::ErrorKind::ConnectionReset.into()),
             Ok(heard) => heard.map_err(in_words)?,
-            Err(_) => 0, // it says nothing: it may yet
+            Err(_) => 0, // it is silent: it may send later
         };
         first.truncate(len);
         Ok(Heard { stream, first, taken: 0 })

@@ -34,12 +34,13 @@ pub struct Endpoint {
     /// `host:port`.
     pub address: String,
     pub(crate) channel: Channel,
-    /// What TLS is spoken with, if it is.
+    /// TLS settings, if TLS is used.
     pub(crate) tls: Option<ClientTls>,
 }
 
 impl Endpoint {
-    /// TLS is spoken where the name asks for it, and where there is `tls` and the name does not forbid it. [etcd clientv3]
+    /// TLS is used where the name asks for it, and where there is `tls` and the name does not forbid it. [etcd
+    /// clientv3]
     ///
     /// # Errors
     /// The name is not an address of a member.
@@ -51,7 +52,7 @@ impl Endpoint {
         let (address, asks) = address_of(name)?;
         let tls = match (asks, tls) {
             (Some(true), None) => {
-                return Err(AddressError(format!("endpoint {name:?}: https:// needs to know whom to trust")));
+                return Err(AddressError(format!("endpoint {name:?}: https:// needs TLS settings")));
             }
             (Some(false), _) => None,
             (_, tls) => tls.cloned(),
@@ -87,8 +88,8 @@ impl Endpoint {
     }
 }
 
-/// `host:port` of what a user may write: that, with `http://` or `https://` before it or nothing; and whether it asks for TLS,
-/// or forbids it.
+/// `host:port` of an endpoint as a user may write it, with `http://` or `https://` before it or nothing; and whether it
+/// asks for TLS, or forbids it.
 fn address_of(name: &str) -> Result<(String, Option<bool>), AddressError> {
     let wrong = |why: &str| Err(AddressError(format!("endpoint {name:?}: {why}")));
     let (address, asks) = match (name.strip_prefix("http://"), name.strip_prefix("https://")) {

@@ -1,4 +1,4 @@
-//! What a failed call means: certainly without effect, or open.
+//! What a failed call means: certainly without effect, or of unknown outcome.
 //!
 //! In:    the status of a call, and where it came from (the member, or this side of the connection).
 //! Out:   Refused, Unknown or Unreachable.
@@ -10,17 +10,17 @@ use std::error::Error;
 use std::fmt;
 use tonic::{Code, ConnectError, Status};
 
-/// The metadata key under which a member says more about a refusal than etcd's text does.
+/// The metadata key under which a member explains a refusal beyond etcd's text.
 const REASON: &str = "kattu-reason";
 
 /// What is known about the effect of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A member answered no: certainly no effect, now or later.
+    /// A member refused it: certainly no effect, now or later.
     Refused,
     /// It may have taken effect, or may still.
     Unknown,
-    /// Nobody received it: certainly no effect.
+    /// No member received it: certainly no effect.
     Unreachable,
 }
 
@@ -31,16 +31,16 @@ pub struct Failure {
     pub kind: Kind,
     /// The gRPC status code.
     pub code: Code,
-    /// The member's words, or ours about the connection.
+    /// The member's text, or ours about the connection.
     pub message: String,
-    /// Why a change of members was refused, in more words than etcd has for it, if the member said so.
+    /// Why a change of members was refused, if the member explains more than etcd's text does.
     pub reason: Option<String>,
     /// The endpoint asked last, as the user wrote it; empty if none was asked.
     pub endpoint: String,
 }
 
 impl Failure {
-    /// Judges the status of one call to one endpoint.
+    /// Classifies the status of one call to one endpoint.
     #[must_use]
     pub fn from_status(status: &Status, endpoint: &str) -> Failure {
         Failure {
@@ -63,7 +63,7 @@ impl Failure {
         }
     }
 
-    /// Nothing listens there, or nobody can get through.
+    /// No process listens there, or it cannot be reached.
     pub(crate) fn unreachable(endpoint: &str, why: impl fmt::Display) -> Failure {
         Failure {
             kind: Kind::Unreachable,
@@ -74,7 +74,7 @@ impl Failure {
         }
     }
 
-    /// Another endpoint may do better: the member cannot serve anybody right now, or cannot be reached.
+    /// Another endpoint may do better: the member cannot serve right now, or cannot be reached.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.kind == Kind::Unreachable || self.code == Code::Unavailable || self.is_broken_stream()
@@ -85,7 +85,7 @@ impl Failure {
         self.kind == Kind::Unknown && matches!(self.code, Code::Unknown | Code::Internal | Code::Cancelled)
     }
 
-    /// The same request may pass later without anybody changing anything: the member was busy or had no leader.
+    /// The same request may pass later by itself: the member was busy or had no leader.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self.kind {
@@ -114,7 +114,7 @@ impl fmt::Display for Failure {
 impl Error for Failure {}
 
 fn kind_of(status: &Status) -> Kind {
-    // A status that a member sent has no source; one made on this side says what broke.
+    // A status from a member has no source; one made on this side has the error as its source.
     if let Some(source) = status.source() {
         return if never_sent(source) { Kind::Unreachable } else { Kind::Unknown };
     }
@@ -135,7 +135,7 @@ fn kind_of(status: &Status) -> Kind {
         {
             Kind::Refused
         }
-        // "leader changed", "timed out", "server stopped"; a cancelled or expired call; what nobody foresaw.
+        // "leader changed", "timed out", "server stopped"; a cancelled or expired call; anything unforeseen.
         Code::Unavailable
         | Code::Ok
         | Code::Cancelled
@@ -146,7 +146,7 @@ fn kind_of(status: &Status) -> Kind {
     }
 }
 
-/// The member's words; of a broken connection the deepest cause as well, because the outer ones say little.
+/// The member's text; of a broken connection the deepest cause as well, because the outer ones say little.
 fn words_of(status: &Status) -> String {
     let mut deepest = status.source();
     while let Some(cause) = deepest.and_then(Error::source) {

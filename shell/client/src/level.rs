@@ -1,13 +1,13 @@
-//! How fresh reads shall be, call by call.
+//! Level: how fresh reads must be, call by call.
 //!
 //! ```text
 //!  Linearizable   sees every write that was answered before the read began
 //!  Bounded(age)   sees every write that was answered longer ago than that
-//!  Session        sees whatever this session has seen or done, wherever it asks next
+//!  Session        sees everything this session has seen or done, on whichever member
 //!  Serializable   sees some state that existed, never going back on one member
 //! ```
-//! The level travels as metadata (`kattu-consistency`). A server that does not know it, such as etcd, serves
-//! `Bounded` and `Session` linearizably, so that every promise is kept there, too; `Serializable` it knows by itself.
+//! The level travels as metadata (`kattu-consistency`). A server that does not know it, such as etcd, serves `Bounded`
+//! and `Session` linearizably, so that every guarantee holds there, too; `Serializable` is in etcd's own request.
 //!
 //! A session is one number: the highest position of the log that any of its answers came with (`kattu-index`). It
 //! belongs to one cluster; a cluster that was restored from a backup is another one.
@@ -26,10 +26,10 @@ const CONSISTENCY: &str = "kattu-consistency";
 /// The metadata key of an answer's position.
 const INDEX: &str = "kattu-index";
 
-/// What a client wants of its reads.
+/// The freshness that a client requires of its reads.
 #[derive(Clone, Debug, Default)]
 pub enum Level {
-    /// Whatever the cluster is configured for: linearizable unless somebody chose otherwise.
+    /// As the cluster is configured: linearizable unless it was set otherwise.
     #[default]
     Configured,
     /// Sees every write that was answered before the read began.
@@ -39,7 +39,7 @@ pub enum Level {
     Serializable,
     /// Sees every write that was answered longer ago than this.
     Bounded(Duration),
-    /// Sees whatever this session has seen or done.
+    /// Sees everything this session has seen or done.
     Session(Session),
 }
 
@@ -54,13 +54,13 @@ impl Session {
         Session::default()
     }
 
-    /// A session that goes on where another process left it.
+    /// A session that continues where another process left it.
     #[must_use]
     pub fn at(position: u64) -> Session {
         Session(Arc::new(AtomicU64::new(position)))
     }
 
-    /// The highest position of the log that this session was told.
+    /// The highest position of the log that this session has received.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -68,7 +68,7 @@ impl Session {
 }
 
 impl Level {
-    /// A call with this level.
+    /// Makes a call with this level.
     pub(crate) fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
         let text = match self {
@@ -83,7 +83,7 @@ impl Level {
         request
     }
 
-    /// Learns from the metadata of an answer.
+    /// Takes note of the position in an answer's metadata.
     pub(crate) fn note(&self, answer: &MetadataMap) {
         if let Level::Session(session) = self
             && let Some(position) = answer.get(INDEX).and_then(|text| text.to_str().ok()?.parse().ok())
@@ -92,7 +92,7 @@ impl Level {
         }
     }
 
-    /// etcd's own word for the level, where it has one.
+    /// Sets etcd's own flag for the level, where it has one.
     pub(crate) fn mark_range(&self, range: &mut pb::RangeRequest) {
         range.serializable |= matches!(self, Level::Serializable);
     }

@@ -1,9 +1,9 @@
 //! The etcd v3 API over several endpoints, with outcomes instead of bare status codes.
 //!
 //! Every call ends in one of three ways [fault-model §1]: `Ok` is final; a [`Failure`] that is `Refused` or
-//! `Unreachable` certainly had no effect; one that is `Unknown` may have had one, or may still have it. What is safe to
-//! repeat is repeated here (reads on any endpoint, writes only while it is certain that nobody has received them);
-//! everything else is the caller's to decide, because only the caller knows whether doing it twice is harmless.
+//! `Unreachable` certainly had no effect; one that is `Unknown` may have had one, or may still have it. Calls that are
+//! safe to repeat are repeated here (reads on any endpoint, writes only while it is certain that no member has received
+//! them); everything else is left to the caller, because only the caller knows whether doing it twice is harmless.
 //!
 //! Reading order: `failure` (what an answer means) · `endpoint` (one member's address) · `client` (which endpoint,
 //! how often) · `level` (how fresh) · `calls`, `maintenance` (the RPCs) · `status` (what etcd's status does not tell).

@@ -1,6 +1,6 @@
-//! What operators ask: everything as a stream, hashes, alarms.
+//! Maintenance calls: the snapshot stream, hashes, alarms.
 //!
-//! Knows nothing of: files, what is in the stream.
+//! Knows nothing of: files, the contents of the stream.
 
 use crate::client::{Client, Effect};
 use crate::endpoint::Endpoint;
@@ -15,9 +15,9 @@ use tonic::transport::Channel;
 /// Why a snapshot did not arrive.
 #[derive(Debug)]
 pub enum SnapshotError {
-    /// The member said no, fell silent or broke off.
+    /// The member refused, fell silent or broke off.
     Call(Failure),
-    /// What has come cannot be put away.
+    /// The received bytes cannot be stored.
     Io(io::Error),
 }
 
@@ -37,11 +37,11 @@ fn maintenance(at: Endpoint) -> MaintenanceClient<Channel> {
 }
 
 impl Client {
-    /// Everything that one member holds, piece by piece, as fast as `take` takes it; the first endpoint that answers is
-    /// asked, and no other once it has begun. Gives how many bytes it were. The timeout is for each piece.
+    /// Everything that one member holds, piece by piece, as fast as `take` takes it; from the first endpoint that
+    /// answers, and from no other once it has begun. Returns the number of bytes. The timeout is for each piece.
     ///
     /// # Errors
-    /// If it did not come to its end; then what was taken is worth nothing.
+    /// If it did not come to its end; then the bytes so far are worthless.
     pub async fn snapshot(
         &self,
         mut take: impl FnMut(&[u8]) -> io::Result<()>,

@@ -1,6 +1,6 @@
-//! What a member of Kattu tells about itself beyond etcd's `Status`: one `GET /kattu/status` on its client port.
+//! Status of a Kattu member beyond etcd's `Status`: one `GET /kattu/status` on its client port.
 //!
-//! Knows nothing of: what the answer means; it is JSON, passed on as text.
+//! Knows nothing of: the contents of the answer; it is JSON, passed on as text.
 
 use crate::client::Client;
 use crate::dial::dial;
@@ -11,14 +11,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-/// A longer answer is not a status.
+/// Longest answer that is accepted.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 impl Client {
-    /// The member's own account of itself, as JSON.
+    /// The member's status as JSON.
     ///
     /// # Errors
-    /// Unreachable if nobody listens there; Refused if whoever listens does not speak of Kattu's status.
+    /// Unreachable if no process listens there; Refused if the process there does not serve Kattu's status.
     pub async fn kattu_status(&self, endpoint: &Endpoint) -> Result<String, Failure> {
         let asked = tokio::time::timeout(self.timeout(), get(endpoint, "/kattu/status"));
         match asked.await {
@@ -28,7 +28,7 @@ impl Client {
             Ok(Ok((code, _))) => Err(Failure {
                 kind: Kind::Refused,
                 code: Code::Unimplemented,
-                message: format!("/kattu/status was answered with HTTP {code}: is this a member of Kattu?"),
+                message: format!("/kattu/status was answered with HTTP {code}: is this a Kattu member?"),
                 reason: None,
                 endpoint: endpoint.name.clone(),
             }),
@@ -36,7 +36,7 @@ impl Client {
     }
 }
 
-/// One request on a connection of its own. Comes back with the status code and the body.
+/// One request on a connection of its own. Returns the status code and the body.
 async fn get(endpoint: &Endpoint, path: &str) -> io::Result<(u16, String)> {
     let address = &endpoint.address;
     match &endpoint.tls {

@@ -1,4 +1,4 @@
-//! What a client says of how fresh its reads shall be, judged by a member that writes it down.
+//! The level that a client sends with its reads, judged by a member that records it.
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -11,10 +11,10 @@ use tokio::net::TcpListener;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-/// What a call said: its level, and etcd's own word for it.
+/// The level of a call, and etcd's own flag for it.
 type Said = (Option<String>, bool);
 
-/// Writes down the level of each call, and tells its number as its position.
+/// Records the level of each call, and returns its number as its position.
 #[derive(Clone, Default)]
 struct Clerk(Arc<Mutex<Vec<Said>>>);
 

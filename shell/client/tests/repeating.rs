@@ -1,4 +1,4 @@
-//! What the client repeats, and what it leaves to its caller, judged against members that answer as told.
+//! Which calls the client repeats, and which it leaves to its caller, judged against members with scripted answers.
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -31,7 +31,7 @@ impl Kv for Scripted {
     }
 }
 
-/// A member on a port of its own: its address, and how often it was asked.
+/// A member on a port of its own: its address, and the number of its calls.
 async fn member(says: Result<(), Status>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -48,12 +48,12 @@ async fn member(says: Result<(), Status>) -> (String, Arc<AtomicUsize>) {
     (address, asked)
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 async fn nobody() -> String {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap().to_string();
-    std::mem::forget(socket); // so that nobody else gets it while the test runs
+    std::mem::forget(socket); // so that no other process gets it while the test runs
     address
 }
 
@@ -115,7 +115,7 @@ async fn a_read_goes_on_to_the_next_member_when_one_is_unavailable() {
     let client = client(&[&sick, &well]);
     assert_eq!(client.range(range()).await.unwrap().count, 7);
     assert_eq!(client.range(range()).await.unwrap().count, 7);
-    assert_eq!(asked_sick.load(Ordering::SeqCst), 1, "after the first failure everybody moves on");
+    assert_eq!(asked_sick.load(Ordering::SeqCst), 1, "after the first failure all callers move on");
     assert_eq!(asked_well.load(Ordering::SeqCst), 2);
 }
 

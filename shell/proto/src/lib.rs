@@ -1,10 +1,10 @@
-//! Messages and services of the etcd v3 API, made from the files in `proto/`: what is in `src/generated/` is
-//! written by `KATTU_UPDATE=1 cargo test -p kattu-proto --test generated`, and that test keeps it equal to what is meant, so
-//! that whoever builds Kattu builds no compiler of protobuf.
+//! Messages and services of the etcd v3 API, generated from the files in `proto/`: `src/generated/` is written by
+//! `KATTU_UPDATE=1 cargo test -p kattu-proto --test generated`, and that test keeps it up to date, so that a build of
+//! Kattu needs no protobuf compiler.
 //!
-//! Every RPC of etcd exists here, also those that Kattu does not serve yet: a service trait's method that nobody wrote
-//! answers `Unimplemented`. Numbers and names are etcd's and never change; see [etcd rpc.proto].
-//! Knows nothing of: everything of ours.
+//! Every RPC of etcd exists here, also those that Kattu does not serve yet: a service trait's method without an
+//! implementation answers `Unimplemented`. Numbers and names are etcd's and never change; see [etcd rpc.proto].
+//! Knows nothing of: the node, the store, ports.
 #![forbid(unsafe_code)]
 
 /// Keys, watches, leases, members, maintenance, users.

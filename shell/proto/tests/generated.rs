@@ -1,4 +1,4 @@
-//! What is in `src/generated/` is what the files in `proto/` give, byte for byte. Needs no compiler of protobuf on the machine.
+//! `src/generated/` is what the files in `proto/` give, byte for byte. Needs no protobuf compiler on the machine.
 //!
 //! `KATTU_UPDATE=1 cargo test -p kattu-proto --test generated` writes it anew, after a change of a `.proto` file or of the
 //! generator's version.
@@ -30,7 +30,7 @@ fn generate(out: &Path) -> BTreeMap<String, String> {
     let mut protos: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
     protos.sort();
     let descriptors = protox::compile(&protos, ["proto"]).expect("the .proto files are right");
-    // A service trait whose methods we do not write answers Unimplemented, never hangs, never succeeds falsely.
+    // A service method without an implementation answers Unimplemented, never hangs, never succeeds falsely.
     let generator = tonic_prost_build::configure().generate_default_stubs(true).out_dir(&out);
     generator.compile_fds(descriptors).expect("types, clients and traits");
     files(&out)

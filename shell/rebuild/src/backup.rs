@@ -4,9 +4,9 @@
 //!  0        4     8         16       24                                 512·n − 8               512·n    + 32
 //!  ├ "KtBk" ┼ u32 ┼ cluster ┼ member ┼ all tables (tables.md) ┼ zeros ──┼ u64 bytes of tables ──┼ SHA-256 ┤
 //! ```
-//! The layout is what etcd's tools demand of a snapshot: content of whole sectors of 512 bytes, then the SHA-256 of it.
-//! The length stands at its end, because nobody knows it before. docs/formats/backup.md
-//! Knows nothing of: who sends it where, what the tables mean.
+//! The layout is the one that etcd's tools demand of a snapshot: content of whole sectors of 512 bytes, then the
+//! SHA-256 of it. The length stands at its end, because it is unknown before. docs/formats/backup.md
+//! Knows nothing of: transport, the content of the tables.
 
 use kattu_node::Keeper;
 use kattu_node::frozen::{Chunks, Frozen, Thaw};
@@ -94,7 +94,7 @@ impl Iterator for Pieces {
     }
 }
 
-/// What fills the last sector behind so many bytes of tables: zeros and their number.
+/// The rest of the last sector behind `bytes` bytes of tables: zeros, then this number.
 fn tail(bytes: u64) -> Vec<u8> {
     let used = (HEADER_BYTES + LENGTH_BYTES) as u64 + bytes;
     let zeros = used.next_multiple_of(SECTOR_BYTES) - used;
@@ -106,9 +106,9 @@ fn tail(bytes: u64) -> Vec<u8> {
 /// A backup that was read and checked to its last byte.
 #[derive(Debug)]
 pub struct Backup {
-    /// The cluster it was taken of.
+    /// The cluster it was taken from.
     pub cluster: u64,
-    /// The member that gave it.
+    /// The member it was taken from.
     pub member: NodeId,
     /// Bytes of the file.
     pub bytes: u64,
@@ -123,13 +123,13 @@ pub struct Backup {
 pub enum BackupError {
     /// It cannot be read.
     Io(io::Error),
-    /// It does not begin as backups do.
+    /// It does not begin with the magic number of backups.
     NoBackup,
-    /// The format version is not ours.
+    /// This program does not read its format version.
     Version(u32),
-    /// It ends too early, or goes on too long: where it ends, and why that cannot be right.
+    /// It is too short or too long: where it ends, and why that is wrong.
     Cut(u64, String),
-    /// Some of its bytes are not what was written: what is wrong, with its place.
+    /// Some of its bytes are not as they were written: the defect and its place.
     Damaged(String),
 }
 
@@ -137,11 +137,11 @@ impl fmt::Display for BackupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BackupError::Io(error) => error.fmt(f),
-            BackupError::NoBackup => f.write_str("this does not begin as a backup of Kattu does"),
+            BackupError::NoBackup => f.write_str("it does not begin like a backup of Kattu"),
             BackupError::Version(version) => {
-                write!(f, "format version {version} of backups, expected {VERSION}")
+                write!(f, "backup format version {version}, expected {VERSION}")
             }
-            BackupError::Cut(at, why) => write!(f, "it is cut short or runs on: it ends at byte {at}, {why}"),
+            BackupError::Cut(at, why) => write!(f, "it has a wrong length: it ends at byte {at}, {why}"),
             BackupError::Damaged(what) => write!(f, "it is damaged: {what}"),
         }
     }
@@ -156,17 +156,17 @@ impl From<io::Error> for BackupError {
 }
 
 impl Backup {
-    /// Reads the backup in this file, and believes nothing of it before every byte is checked.
+    /// Reads the backup in this file; uses nothing of it before every byte is checked.
     ///
     /// # Errors
-    /// If it is not exactly a backup, saying where.
+    /// If it is not exactly a backup; the error has the place.
     pub fn open(path: &Path) -> Result<Backup, BackupError> {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
         Backup::read(io::BufReader::with_capacity(READ_BYTES, file), bytes)
     }
 
-    /// Reads a backup of so many bytes.
+    /// Reads a backup of `bytes` bytes.
     ///
     /// # Errors
     /// As [`Backup::open`].
@@ -187,7 +187,7 @@ impl Backup {
         }
         let content = bytes.saturating_sub(DIGEST_BYTES as u64);
         if bytes % SECTOR_BYTES != DIGEST_BYTES as u64 || content == 0 {
-            let why = "and a backup is whole sectors of 512 bytes and a checksum of 32".to_string();
+            let why = "but a backup has whole sectors of 512 bytes and a checksum of 32".to_string();
             return Err(BackupError::Cut(bytes, why));
         }
         let mut hasher = Sha256::new();
@@ -200,16 +200,16 @@ impl Backup {
             (Ok(thaw), true) => thaw,
             (Ok(_), false) => {
                 let what = format!(
-                    "its bytes 0 to {content} do not give the checksum at byte {content}, or its end is another file's"
+                    "its bytes 0 to {content} do not match the checksum at byte {content}, or its end belongs to another file"
                 );
                 return Err(BackupError::Damaged(what));
             }
             (Err(what), true) => {
-                return Err(BackupError::Damaged(format!("{what}, although its checksum is right")));
+                return Err(BackupError::Damaged(format!("{what}, although its checksum matches")));
             }
             (Err(what), false) => {
                 return Err(BackupError::Damaged(format!(
-                    "{what}; nor is its checksum at byte {content} right"
+                    "{what}; its checksum at byte {content} does not match either"
                 )));
             }
         };
@@ -220,7 +220,7 @@ impl Backup {
     }
 }
 
-/// Reads the tables and what fills the last sector; the error inside says what is wrong with the bytes.
+/// Reads the tables and the rest of the last sector; the error inside describes wrong bytes.
 fn read_content(
     from: &mut impl Read,
     hasher: &mut Sha256,
@@ -228,8 +228,8 @@ fn read_content(
 ) -> Result<Result<Thaw, String>, io::Error> {
     let mut thaw = Ok(Thaw::default());
     let mut at = HEADER_BYTES as u64;
-    // What may be behind the tables stays in hand, because only the end says where they end. That is more than a sector:
-    // where the number has no room behind them in their last one, it stands in the next.
+    // The bytes that may be behind the tables are kept back, because only the end says where the tables end. They are
+    // more than a sector: where the number does not fit behind the tables in their last one, it stands in the next.
     let kept = content.saturating_sub(2 * SECTOR_BYTES).max(at);
     let mut buffer = vec![0; READ_BYTES];
     while at < kept {
@@ -253,7 +253,7 @@ fn read_content(
         )));
     };
     if zeros.iter().any(|&byte| byte != 0) {
-        return Ok(Err(format!("something else than zeros between the tables and byte {content}")));
+        return Ok(Err(format!("bytes other than zeros between the tables and byte {content}")));
     }
     Ok(thaw.and_then(|thaw| push(thaw, tables, at)))
 }
@@ -273,7 +273,7 @@ mod tests {
     use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
     use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, Stamp, Term};
 
-    /// A keeper with so many keys.
+    /// A keeper with this number of keys.
     fn keeper(keys: u32) -> Keeper {
         let mut keeper = Keeper::new(vec![MemberInfo { id: NodeId(7), ..MemberInfo::default() }]);
         for key in 0..keys {

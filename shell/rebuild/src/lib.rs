@@ -6,8 +6,8 @@
 //!                                                                                       ▼
 //!   rebuild.rs: tables of a new cluster, revision raised ─▶ restore.rs: DIR.restoring, opened and checked ─▶ DIR
 //! ```
-//! All that happens to files and directories goes through the seams [`kattu_wal::Files`] and [`Places`], so that the
-//! simulator loses power in the middle of this very code.
+//! All changes of files and directories go through the seams [`kattu_wal::Files`] and [`Places`], so that the simulator
+//! loses power in the middle of this very code.
 //! Knows nothing of: flags, faces, sockets, threads, async.
 #![forbid(unsafe_code)]
 

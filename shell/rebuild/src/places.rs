@@ -1,6 +1,6 @@
-//! The seam between a restore and the machine's directories: whole ones are made, renamed, removed.
+//! Places: the seam between a restore and the machine's directories, which are made, renamed and removed as a whole.
 //!
-//! Knows nothing of: what the directories hold.
+//! Knows nothing of: the content of directories.
 
 use kattu_wal::{Files, RealFiles, WalError};
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is at a place.
+/// The state of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
@@ -21,31 +21,31 @@ pub enum Found {
 
 /// The directories of a machine.
 pub trait Places {
-    /// What is there.
+    /// The state of `place`.
     ///
     /// # Errors
     /// The system's; also if it is no directory.
     fn look(&self, place: &Path) -> io::Result<Found>;
 
-    /// The directory there, which is made if it is not.
+    /// The directory there, made if there is none.
     ///
     /// # Errors
     /// If it cannot be made or written to.
     fn create(&self, place: &Path) -> Result<Arc<dyn Files>, WalError>;
 
-    /// The directory there; nothing is written to find out.
+    /// The directory there. Writes nothing.
     ///
     /// # Errors
     /// If there is none.
     fn existing(&self, place: &Path) -> Result<Arc<dyn Files>, WalError>;
 
-    /// Gives a directory another name in one step. An empty directory of that name goes.
+    /// Renames a directory in one step, replacing an empty one.
     ///
     /// # Errors
     /// The system's.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Makes the names beside this place durable: what was made, renamed and removed there survives a power cut.
+    /// Makes the names beside this place durable: creations, renames and removals there survive a power cut.
     ///
     /// # Errors
     /// The system's.
@@ -58,7 +58,7 @@ pub trait Places {
     fn remove(&self, place: &Path) -> io::Result<()>;
 }
 
-/// Those of the real machine.
+/// The directories of the real machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealPlaces;
 

@@ -1,9 +1,9 @@
 //! Rebuild: a new cluster from a backup, or from the one member that is left of a lost one.
 //!
-//! Both make a directory from which a member of a *new* cluster starts: under another id, so no member of the old one can be
-//! mistaken for one of the new. The revision goes on above the last one that is known, with everything before it
-//! compacted: clients may have seen revisions that are not in the backup, and none of them is ever used for something else.
-//! Knows nothing of: how a directory is made (`restore.rs`), what a backup looks like (`backup.rs`), flags.
+//! Both make a directory from which a member of a *new* cluster starts: under another id, so no member of the old one
+//! can be mistaken for one of the new. The revision goes on above the last known one, with everything before it
+//! compacted: clients may have seen revisions that are not in the backup, and such a revision is never used again.
+//! Knows nothing of: the layout of directories (`restore.rs`) and of backups (`backup.rs`), flags.
 
 use crate::backup::{Backup, BackupError};
 use crate::places::Places;
@@ -13,11 +13,11 @@ use kattu_raft::{EntryId, LogIndex, NodeId};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// How far the revision is raised unless somebody says otherwise: far beyond what a cluster writes between a backup and
-/// its loss, at 10,000 writes a second a whole day of them.
+/// How far the revision is raised by default: far beyond what a cluster writes between a backup and its loss; at 10,000
+/// writes a second it is a whole day of them.
 pub const RAISE_BY: u64 = 1_000_000_000;
 
-/// What was made.
+/// The new member.
 #[derive(Debug)]
 pub struct Rebuilt {
     /// The new cluster.
@@ -38,10 +38,10 @@ pub struct Rebuilt {
     pub applied: LogIndex,
 }
 
-/// What was made of a survivor, and what may be lost.
+/// The new member made from a survivor, and what may be lost.
 #[derive(Debug)]
 pub struct Recovery {
-    /// What was made.
+    /// The new member.
     pub rebuilt: Rebuilt,
     /// The old cluster.
     pub old_cluster: u64,
@@ -49,34 +49,34 @@ pub struct Recovery {
     pub survivor: NodeId,
     /// Where its directory is kept.
     pub kept: PathBuf,
-    /// Entries at the end of its log of which it did not know whether they were committed; they are in.
+    /// Entries at the end of its log that it did not know to be committed; they are included.
     pub open: u64,
-    /// Where its log once ended, or surely not after that, if damage has cut it since.
+    /// Where its log once ended, or a bound of that, if damage has cut it since.
     pub vote_floor: Option<EntryId>,
-    /// Whether it had a vote: one that had none may be behind without knowing.
+    /// Whether it was a voter: a learner may be behind without knowing it.
     pub voted: bool,
-    /// What was wrong with its snapshots.
+    /// The defects of its snapshots.
     pub complaints: Vec<String>,
 }
 
 /// Why nothing was made.
 #[derive(Debug)]
 pub enum RebuildError {
-    /// The backup is none.
+    /// The file is not a backup.
     Backup {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         error: BackupError,
     },
     /// The directory cannot be made or read.
     Restore(RestoreError),
-    /// What was asked for cannot be.
+    /// The request cannot be carried out.
     Refused(String),
 }
 
 impl RebuildError {
-    /// The exit code that the command's contract gives it.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -105,7 +105,7 @@ impl From<RestoreError> for RebuildError {
     }
 }
 
-/// Makes the directory of `new` from the backup in `file`, which `open` reads, with its revision raised by so many.
+/// Makes the directory of `new` from the backup in `file`, which `open` reads, with its revision raised by `raise_by`.
 ///
 /// # Errors
 /// If the directory is not empty, or the backup is not whole and sound; then nothing has changed.
@@ -122,15 +122,15 @@ pub fn from_backup(
     Ok(rebuilt)
 }
 
-/// Makes the member whose directory is at the place of `new` the only one of a new cluster, with all that it holds. For a
-/// cluster that has lost its quorum for good: what the others had and this one had not is lost.
+/// Makes the member whose directory is at the place of `new` the only one of a new cluster, with all its data. For a
+/// cluster that has lost its quorum for good: entries that only other members had are lost.
 ///
 /// # Errors
 /// If the directory is in use, damaged or no member's, or the new cluster has other members; then nothing has changed.
 pub fn from_survivor(places: &impl Places, new: &NewMember, raise_by: u64) -> Result<Recovery, RebuildError> {
     if new.identity.members.len() != 1 {
         let what = "the new cluster begins with this member alone: leave --initial-cluster out, or name only this member \
-                    in it; others are added when it runs";
+                    in it; add others once it runs";
         return Err(RebuildError::Refused(what.to_string()));
     }
     let salvage = restore::salvage(places, &new.place, new.options)?;
@@ -149,14 +149,14 @@ pub fn from_survivor(places: &impl Places, new: &NewMember, raise_by: u64) -> Re
     })
 }
 
-/// A cluster that is to begin anew needs another id: members of the old one may still be somewhere.
+/// A new cluster needs another id: members of the old one may still exist.
 fn check_other_cluster(new: &NewMember, old: u64) -> Result<(), RebuildError> {
     if new.identity.cluster != old {
         return Ok(());
     }
     Err(RebuildError::Refused(format!(
-        "this would be cluster {old:x} again, and members of the old one may still be somewhere: name another \
-         --initial-cluster-token, here and whenever the members are started"
+        "the new cluster would have the id {old:x} of the old one, whose members may still exist: name another \
+         --initial-cluster-token, here and at every start of a member"
     )))
 }
 
@@ -172,7 +172,7 @@ fn reborn(new: &NewMember, tables: Keeper, raise_by: u64) -> Result<(Keeper, Reb
             format!("revision {before} cannot be raised by {raise_by}: there is too little left above it");
         return Err(RebuildError::Refused(what));
     }
-    let tables = tables.reborn(restore::beginners(&new.identity), raise_by);
+    let tables = tables.reborn(restore::bootstrap_members(&new.identity), raise_by);
     let rebuilt = Rebuilt {
         cluster_id: new.identity.cluster,
         member_id: new.identity.node,

@@ -1,13 +1,13 @@
-//! Restore: the directory of one member of a new cluster, made of tables; and the tables of a member whose cluster is lost.
+//! Restore: the directory of a member of a new cluster, made of tables; the tables of a member whose cluster is lost.
 //!
 //! ```text
 //!   tables ─▶ DIR.restoring: identity, empty log, one snapshot up to (term 1, applied) ─▶ opened and checked ─▶ DIR
 //! ```
 //! Every member of a new cluster that is made of the same tables gets the same snapshot, so their logs agree from their
-//! first entry on. A directory has its name only when it is complete: a restore that was cut short leaves none that a
-//! member would start from, and what it leaves beside keeps a member from beginning with nothing there ([`unfinished`]).
-//! Nothing here runs beside a member: the directories are locked like a member's.
-//! Knows nothing of: backups, flags, how the tables came about.
+//! first entry on. A directory gets its name only when it is complete: an interrupted restore leaves none that a member
+//! would start from, and its leftover keeps a member from starting empty there ([`unfinished`]). No member runs
+//! meanwhile: the directories are locked like a member's.
+//! Knows nothing of: backups, flags, clients.
 
 use crate::places::{Found, Places};
 use kattu_node::Keeper;
@@ -20,7 +20,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The one group there is.
+/// The only group.
 const GROUP: GroupId = GroupId(0);
 /// The term of the snapshot that a new cluster begins with.
 const FIRST_TERM: Term = Term(1);
@@ -30,27 +30,27 @@ const READ_BYTES: usize = 4 << 20;
 /// Why no directory was made, or none could be read.
 #[derive(Debug)]
 pub enum RestoreError {
-    /// There is something at this place already.
+    /// This place is not empty.
     Occupied(PathBuf),
-    /// What an earlier attempt left behind.
+    /// A leftover of an earlier attempt.
     Leftover(PathBuf),
     /// There is no member's data at this place.
     Nothing(PathBuf),
-    /// There is nothing at the place any more: an attempt to replace it was cut short.
+    /// There is nothing at the place any more: an attempt to replace it was interrupted.
     Unfinished {
         /// Where the directory was.
         place: PathBuf,
-        /// What was to come there.
+        /// The directory that was to replace it.
         aside: PathBuf,
     },
     /// A directory cannot be renamed, listed or removed.
     Files {
-        /// Which.
+        /// The directory.
         place: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// The log or the directory.
+    /// An error of the log or the directory.
     Data(WalError),
     /// The newest snapshot cannot be read, or the log does not reach it.
     Snapshot(String),
@@ -62,20 +62,20 @@ impl fmt::Display for RestoreError {
             RestoreError::Occupied(place) => {
                 write!(
                     f,
-                    "{} is not empty: name a directory that is, or that is not there yet",
+                    "{} is not empty: name an empty directory, or one that does not exist yet",
                     place.display()
                 )
             }
             RestoreError::Leftover(place) => write!(
                 f,
-                "{} is what an earlier attempt left behind, or something of yours: remove it first",
+                "{} was left behind by an earlier attempt, or is yours: remove it first",
                 place.display()
             ),
             RestoreError::Nothing(place) => write!(f, "{} holds no member's data", place.display()),
             RestoreError::Unfinished { place, aside } => write!(
                 f,
-                "{} is not there, and {} is what an attempt left behind that was cut short: give the newest {}-* the \
-                 name {} again, remove {}, and begin anew",
+                "{} does not exist, and {} was left behind by an interrupted attempt: rename the newest {}-* to {}, \
+                 remove {}, and start again",
                 place.display(),
                 aside.display(),
                 next_to(place, KEPT).display(),
@@ -102,29 +102,29 @@ impl From<WalError> for RestoreError {
 pub struct NewMember {
     /// Where its directory shall be.
     pub place: PathBuf,
-    /// Whose it shall be.
+    /// The identity it shall have.
     pub identity: Identity,
-    /// How its log is laid out.
+    /// The layout of its log.
     pub options: WalOptions,
 }
 
-/// What is beside a directory while it is being made.
+/// The suffix of a directory while it is being made.
 const ASIDE: &str = "restoring";
-/// How the directory is called that another one has replaced; a number follows.
+/// The suffix of a directory that was replaced by another one; a number follows.
 const KEPT: &str = "lost-quorum";
 
-/// What a restore left beside this place, if it was cut short and nothing is at the place itself: a member that began
-/// there with nothing would take the place of what was to come.
+/// The leftover of an interrupted restore beside this place, if nothing is at the place itself: a member that started
+/// empty there would take the place of the directory that was to come.
 ///
 /// # Errors
-/// If the places cannot be looked at.
+/// If the places cannot be read.
 pub fn unfinished(places: &impl Places, place: &Path) -> io::Result<Option<PathBuf>> {
     let aside = next_to(place, ASIDE);
     let is_left = places.look(place)? != Found::Something && places.look(&aside)? != Found::Nothing;
     Ok(is_left.then_some(aside))
 }
 
-/// Whether there is nothing at this place that a restore could take away.
+/// Checks that there is nothing at this place that a restore could destroy.
 fn check_free(places: &impl Places, place: &Path) -> Result<(), RestoreError> {
     match look(places, place)? {
         Found::Nothing | Found::Empty => check_aside(places, place),
@@ -154,10 +154,10 @@ pub fn restore(places: &impl Places, new: &NewMember, tables: &Keeper) -> Result
     rename(places, &aside, &new.place)
 }
 
-/// As [`restore`], in the place of a directory that is kept aside under another name, which is given back.
+/// As [`restore`], but replaces a directory, which is kept under another name. Returns that name.
 ///
 /// # Errors
-/// As [`restore`]; the old directory is where it was then, unless the error says that renaming failed.
+/// As [`restore`]; then the old directory is where it was, unless the error says that renaming failed.
 pub fn replace(places: &impl Places, new: &NewMember, tables: &Keeper) -> Result<PathBuf, RestoreError> {
     let mut number = 1;
     let kept = loop {
@@ -173,10 +173,10 @@ pub fn replace(places: &impl Places, new: &NewMember, tables: &Keeper) -> Result
     Ok(kept)
 }
 
-/// What a member holds that does not run.
+/// The data of a member that does not run.
 #[derive(Debug)]
 pub struct Salvage {
-    /// Whose directory it is.
+    /// The identity of the directory.
     pub identity: Identity,
     /// Its tables after the last entry of its log, whether known committed or not.
     pub tables: Keeper,
@@ -184,19 +184,19 @@ pub struct Salvage {
     pub committed: LogIndex,
     /// The last entry of its log.
     pub last: EntryId,
-    /// Where its log once ended, or surely not after that, if damage has cut it and it has not grown back.
+    /// Where its log once ended, or a bound of that, if damage has cut it and it has not grown back.
     pub vote_floor: Option<EntryId>,
-    /// Whether it had a vote.
+    /// Whether it was a voter.
     pub voted: bool,
-    /// What was wrong with its snapshots.
+    /// The defects of its snapshots.
     pub complaints: Vec<String>,
 }
 
-/// Reads everything that a member's directory holds: the newest snapshot, then the log to its very end. An entry that is not
-/// known to be committed may have been answered all the same, so nothing that is there is left out.
+/// Reads everything that a member's directory holds: the newest snapshot, then the log to its very end. An entry that
+/// is not known to be committed may have been acknowledged all the same, so no entry is left out.
 ///
 /// # Errors
-/// If it is in use, damaged, or no member's; or if an attempt to replace it was cut short.
+/// If it is in use, damaged, or no member's; or if an attempt to replace it was interrupted.
 pub fn salvage(places: &impl Places, place: &Path, options: WalOptions) -> Result<Salvage, RestoreError> {
     let aside = unfinished(places, place)
         .map_err(|error| RestoreError::Files { place: place.to_path_buf(), error })?;
@@ -216,7 +216,7 @@ pub fn salvage(places: &impl Places, place: &Path, options: WalOptions) -> Resul
         None if recovered.base != EntryId::default() => {
             return Err(RestoreError::Snapshot(complaints.join("; ")));
         }
-        None => Keeper::new(beginners(&identity)),
+        None => Keeper::new(bootstrap_members(&identity)),
     };
     while tables.applied() < recovered.last.index {
         let entries = wal.read(GROUP, tables.applied().next(), recovered.last.index, READ_BYTES)?;
@@ -256,7 +256,7 @@ fn thaw(store: &SnapshotStore, last: EntryId) -> Result<Keeper, RestoreError> {
 }
 
 /// The members that a cluster begins with, as its first table has them.
-pub(crate) fn beginners(identity: &Identity) -> Vec<MemberInfo> {
+pub(crate) fn bootstrap_members(identity: &Identity) -> Vec<MemberInfo> {
     let info = |member: &InitialMember| MemberInfo {
         id: member.id,
         peer_urls: member.peer_urls.clone(),
@@ -265,14 +265,14 @@ pub(crate) fn beginners(identity: &Identity) -> Vec<MemberInfo> {
     identity.members.iter().map(info).collect()
 }
 
-/// Makes a complete directory beside the place, and looks whether a member would start from it; leaves nothing if not.
+/// Makes a complete directory beside the place, and checks that a member would start from it; leaves nothing if not.
 fn build(places: &impl Places, new: &NewMember, tables: &Keeper) -> Result<PathBuf, RestoreError> {
     check_aside(places, &new.place)?;
     let aside = next_to(&new.place, ASIDE);
     match fill(places, new, &aside, tables) {
         Ok(()) => Ok(aside),
         Err(error) => {
-            let _ = places.remove(&aside); // the error that is told is the one before
+            let _ = places.remove(&aside); // the error before is returned
             Err(error)
         }
     }
@@ -296,11 +296,11 @@ fn fill(places: &impl Places, new: &NewMember, place: &Path, tables: &Keeper) ->
     }
     writer.finish()?;
     wal.close()?;
-    // A start is tried here and now: it makes the log begin after the snapshot.
+    // A start is tried here: it makes the log begin after the snapshot.
     let (wal, recovered) = Wal::open(DataDir::open(places.existing(place)?)?, new.options)?;
     let found = recovered.get(&GROUP).and_then(|recovered| recovered.snapshot.as_ref());
     if found != Some(&meta) {
-        let what = format!("the snapshot of {} was written and is not found again", meta.last);
+        let what = format!("the snapshot up to {} was written but is not found by a start", meta.last);
         return Err(RestoreError::Snapshot(what));
     }
     Ok(wal.close()?)
@@ -315,7 +315,7 @@ fn next_to(dir: &Path, what: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Renames durably. An empty directory at `to` goes.
+/// Renames durably. An empty directory at `to` is replaced.
 fn rename(places: &impl Places, from: &Path, to: &Path) -> Result<(), RestoreError> {
     let failed = |error: io::Error| {
         let text = format!("cannot rename {} to {}: {error}", from.display(), to.display());

@@ -1,10 +1,10 @@
-//! The floor: what the etcd face costs by itself, over a store that answers at once, without consensus or disk.
+//! Baseline: what the etcd face costs by itself, over a store that answers at once, without consensus or disk.
 //!
 //! ```text
-//! cargo run --release -p kattu-server --example floor -- 127.0.0.1:12379
+//! cargo run --release -p kattu-server --example baseline -- 127.0.0.1:12379
 //! benchmark --endpoints 127.0.0.1:12379 --conns 100 --clients 256 put --total 500000
 //! ```
-//! On SIGINT it says how much CPU it has used for how many puts and ranges.
+//! On SIGINT it prints the puts and ranges served, and the CPU time that each took.
 
 use kattu_kv::store::Store;
 use kattu_node::command::Command;
@@ -20,13 +20,13 @@ use tokio::task::LocalSet;
 const SELF: NodeId = NodeId(1);
 const TERM: Term = Term(1);
 
-/// A store behind a lock that plays a whole cluster.
+/// A store behind a lock that acts as a whole cluster.
 #[derive(Clone, Default)]
 struct Lone(Arc<Mutex<Store>>);
 
 impl Lone {
     fn answer(&self, request: Request) -> Outcome {
-        let mut store = self.0.lock().expect("nobody panics with it");
+        let mut store = self.0.lock().expect("no holder panics");
         let judged = |result| match result {
             Ok(response) => ReplyBody::Kv(response),
             Err(error) => ReplyBody::KvError(error),
@@ -81,7 +81,7 @@ impl Replica for Lone {
     }
 
     fn committed(&self) -> LogIndex {
-        LogIndex(self.0.lock().expect("nobody panics with it").revision().unsigned_abs())
+        LogIndex(self.0.lock().expect("no holder panics").revision().unsigned_abs())
     }
 
     fn term(&self) -> Term {

@@ -1,44 +1,45 @@
-//! How far clients may be ahead of their answers: calls that a connection may have open, by those that are under way.
+//! Limits of one connection, derived from the calls under way: its open streams and its receive window.
 //!
-//! A call that waits in front of a member, in the kernel's buffers or on its way, is served in its turn, however long ago its
-//! client gave it up. A call that waits at its client is not sent any more when its time is over. So a member that has as
-//! much to do as it can lets its clients have fewer streams, and takes in no more than it answers. [fault-model F50]
+//! A call that waits in front of a member, in the kernel's buffers or in transit, is served in its turn, however long
+//! ago its client gave it up. A call that waits at its client is not sent once its deadline has passed. So an
+//! overloaded member lowers its clients' stream limits, and takes in no more than it answers. [fault-model F50]
 //!
-//! In:    calls under way (their requests are whole, and they have no answer yet) of the member, and on how many connections;
-//!        streams of the connection, and those of them that are being answered; bytes to come of bodies that have begun.
-//! Out:   how many streams the client may have open; how many bytes of bodies it may have on their way.
-//! Rules: 1. A connection has an allowance of calls that wait for an answer, [`FIRST`] at first. While the member has more than
-//!           [`CALLS_MAX`] under way, one that comes, or that asks more than its share of them, is allowed its share, and
-//!           [`LEAST`] in any case. While it has less than three quarters, an allowance doubles: up to [`FIRST`] in any case,
-//!           because calls of a client far away are on their way most of the time and seldom here; beyond it for a client
-//!           that uses three quarters of it.
-//!        2. Streams that are being answered are on top: an answer that goes on for days takes no call's place.
-//!        3. A change is worth its frame if the allowance changes, if more answers let a client that is near its limit go on,
-//!           or if fewer take a quarter away.
-//!        4. The rest of a body that has begun has room: what it may hold is judged by [`crate::budget`].
-//! Knows nothing of: frames, what calls are, clocks.
+//! In:    calls under way (their requests are complete, and they have no response yet) of the member, and on how many
+//!        connections; streams of the connection, and those of them that are being answered; bytes to come of begun
+//!        bodies.
+//! Out:   how many streams the client may have open; how many bytes of bodies it may send.
+//! Rules: 1. A connection has an allowance of calls that wait for a response, [`FIRST`] at first. While the member has
+//!           more than [`CALLS_MAX`] under way, a connection that is new, or that has more than its share of them, is
+//!           allowed its share, and [`LEAST`] in any case. While it has less than three quarters, an allowance doubles:
+//!           up to [`FIRST`] in any case, because calls of a distant client are in transit most of the time and seldom
+//!           counted here; beyond it for a client that uses three quarters of it.
+//!        2. Streams that are being answered come on top: a response that goes on for days takes no call's place.
+//!        3. A change is sent if it lowers the limit by a quarter, if the allowance grows, or if it raises the limit of
+//!           a client that uses three quarters of it.
+//!        4. The window has room for the rest of every begun body: [`crate::budget`] decides what may be held.
+//! Knows nothing of: frames, the contents of calls, clocks.
 
-/// Calls under way on a member at which its clients may have fewer, unless told otherwise. A member whose log waits 10 ms
-/// for its disk, or for the others, takes in 100,000 of them in a second; one that answers no more than 5,000 in a second
-/// has its clients wait for 0.2 s.
+/// Default number of calls under way on a member above which stream limits are lowered. A member whose log takes 10 ms
+/// for its disk or its quorum still serves 100,000 calls per second; one that serves only 5,000 per second keeps its
+/// clients waiting for 0.2 s.
 pub const CALLS_MAX: u64 = 1024;
 
-/// Calls of a connection that may wait for an answer at first: a few hundred are what other servers let clients have.
+/// First allowance of a connection. Other servers allow a few hundred streams, too.
 pub const FIRST: u64 = 512;
 
-/// … whatever others ask.
+/// Least allowance of a connection, however busy the member is.
 pub const LEAST: u64 = 16;
 
-/// The window is not opened by less than this, in bytes, nor by less than half: each time costs a frame.
+/// The window grows by at least this many bytes, and by at least half: each growth costs a frame.
 const STEP_BYTES: u64 = 1 << 10;
 
-/// What HTTP/2 begins with. [RFC 9113 §6.9.2]
+/// HTTP/2's first window. [RFC 9113 §6.9.2]
 const WINDOW_FIRST: u64 = 65_535;
 
 /// The largest window that a connection is given.
 const WINDOW_MAX: u64 = 16 << 20;
 
-/// What is under way, as far as a connection's limits depend on it.
+/// The counts on which a connection's limits depend.
 #[derive(Clone, Copy, Debug)]
 pub struct UnderWay {
     /// Streams of this connection.
@@ -47,13 +48,13 @@ pub struct UnderWay {
     pub answering: u64,
     /// Calls of the member.
     pub all: u64,
-    /// … at which clients may have fewer.
+    /// … above which stream limits are lowered.
     pub all_max: u64,
     /// Connections that have calls under way.
     pub connections: u64,
 }
 
-/// What a client may be told.
+/// A stream limit, and the allowance in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     allowance: u64,
@@ -65,13 +66,13 @@ pub struct Limit {
 #[derive(Debug)]
 pub struct Ahead {
     limit: Limit,
-    /// The most streams there may ever be.
+    /// The configured maximum of streams.
     streams_max: u32,
     window: u64,
 }
 
 impl Ahead {
-    /// Of a connection that has just begun, on a member with so much under way.
+    /// For a new connection, on a member with so much under way.
     pub fn new(streams_max: u32, under_way: UnderWay) -> Ahead {
         let UnderWay { all, all_max, connections, .. } = under_way;
         let allowance = if all_max < all { FIRST.min(share(all_max, connections + 1)) } else { FIRST };
@@ -84,7 +85,7 @@ impl Ahead {
         self.limit.streams
     }
 
-    /// What the client should be told, if anything.
+    /// The limit to send to the client, if it should change.
     pub fn wanted(&self, under_way: UnderWay) -> Option<Limit> {
         let UnderWay { open, answering, all, all_max, connections } = under_way;
         let Limit { allowance, streams } = self.limit;
@@ -111,13 +112,13 @@ impl Ahead {
             .then(|| Limit { allowance, streams: u32::try_from(wanted).expect("no more than the most") })
     }
 
-    /// The client has been told.
+    /// The limit has been sent to the client.
     pub fn set(&mut self, limit: Limit) {
         self.limit = limit;
     }
 
-    /// Rule 4, for so many bytes that are to come: the connection's window from now on, if it has to be set, and whether
-    /// it is larger than it was.
+    /// Rule 4, for so many bytes that are to come: the connection's window from now on, if it has to be set, and
+    /// whether it is larger than it was.
     pub fn window(&mut self, expected: u64) -> Option<(u32, bool)> {
         let window = (WINDOW_FIRST + expected).min(WINDOW_MAX);
         let is_larger = self.window + STEP_BYTES.max(self.window / 2) <= window;
@@ -129,7 +130,7 @@ impl Ahead {
     }
 }
 
-/// What a connection has of the calls that may be under way.
+/// A connection's share of the calls that may be under way.
 pub fn share(calls_max: u64, connections: u64) -> u64 {
     (calls_max / connections.max(1)).max(LEAST)
 }
@@ -143,7 +144,7 @@ mod tests {
     const IDLE: UnderWay = UnderWay { open: 0, answering: 0, all: 0, all_max: CALLS_MAX, connections: 1 };
 
     impl Ahead {
-        /// Told as soon as it is wanted.
+        /// Sets a wanted limit at once.
         fn follow(&mut self, under_way: UnderWay) -> u32 {
             if let Some(limit) = self.wanted(under_way) {
                 self.set(limit);
@@ -152,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Of a connection to a member that has nothing to do.
+    /// A connection to an idle member.
     fn first() -> Ahead {
         Ahead::new(STREAMS_MAX, IDLE)
     }
@@ -188,7 +189,7 @@ mod tests {
             let mut ahead = first();
             assert_eq!(ahead.follow(crowd), 16);
             for streams in [32, 64, 128, 256, 512, 512] {
-                // Those of a client far away are seldom here.
+                // Calls of a distant client are seldom counted here.
                 assert_eq!(ahead.follow(UnderWay { open, all: 400, ..IDLE }), streams);
             }
             assert_eq!(ahead.follow(UnderWay { open: 384, all: 400, ..IDLE }), 1024);
@@ -217,7 +218,7 @@ mod tests {
                     u64::from(ahead.follow(UnderWay { open: answering + 1, answering, all: 1, ..IDLE }));
                 assert!(answering + 128 <= streams, "{answering} take room from calls: {streams}");
             }
-            // What they were given goes with them.
+            // The room that they were given ends with them.
             assert_eq!(ahead.follow(UnderWay { open: 1, ..after }), 512);
         }
         let mut ahead = first();
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(ahead.window(1 << 40), Some((16 << 20, true)));
     }
 
-    /// One client that asks for all it can.
+    /// One client that sends as many calls as it may.
     struct Client {
         ahead: Ahead,
         /// Streams that it may have open, as far as it knows, and those that it has.
@@ -245,7 +246,7 @@ mod tests {
         sent: u64,
         /// Streams that the member knows of.
         open: u64,
-        /// It is told nothing new before this step.
+        /// No new limit is sent to it before this step.
         acknowledged: usize,
     }
 
@@ -254,14 +255,14 @@ mod tests {
         trip: usize,
         now: usize,
         clients: Vec<Client>,
-        /// What is under way, and when it comes: calls, answers, and what clients are told.
+        /// Messages in transit, with their arrival: calls, responses, limits.
         calls: VecDeque<(usize, usize)>,
         answers: VecDeque<(usize, usize)>,
         limits: VecDeque<(usize, usize, u64)>,
         queue: VecDeque<usize>,
     }
 
-    /// What has come by now.
+    /// Takes out the messages that have arrived by `now`.
     fn come<T>(all: &mut VecDeque<T>, now: usize, due: fn(&T) -> usize) -> Vec<T> {
         let count = all.iter().take_while(|one| due(one) <= now).count();
         all.drain(..count).collect()
@@ -279,7 +280,8 @@ mod tests {
             Model { trip, now: 0, clients, calls, answers, limits, queue }
         }
 
-        /// All send all they may, then so many are answered; then each connection has its turn. How many were answered.
+        /// All clients send what they may, then `answered` calls get responses, then each connection sets its limit.
+        /// Returns the number of responses.
         fn step(&mut self, answered: usize) -> usize {
             let (now, later) = (self.now, self.now + self.trip);
             for (_, number, limit) in come(&mut self.limits, now, |limit| limit.0) {
@@ -318,13 +320,13 @@ mod tests {
         }
     }
 
-    /// However many ask, what is under way comes down to what may be, and the member never runs dry for it.
+    /// However many clients ask, the calls under way fall to the limit, and the member never idles because of it.
     #[test]
     fn what_is_under_way_comes_down_to_what_may_be_whoever_asks() {
         for connections in [1, 2, 21, 64, 300] {
             let mut model = Model::new(connections, 0);
             for _ in 0..2000 {
-                model.step(100); // all that came before anybody knew of a crowd
+                model.step(100); // all that came before limits were lowered
             }
             for _ in 0..1000 {
                 model.step(100);
@@ -336,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Clients far away have what they had before a crowd, though next to nothing of theirs is under way at any time.
+    /// After a crowd a distant client gets its allowance back, though hardly any of its calls are ever under way here.
     #[test]
     fn a_crowd_that_has_gone_shuts_no_client_out_however_far_away_it_is() {
         for trip in [1, 5, 50] {

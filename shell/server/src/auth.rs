@@ -1,4 +1,4 @@
-//! The auth service while there are no users: it says so.
+//! The auth service without users: authentication is off.
 //!
 //! Knows nothing of: users, roles, tokens.
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use kattu_proto::etcdserverpb as pb;
 use tonic::Status;
 
-/// Revision of a store of users that nobody has ever changed.
+/// Revision of a store of users that was never changed.
 const AUTH_REVISION_FIRST: u64 = 1;
 
 /// AuthStatus: off.
@@ -29,7 +29,7 @@ pub async fn auth_status<R: Replica>(
     Ok(encode::frame(&pb::AuthStatusResponse { header, enabled: false, auth_revision: AUTH_REVISION_FIRST }))
 }
 
-/// Authenticate: clients that hear this go on without a token.
+/// Authenticate: refused, upon which clients go on without a token.
 ///
 /// # Errors
 /// Always.

@@ -1,6 +1,6 @@
-//! Bodies of answers: a gRPC message with its trailers, a stream of messages, a page of text.
+//! Bodies of responses: a gRPC message with its trailers, a stream of messages, a page of text.
 //!
-//! Knows nothing of: what is in them.
+//! Knows nothing of: the contents of messages.
 
 use crate::budget::{Hold, Waiting};
 use bytes::{Buf, Bytes};
@@ -16,10 +16,10 @@ use tonic::Status;
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const OK: HeaderValue = HeaderValue::from_static("0");
 
-/// Messages above this are written out only when there is room for them.
+/// Messages above this size are encoded only when the client has room for them.
 pub(crate) const LARGE_MIN: usize = 16 << 10;
 
-/// The body of one answer.
+/// The body of one response.
 #[derive(Debug, Default)]
 pub enum FaceBody {
     /// Nothing (more).
@@ -29,7 +29,7 @@ pub enum FaceBody {
     Page(Bytes),
     /// One gRPC message with its prefix; trailers that say OK follow.
     Message(Bytes),
-    /// One large gRPC message that is written out when there is room for it; trailers that say OK follow.
+    /// One large gRPC message that is encoded when there is room for it; trailers that say OK follow.
     Large(Large),
     /// Only the trailers that say OK are left.
     Trailers,
@@ -37,11 +37,11 @@ pub enum FaceBody {
     Stream(mpsc::Receiver<Result<Bytes, Status>>),
 }
 
-/// A large message, written out as it finds room.
+/// A large message, encoded as it finds room.
 pub struct Large {
     /// About how many bytes it will have.
     pub len: usize,
-    /// Writes the next bytes of it, prefix included, no more than it is told; nothing after the last.
+    /// Encodes its next bytes, prefix included, at most as many as the argument; empty after the last.
     pub write: Box<dyn FnMut(usize) -> Bytes>,
 }
 
@@ -116,7 +116,7 @@ impl Body for FaceBody {
     }
 }
 
-/// Bytes on their way to the socket, with their place in the budget: given back when they have left, or never will.
+/// Bytes on their way to the socket, with their part of the budget, which is released when they are sent or discarded.
 #[derive(Debug)]
 pub struct Piece {
     bytes: Bytes,
@@ -145,7 +145,7 @@ impl Buf for Piece {
     }
 }
 
-/// A body whose bytes are held until they have left.
+/// A body whose bytes are held until they are sent.
 #[derive(Debug)]
 pub struct Held {
     body: FaceBody,
@@ -169,7 +169,7 @@ impl Body for Held {
     ) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         let hold = &mut self.hold;
-        // The first piece is held by all of it.
+        // The first piece carries the whole hold.
         polled.map_ok(|frame| frame.map_data(|bytes| Piece::new(bytes, hold.split(u64::MAX))))
     }
 
@@ -189,7 +189,7 @@ pub fn ok_trailers() -> HeaderMap {
     trailers
 }
 
-/// Trailers that say no.
+/// Trailers with an error.
 pub fn error_trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     if status.add_header(&mut trailers).is_err() {

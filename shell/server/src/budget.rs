@@ -1,24 +1,24 @@
 //! Bytes held for clients: one budget for the process, and a share of it for each connection.
 //!
 //! ```text
-//!   Budget   all that is held for clients, and the most that may be        one per process
+//!   Budget   all that is held for clients, and its maximum                 one per process
 //!    └ Account   what one connection holds                                 one per connection
-//!       ├ Hold      what one call holds: request, result, answer           one per call; given back when it is dropped
-//!       └ Orphan    what a call holds whose client has gone                given back when the replica is done with the request
+//!       ├ Hold      what one call holds: request, result, response         one per call; released when it is dropped
+//!       └ Orphan    what a call holds whose client has gone                released when the replica is done with it
 //! ```
-//! In:    what somebody wants to hold, before it is held.
-//! Out:   yes, or no. A no is an answer to the client, never an end of anything else.
-//! Rules: 1. A connection may hold [`SMALL_BYTES`] whatever others hold: a small call is always taken in.
-//!        2. Beyond that it may hold half of what nobody holds: no connection can have all of it, and the more is held,
-//!           the less anybody gets.
+//! In:    bytes that a call wants to hold, before it holds them.
+//! Out:   granted, or refused. A refusal is an error for the client and ends nothing else.
+//! Rules: 1. A connection may hold [`SMALL_BYTES`] whatever others hold: a small call is always accepted.
+//!        2. Beyond that it may hold half of what is free: no connection can have all of it, and the more is held, the
+//!           less each can get.
 //!        So what is held stays within the budget and [`SMALL_BYTES`] for each connection.
-//! A hold goes where its bytes go: from the request's body to the store's result, and piece by piece into what waits for
-//! the socket, or with the head of an answer that is nothing else (`unsent.rs`). Whatever drops the bytes (a stream that was
-//! reset, a connection that broke) drops the hold with them. But a request that the replica has is dropped by nobody else: what its call holds stays behind with it, and with that the place of the
-//! connection among the others. Else a client that resets each write, or leaves after it, would have any number of them here.
-//! Beside the bytes, calls that the replica works on are counted, and what is still to come of bodies that have begun: how far
-//! clients may be ahead depends on both ([`crate::ahead`]).
-//! Knows nothing of: what the bytes are.
+//! A hold goes where its bytes go: from the request's body to the store's result, and piece by piece into what waits
+//! for the socket, or with the head of a response that is nothing else (`unsent.rs`). When the bytes are dropped (the
+//! stream was reset, the connection broke), so is the hold. But a request that the replica has outlives its call: the
+//! hold stays with it, and so does the connection's place among the others. Otherwise a client that resets each write,
+//! or leaves after it, could have any number of them here. Calls under way are counted, too, and bytes to come of begun
+//! bodies: the limits of [`crate::ahead`] depend on both.
+//! Knows nothing of: the contents of the bytes.
 
 use crate::ahead::{CALLS_MAX, UnderWay, share};
 use crate::patience::Pieces;
@@ -31,16 +31,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// What a connection may hold in any case, in bytes: one small call.
 pub const SMALL_BYTES: u64 = 8 << 10;
 
-/// What a call costs beside its messages, in bytes: its future, its stream, its heads. Small messages are within.
+/// What a call costs beside its messages, in bytes: its future, its stream, its heads. Small messages are included.
 pub const CALL_BYTES: u64 = 4 << 10;
 
 /// What an open connection costs beside its calls, in bytes: buffers, tables of heads, its task.
 pub const CONNECTION_BYTES: u64 = 24 << 10;
 
-/// … and what it costs more in TLS: 8 KiB while nothing is said, and a record that comes or waits to leave.
+/// … and its extra cost with TLS: 8 KiB while idle, and a record that is being received or waits to be sent.
 pub const TLS_BYTES: u64 = 16 << 10;
 
-/// The budget where nobody says one: this share of the machine's memory, or of the control group's.
+/// The default budget: this share of the machine's memory, or of the control group's.
 const MEMORY_SHARE: u64 = 8;
 /// … but no more than this, in bytes.
 const DEFAULT_MAX: u64 = 1 << 30;
@@ -53,8 +53,8 @@ pub struct Budget {
     max: u64,
     held: AtomicU64,
     refused: AtomicU64,
-    /// Calls whose requests are whole and that have no answer yet, at how many clients may have fewer, and on how many
-    /// connections they are.
+    /// Calls whose requests are complete and that have no response yet; above which number of them stream limits are
+    /// lowered; on how many connections they are.
     calls: AtomicU64,
     calls_max: u64,
     connections: AtomicU64,
@@ -87,13 +87,13 @@ impl Budget {
         }
     }
 
-    /// The same, with so many calls under way at which clients may have fewer.
+    /// The same, with so many calls under way above which stream limits are lowered.
     #[must_use]
     pub fn with_calls_max(self, calls_max: u64) -> Budget {
         Budget { calls_max, ..self }
     }
 
-    /// The same, and a call of `call_bytes` can be held, however little memory there is.
+    /// As [`Budget::of`], and large enough to hold a call of `call_bytes`, however little memory there is.
     #[must_use]
     pub fn with_room_for(bytes: u64, call_bytes: u64) -> Budget {
         let budget = Budget::of(bytes);
@@ -118,19 +118,19 @@ impl Budget {
         self.held.load(Relaxed)
     }
 
-    /// How often somebody was refused.
+    /// How often a hold was refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// Calls that are under way now: their requests are whole, and they have no answer yet.
+    /// Calls that are under way now: their requests are complete, and they have no response yet.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.calls.load(Relaxed)
     }
 
-    /// Calls under way at which clients may have fewer.
+    /// Calls under way above which stream limits are lowered.
     #[must_use]
     pub fn calls_max(&self) -> u64 {
         self.calls_max
@@ -142,7 +142,7 @@ impl Budget {
         self.calls_refused.load(Relaxed)
     }
 
-    /// The most that a single call can hold when nobody else holds anything.
+    /// The most that a single call can hold when nothing else is held.
     #[must_use]
     pub fn call_max(&self) -> u64 {
         self.max / 3
@@ -154,13 +154,13 @@ impl Budget {
         self.max / 2 / (CONNECTION_BYTES + if in_tls { TLS_BYTES } else { 0 })
     }
 
-    /// Takes `more` for somebody who holds `own`.
+    /// Takes `more` for a connection that holds `own`.
     fn take(&self, own: u64, more: u64) -> bool {
         if own + more <= SMALL_BYTES {
             self.held.fetch_add(more, Relaxed);
             return true;
         }
-        // Threads may ask at once; the sum is judged and taken in one step.
+        // Threads may take at the same time, so the sum is checked and updated in one step.
         let taken = self.held.fetch_update(Relaxed, Relaxed, |held| {
             let after = held + more;
             (own + more <= self.max.saturating_sub(after) / 2).then_some(after)
@@ -172,14 +172,14 @@ impl Budget {
     }
 }
 
-/// What is counted of one connection. Orphans are given back on whatever thread the replica has.
+/// The counts of one connection. Orphans are released on the replica's thread.
 #[derive(Debug)]
 struct Counted {
     budget: Arc<Budget>,
     held: AtomicU64,
     /// Calls under way.
     calls: AtomicU64,
-    /// Streams that go on for as long as their client likes.
+    /// Streams that last for as long as their client likes.
     watches: AtomicU64,
     /// The connection's place among the others, for as long as anything is counted.
     _place: Box<dyn Any + Send + Sync>,
@@ -197,7 +197,7 @@ impl Counted {
 pub struct Account {
     counted: Arc<Counted>,
     pieces: Cell<Pieces>,
-    /// Something of an answer has left, or will, since somebody last asked.
+    /// Part of a response has been sent, or will be, since [`Account::take_sent`] was last called.
     has_sent: Cell<bool>,
     /// Bytes that are still to come of bodies that have begun.
     expected: Cell<u64>,
@@ -235,18 +235,18 @@ impl Account {
         self.counted.held.load(Relaxed)
     }
 
-    /// Pieces of answers that wait, and what has left so far.
+    /// Pieces of responses that wait, and what has been sent so far.
     #[must_use]
     pub fn pieces(&self) -> Pieces {
         self.pieces.get()
     }
 
-    /// Something of an answer leaves now, or will.
+    /// Part of a response is sent now, or will be.
     pub fn answers(&self) {
         self.has_sent.set(true);
     }
 
-    /// Whether [`Account::answers`] was called, by whatever, since this was last called.
+    /// Whether [`Account::answers`] was called since this was last called.
     #[must_use]
     pub fn take_sent(&self) -> bool {
         self.has_sent.take()
@@ -273,7 +273,7 @@ impl Account {
 
     fn take(&self, more: u64) -> bool {
         let Counted { budget, held, .. } = &*self.counted;
-        // Only this thread takes; what others give back meanwhile makes room for the next one.
+        // Only this thread takes. Bytes that other threads release meanwhile are free for the next call.
         let taken = budget.take(held.load(Relaxed), more);
         if taken {
             held.fetch_add(more, Relaxed);
@@ -282,7 +282,7 @@ impl Account {
     }
 }
 
-/// What one call holds. Given back when it is dropped.
+/// What one call holds. Released when it is dropped.
 #[derive(Debug)]
 pub struct Hold {
     account: Rc<Account>,
@@ -299,7 +299,7 @@ impl Hold {
         account.take(bytes).then(|| Hold { account: Rc::clone(account), bytes, expected: 0, begun: None })
     }
 
-    /// Holds nothing, for somebody who was refused.
+    /// Holds nothing, for a call that was refused.
     #[must_use]
     pub fn nothing(account: &Rc<Account>) -> Hold {
         Hold { account: Rc::clone(account), bytes: 0, expected: 0, begun: None }
@@ -311,8 +311,7 @@ impl Hold {
         self.bytes
     }
 
-    /// Holds so many bytes from now on, with those that a call has in any case; `false`, and nothing changes, if they may
-    /// not be held.
+    /// Holds so many bytes from now on, at least [`CALL_BYTES`]; `false`, and nothing changes, if they may not be held.
     #[must_use]
     pub fn resize(&mut self, bytes: u64) -> bool {
         let bytes = bytes.max(CALL_BYTES);
@@ -342,19 +341,19 @@ impl Hold {
         self.expected = bytes;
     }
 
-    /// Something of the call's answer leaves now, or will.
+    /// Part of the call's response is sent now, or will be.
     pub fn answers(&self) {
         self.account.answers();
     }
 
-    /// What the client has taken so far, of this and all other answers on its connection.
+    /// Bytes that the client has taken so far, of this and all other responses on its connection.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.account.pieces.get().taken
     }
 
-    /// The call's request is whole: it is under way until [`Hold::end`]. False if far too many are, and the connection has
-    /// more than its share of them: whoever keeps to what it is told is not refused because others do not.
+    /// The call's request is complete: it is under way until [`Hold::end`]. False if far too many are, and the
+    /// connection has more than its share of them: a client that keeps to its limit is not refused because of others.
     #[must_use]
     pub fn begin(&mut self) -> bool {
         let Counted { budget, calls, .. } = &*self.account.counted;
@@ -374,21 +373,21 @@ impl Hold {
         true
     }
 
-    /// The call has its answer.
+    /// The call has its response.
     pub fn end(&mut self) {
         self.begun = None;
     }
 
-    /// The call is a stream that goes on for as long as its client likes: one of at most so many of its connection.
+    /// The call is a stream that lasts for as long as its client likes: one of at most so many of its connection.
     #[must_use]
     pub fn watch(&self, watches_max: u64) -> Option<Watching> {
         let counted = &self.account.counted;
         let before = counted.watches.fetch_add(1, Relaxed);
-        let watching = Watching(Arc::clone(counted)); // one too many gives its number back here
+        let watching = Watching(Arc::clone(counted)); // one too many is uncounted when this is dropped
         (before < watches_max).then_some(watching)
     }
 
-    /// All that is held, for a request that outlives its call. The hold has nothing any more.
+    /// All that is held, for a request that outlives its call. The hold is empty afterwards.
     #[must_use]
     pub fn leave(&mut self) -> Orphan {
         let bytes = std::mem::take(&mut self.bytes);
@@ -403,8 +402,7 @@ impl Drop for Hold {
     }
 }
 
-/// Clients have no more calls than may be under way, but for what was on its way before they heard of it: beyond this many times
-/// as many, calls are refused.
+/// A lowered limit reaches clients with a delay. From so many times the calls that may be under way, calls are refused.
 const REFUSED_FROM: u64 = 4;
 
 /// A call that is under way.
@@ -421,7 +419,7 @@ impl Drop for Begun {
     }
 }
 
-/// A stream that goes on for as long as its client likes.
+/// A stream that lasts for as long as its client likes.
 #[derive(Debug)]
 pub struct Watching(Arc<Counted>);
 
@@ -431,7 +429,7 @@ impl Drop for Watching {
     }
 }
 
-/// What a call holds whose client has gone, for as long as the replica has its request. Given back when it is dropped.
+/// What a call holds whose client has gone, for as long as the replica has its request. Released when it is dropped.
 #[derive(Debug)]
 pub struct Orphan {
     counted: Arc<Counted>,
@@ -445,7 +443,7 @@ impl Drop for Orphan {
     }
 }
 
-/// The hold of a piece of an answer that waits for the socket.
+/// The hold of a piece of a response that waits for the socket.
 #[derive(Debug)]
 pub struct Waiting(Hold);
 
@@ -458,7 +456,7 @@ impl Waiting {
         Waiting(hold)
     }
 
-    /// So many bytes of the piece leave now.
+    /// So many bytes of the piece are sent now.
     pub fn goes_on(&self, bytes: u64) {
         let Account { pieces, .. } = &*self.0.account;
         pieces.update(|all| Pieces { taken: all.taken + bytes, ..all });
@@ -566,7 +564,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked in whatever order: the sums agree, and rules 1 and 2 hold at each step.
+        /// For any sequence of steps the sums agree, and rules 1 and 2 hold at each step.
         #[test]
         fn sums_agree_and_stay_within_the_budget(
             steps in proptest::collection::vec((0..8_usize, 0..6_u8, 0..200_000_u64), 1..200)

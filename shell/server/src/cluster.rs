@@ -1,17 +1,17 @@
-//! The cluster service: who the members are, and how that changes.
+//! The cluster service: the member list, and its changes.
 //!
 //! ```text
-//!  MemberAdd      URLs judged, an id drawn ──▶ Change(Add)      a learner first, whatever it shall become
+//!  MemberAdd      URLs checked, an id drawn ──▶ Change(Add)     a learner first, even if it is to vote
 //!  MemberRemove   ──▶ Change(Remove)           MemberPromote ──▶ Change(Promote)
-//!  MemberUpdate   URLs judged ──▶ Change(Update)
+//!  MemberUpdate   URLs checked ──▶ Change(Update)
 //!  MoveLeader     ──▶ MoveLeader               only at the leader, as in etcd
 //! ```
 //! In:    messages of etcd's; the members after the change, from the replica.
-//! Rule:  an id is drawn where the request enters, from chance and never 0; whether it was ever used only the replicated
-//!        table knows, so one that was is drawn again. A change is asked once: a draw is repeated only after a certain
-//!        no.
+//! Rule:  the member that receives the request draws a random id, never 0. Only the replicated member list knows
+//!        whether it was used before; if it was, another one is drawn. A change is proposed once: a draw is repeated
+//!        only after a certain refusal.
 //! Headers have no revision here, as in etcd.
-//! Knows nothing of: how members are changed.
+//! Knows nothing of: the protocol of a change.
 
 use crate::budget::Hold;
 use crate::config::urls::Url;
@@ -33,7 +33,7 @@ use tonic::Status;
 const URLS_MAX: usize = 16;
 /// A host name has at most 253 bytes.
 const URL_BYTES_MAX: usize = 512;
-/// Two draws of 64 bits that were both used before are no chance.
+/// Two draws of 64 bits that were both used before are no coincidence.
 const DRAWS_MAX: usize = 3;
 
 /// MemberList.
@@ -57,7 +57,7 @@ pub async fn member_list<R: Replica>(
     Ok(encode::frame(&pb::MemberListResponse { header, members: members.into_iter().map(member).collect() }))
 }
 
-/// MemberAdd. The new member is a learner until it has caught up, also if it was not added as one, and listed as such.
+/// MemberAdd. Until it has caught up the new member is, and is listed as, a learner, even if it was not added as one.
 ///
 /// # Errors
 /// As etcd's.
@@ -81,7 +81,7 @@ pub async fn member_add<R: Replica>(
         let (term, members) = changed(face.judge_outcome(outcome)?)?;
         break (term, id, members);
     };
-    // The list says what everybody is now; the member itself is told as what it was added, which etcd's tools print.
+    // The list has roles as of now. The new member itself has the role it was added in, which etcd's tools print.
     let as_added = |member: &pb::Member| pb::Member { is_learner: request.is_learner, ..member.clone() };
     let added = members.iter().find(|member| member.id == id.0).map(as_added);
     Ok(encode::frame(&pb::MemberAddResponse { header: Some(face.header(term, 0)), member: added, members }))
@@ -132,7 +132,7 @@ pub async fn member_promote<R: Replica>(
     Ok(encode::frame(&pb::MemberPromoteResponse { header: Some(face.header(term, 0)), members }))
 }
 
-/// MoveLeader: comes back when the other one leads.
+/// MoveLeader: returns when the target leads.
 ///
 /// # Errors
 /// As etcd's.
@@ -176,20 +176,20 @@ fn member(member: MemberInfo) -> pb::Member {
     }
 }
 
-/// [`judge_urls`] refuses too many, too, but by then each has taken many times its bytes.
+/// [`judge_urls`] refuses too many, too, but once unpacked each takes many times its bytes.
 fn check_urls_count(message: &[u8], urls: u32) -> Result<(), EtcdError> {
     let count = fields(message).filter(|(tag, _)| *tag == urls).take(URLS_MAX + 1).count();
     if URLS_MAX < count { Err(errors::BAD_MEMBER_URLS) } else { Ok(()) }
 }
 
-/// Peer URLs as the table of members keeps them: canonical, ascending, each once; at least one, and reachable.
+/// Peer URLs as the member list keeps them: canonical, ascending, each once; at least one, and reachable.
 fn judge_urls(texts: Vec<String>) -> Result<Vec<String>, EtcdError> {
     if texts.is_empty() || URLS_MAX < texts.len() || texts.iter().any(|text| URL_BYTES_MAX < text.len()) {
         return Err(errors::BAD_MEMBER_URLS);
     }
     let urls = texts.iter().map(|text| Url::parse(text.trim())).collect::<Result<Vec<_>, _>>();
     let urls = urls.map_err(|_| errors::BAD_MEMBER_URLS)?;
-    // With both schemes a member could be reached in the clear by whoever stands between.
+    // With both schemes an attacker in between could reach the member without TLS.
     let is_mixed = urls.iter().any(Url::is_tls) && !urls.iter().all(Url::is_tls);
     if is_mixed || !urls.iter().all(Url::is_reachable) {
         return Err(errors::BAD_MEMBER_URLS);
@@ -200,7 +200,7 @@ fn judge_urls(texts: Vec<String>) -> Result<Vec<String>, EtcdError> {
     Ok(texts)
 }
 
-/// An id that nobody has: chance, mixed with the cluster's own id. 0 means nobody.
+/// A random id, mixed with the cluster's id; never 0, which means no member.
 fn draw_id(cluster: u64) -> NodeId {
     // The standard library seeds its hashers from the operating system; each state differs.
     let mut hasher = RandomState::new().build_hasher();

@@ -1,10 +1,10 @@
-//! Auto-compaction: forgetting old revisions without being asked, as etcd's two modes do.
+//! Auto-compaction: compacts old revisions without a request, in etcd's two modes.
 //!
-//! *Periodic*: keep the history of the last period. *Revision*: keep the last so many revisions. In both no more bytes of
-//! it than the budget allows (`history.rs`), because history is in memory. Every member watches, only the leader proposes,
-//! so that a new leader goes on where the old one stopped. Time is the monotonic clock's: a jump of the wall clock must not
-//! forget anything. [etcd v3compactor]
-//! Knows nothing of: how a compaction works.
+//! *Periodic*: keep the history of the last period. *Revision*: keep the last so many revisions. In both no more bytes
+//! of it than the budget allows (`history.rs`), because history is in memory. Every member observes, only the leader
+//! proposes, so that a new leader continues where the old one stopped. Time is the monotonic clock's: a jump of the
+//! wall clock must not compact anything. [etcd v3compactor]
+//! Knows nothing of: the work of a compaction.
 
 use crate::counters::Counters;
 use crate::face::FaceConfig;
@@ -22,9 +22,9 @@ use tokio::time::Instant;
 /// What to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// Everything: compaction is the clients' affair.
+    /// Everything: only clients compact.
     Off,
-    /// The history of this long. Never zero.
+    /// The history of this period. Never zero.
     Period(Duration),
     /// This many revisions. Never zero or less.
     Revisions(Revision),
@@ -43,7 +43,7 @@ const REVISION_MODE_INTERVAL: Duration = Duration::from_secs(300);
 /// Looks per interval of periodic compaction.
 const LOOKS: u32 = 10;
 
-/// When to compact, and to which revision. A pure function of what it is shown.
+/// When to compact, and to which revision. A pure function of its inputs.
 #[derive(Debug)]
 pub struct Schedule {
     retention: Retention,
@@ -76,7 +76,7 @@ impl Schedule {
         }
     }
 
-    /// Takes note of the store's revision, once per interval, and says to which revision to compact now, if at all.
+    /// Records the store's revision, once per interval, and returns the revision to compact to now, if any.
     pub fn look(&mut self, now: Instant, revision: Revision) -> Option<Revision> {
         let due = match self.retention {
             Retention::Off => return None,
@@ -98,7 +98,7 @@ impl Schedule {
         (0 < due && due != self.last_revision).then_some(due)
     }
 
-    /// Takes note that everything before `revision` is forgotten.
+    /// Records that everything before `revision` is compacted.
     pub fn compacted(&mut self, now: Instant, revision: Revision) {
         self.last_success = Some(now);
         self.last_revision = revision;
@@ -108,8 +108,8 @@ impl Schedule {
     }
 }
 
-/// Compacts while this member leads, until `stop` turns true. Says in the counters how far back history reaches, on every
-/// member, also where nothing is compacted.
+/// Compacts while this member leads, until `stop` turns true. Counts how far back history reaches, on every member,
+/// even if nothing is compacted.
 pub async fn run<R: Replica>(
     replica: R,
     retention: Retention,
@@ -130,7 +130,7 @@ pub async fn run<R: Replica>(
     }
 }
 
-/// What the looks of one member have shown so far.
+/// The observations of one member so far.
 struct Compactor {
     schedule: Schedule,
     history: History,
@@ -141,7 +141,7 @@ impl Compactor {
         Compactor { schedule: Schedule::new(retention), history: History::new(budget, quota) }
     }
 
-    /// One look at the replica, for the schedule or for the bytes of history, and what follows from it.
+    /// One look at the replica, for the schedule or for the bytes of history, and the compaction that is due after it.
     async fn turn<R: Replica>(&mut self, replica: &R, now: Instant, is_scheduled: bool, counters: &Counters) {
         let Some(mut seen) = look(replica).await else { return };
         if let Some(quota) = replica.ruling_quota() {
@@ -159,7 +159,7 @@ impl Compactor {
             if is_scheduled {
                 self.schedule.compacted(now, due);
             }
-            // Somebody else may have compacted further meanwhile.
+            // A client may have compacted further meanwhile.
             let compacted = look(replica).await.map_or(due, |look| look.compacted);
             seen.compacted = seen.compacted.max(due).max(compacted);
         }
@@ -167,7 +167,7 @@ impl Compactor {
     }
 }
 
-/// As long as no process lives.
+/// Longer than any process runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 fn ticks(interval: Duration) -> tokio::time::Interval {
@@ -190,7 +190,7 @@ async fn look<R: Replica>(replica: &R) -> Option<Look> {
     }
 }
 
-/// Whether everything before `revision` is forgotten now, by us or by somebody else.
+/// Whether everything before `revision` is compacted now, by this request or another one.
 async fn compact<R: Replica>(replica: &R, revision: Revision) -> bool {
     match replica.ask(Request::Write(encode_kv(&Command::Compact(revision)))).await {
         Outcome::Done(reply) => {
@@ -211,7 +211,7 @@ mod tests {
     use kattu_runtime::metrics::Metrics;
     use std::sync::Mutex;
 
-    /// Looks `looks` times, a revision per look, and tells (look, revision) of each compaction.
+    /// Looks `looks` times, a revision per look, and returns (look, revision) of each compaction.
     fn run_schedule(mut schedule: Schedule, looks: u32) -> Vec<(u32, Revision)> {
         let start = Instant::now();
         let interval = schedule.interval().unwrap();
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Goal: history has its part of the least quota of all members, whoever leads: at that one growth ends.
+    /// Goal: whichever member leads, the budget of history is part of the least quota of all, at which growth ends.
     #[tokio::test]
     async fn history_keeps_to_the_least_quota_of_all_members() {
         const MB: u64 = 1 << 20;
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is said of history holds at once after a compaction, not only after the next look.
+    /// Goal: the reported reach of history is right directly after a compaction, not only after the next look.
     #[tokio::test]
     async fn history_is_not_said_to_reach_back_to_what_was_just_compacted() {
         let look = Look { compacted: -1, ..Look::default() };

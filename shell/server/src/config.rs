@@ -1,10 +1,10 @@
-//! All that one member is told, put together from flags, environment and file, and judged before anything starts.
+//! One member's configuration: read from flags, environment and file, and checked before anything starts.
 //!
 //! ```text
 //!  sources (flag > KATTU_* > ETCD_* > file) ── flags (what exists) ── urls, membership (values) ── ServeConfig
 //! ```
-//! Every complaint names the flag, variable, or file and line to mend. Nothing here opens a socket or a directory; the
-//! one question about the disk (is there data already?) is asked through a function.
+//! Every error names the flag, the variable, or the file and line to fix. Nothing here opens a socket or a directory;
+//! the configuration file is read through a function.
 //! Knows nothing of: threads, sockets, the log.
 
 pub mod flags;
@@ -37,7 +37,7 @@ pub const REQUEST_BYTES_LIMIT: u64 = 64 << 20;
 /// Longest election timeout; beyond it a lost leader would look like an outage. [etcd embed]
 const ELECTION_TIMEOUT_MAX: u64 = 50_000;
 
-/// A configuration that cannot work, in words that say what to mend.
+/// Why a configuration cannot work; the text names what to fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(pub(crate) String);
 
@@ -58,33 +58,33 @@ pub struct ServeConfig {
     pub data_dir: PathBuf,
     /// Where it listens for clients.
     pub listen_clients: Vec<Listen>,
-    /// How clients are spoken to in TLS, where they are.
+    /// TLS for clients, if a listener uses it.
     pub client_tls: Option<TlsSource>,
     /// Where clients reach it.
     pub advertise_client_urls: Vec<String>,
     /// Where it listens for the other members.
     pub listen_peers: Vec<Listen>,
-    /// TLS between members, where it is spoken.
+    /// TLS between members, if it is used.
     pub peer_tls: Option<TlsSource>,
-    /// More places to serve metrics and health.
+    /// Additional listeners for metrics and health.
     pub listen_metrics: Vec<Listen>,
     /// All members, itself included, ascending by id.
     pub members: Vec<Member>,
-    /// Itself.
+    /// This member's id.
     pub id: NodeId,
-    /// The cluster.
+    /// The cluster's id.
     pub cluster_id: u64,
-    /// What cluster and member are called in a directory from before the cluster moved to TLS, or from it.
+    /// Ids that a directory may hold from before the cluster moved to TLS, or away from it.
     pub began_as: Vec<Began>,
-    /// Whether the cluster is there already: an empty directory becomes that of a member that was added.
+    /// Whether the cluster runs already: with an empty directory this member joins it.
     pub join: bool,
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
     /// Minimum election timeout.
     pub election_timeout: Duration,
-    /// Who shall lead, how soon a dead leader is replaced, how far clocks are trusted.
+    /// Election priority, speed of failover, trust in clocks.
     pub leadership: LeadershipConfig,
-    /// How fresh reads are that do not say it.
+    /// Level of reads whose request names none.
     pub read_consistency: Consistency,
     /// Largest request, in bytes as it goes into the log.
     pub request_bytes_max: usize,
@@ -104,48 +104,48 @@ pub struct ServeConfig {
     pub apply: Threading,
     /// Bytes that may be held for clients; 0 for a share of the memory.
     pub client_memory_bytes: u64,
-    /// Calls under way at which clients may have fewer.
+    /// Calls under way above which clients' stream limits are lowered.
     pub client_calls_max: u64,
     /// Calls at once on one connection.
     pub max_concurrent_streams: u32,
     /// Least time between two pings of a client.
     pub ping_interval_min: Duration,
-    /// How long clients may take.
+    /// Deadlines for clients.
     pub patience: ClientPatience,
-    /// Threads that serve clients; 0 is the node's own.
+    /// Threads that serve clients; 0: the node's thread.
     pub client_threads: usize,
     /// Bytes of log that make a snapshot due.
     pub snapshot_log_bytes: u64,
-    /// Bytes of log that stay behind a snapshot.
+    /// Bytes of log kept behind a snapshot.
     pub snapshot_keep_bytes: u64,
-    /// Bytes of a snapshot written, or sent to one member, in a second; 0: no limit.
+    /// Bytes per second at which a snapshot is written, or sent to one member; 0: no limit.
     pub snapshot_bytes_per_s: u64,
-    /// Hundredths of what clients proposed that are admitted at least while a member that comes back does not gain.
+    /// Least percentage of the clients' earlier write rate that is admitted while a returning member does not catch up.
     pub client_share_min: u8,
-    /// Time between two comparisons of what the members have made of the log; zero for none.
+    /// Time between two comparisons of the members' digests; zero: off.
     pub digest_interval: Duration,
-    /// Time from one reading of all files, in search of damage, to the next; zero for none.
+    /// Time between two scrubs (reads of all files to find damage); zero: off.
     pub scrub_period: Duration,
     /// Size of one file of the log.
     pub segment_bytes: u64,
-    /// What blocks of the log are padded to; 0 for what the disk writes as one.
+    /// Size to which blocks of the log are padded; 0: the unit that the disk writes atomically.
     pub sector_bytes: usize,
     /// Disk space kept free.
     pub reserve_bytes: u64,
     /// A disk call that takes longer ends the process.
     pub disk_stall: Duration,
-    /// What is said to the operator, how, and where.
+    /// Level, format and outputs of log lines.
     pub log: LogOptions,
 }
 
-/// A place to listen at, and what is spoken there: `http://`, `https://`, or both.
+/// An address to listen on, with its protocols: `http://`, `https://`, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// Where.
+    /// The address.
     pub at: SocketAddr,
-    /// HTTP as it is.
+    /// Without TLS.
     pub plain: bool,
-    /// TLS.
+    /// With TLS.
     pub tls: bool,
 }
 
@@ -159,36 +159,36 @@ impl fmt::Display for Listen {
     }
 }
 
-/// How long a client may take. What each is for: [`crate::FaceConfig`].
+/// Deadlines for a client. [`crate::FaceConfig`] explains each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPatience {
-    /// To say which protocol it speaks; to send a head whole.
+    /// Until its protocol is known; for a complete head.
     pub header: Duration,
-    /// To send a body whole, whatever its size.
+    /// For a complete body, whatever its size.
     pub body: Duration,
-    /// To take some of what waits for it.
+    /// Without taking any byte that waits for it.
     pub stall: Duration,
-    /// To say something when no call is under way.
+    /// Without a frame while no call is under way.
     pub idle: Duration,
 }
 
-/// What `kattu serve` was asked for.
+/// What the command line of `kattu serve` asks for.
 #[derive(Debug)]
 pub enum Command {
-    /// To run a member; with lines that the operator should see.
+    /// Run a member; with warnings for the operator.
     Serve(Box<ServeConfig>, Vec<String>),
-    /// To show [`flags::help`].
+    /// Show [`flags::help`].
     Help,
-    /// To show versions.
+    /// Show versions.
     Version,
 }
 
 /// Reads the process's own environment and files.
 ///
 /// # Errors
-/// The first thing to mend.
+/// The first setting that is wrong.
 pub fn load(args: &[String]) -> Result<Command, ConfigError> {
-    // A variable that is not text cannot be a setting of ours.
+    // A variable that is not UTF-8 cannot be a setting of `serve`.
     let variables: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
@@ -198,7 +198,7 @@ pub fn load(args: &[String]) -> Result<Command, ConfigError> {
 /// Reads the sources given.
 ///
 /// # Errors
-/// The first thing to mend.
+/// The first setting that is wrong.
 pub fn load_from(
     args: &[String],
     variables: &[(String, String)],
@@ -216,7 +216,7 @@ pub fn load_from(
 }
 
 impl ServeConfig {
-    /// What an operator should know about a configuration that works.
+    /// Warnings about a configuration that works.
     fn advice(&self) -> Vec<String> {
         let mut lines = Vec::new();
         // [fault-model SE1]
@@ -232,21 +232,21 @@ impl ServeConfig {
             open_places(self.listen_clients.iter().filter(|it| it.tls && !asks_clients).map(|it| it.at));
         if !open.is_empty() {
             lines.push(format!(
-                "{open} can be reached by other machines, and whoever reaches it may read and write: --client-cert-auth \
-                 with --trusted-ca-file asks clients for certificates"
+                "{open} can be reached by other machines, and any client that connects can read and write; to require \
+                 client certificates, set --client-cert-auth and --trusted-ca-file"
             ));
         }
         if self.leadership.leader_lease.is_some() {
             lines.push(
-                "--lease-reads: reads are right only while every member has the same setting and no clock drifts more \
-                 than --clock-drift-ppm says; a dead leader is replaced after the election timeout only"
+                "--lease-reads: reads are linearizable only if all members have this setting and no clock drifts more \
+                 than --clock-drift-ppm; a dead leader is replaced only after --election-timeout"
                     .to_string(),
             );
         }
         if self.read_consistency != Consistency::Linearizable {
             lines.push(
-                "--read-consistency: reads that do not say otherwise may be older than the last write; etcd's clients \
-                 do not expect that"
+                "--read-consistency: a read that names no level may miss the last writes; etcd's clients do not expect \
+                 that"
                     .to_string(),
             );
         }
@@ -260,7 +260,7 @@ impl ServeConfig {
     }
 }
 
-/// Those of these that other machines can reach.
+/// The addresses that other machines can reach, as text.
 fn open_places(places: impl Iterator<Item = SocketAddr>) -> String {
     let open: Vec<String> = places.filter(|at| !at.ip().is_loopback()).map(|at| at.to_string()).collect();
     open.join(", ")
@@ -276,7 +276,7 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
     let data_dir =
         PathBuf::from(given.text("data-dir").map_or_else(|| format!("{name}.kattu"), str::to_string));
     if data_dir.as_os_str().is_empty() {
-        return Err(given.wrong("data-dir", "a directory is missing"));
+        return Err(given.wrong("data-dir", "expected a directory, got an empty value"));
     }
     let listen_clients = given.urls("listen-client-urls")?;
     let listen_peers = given.urls("listen-peer-urls")?;
@@ -350,17 +350,17 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
 
 struct Members {
     own: NodeId,
-    /// Where the others reach this one.
+    /// Peer URLs of this member.
     own_urls: Vec<Url>,
     all: Vec<Member>,
-    /// Where any of them is reached.
+    /// Peer URLs of all members.
     urls: Vec<Url>,
     cluster_id: u64,
     /// [`membership::names_before`]
     before: Vec<Began>,
 }
 
-/// Who is in the cluster, and which one this is. What others are told about this member must be what it says itself.
+/// The member list, and this member's place in it. Its URLs in the list must be those that it advertises.
 fn members(
     given: &Reader<'_>,
     name: &str,
@@ -370,7 +370,10 @@ fn members(
     let names = if runs_already { Names::MayBeMissing } else { Names::Needed };
     let advertised = given.urls("initial-advertise-peer-urls")?;
     if let Some(url) = advertised.iter().flatten().find(|url| !url.is_reachable()) {
-        return Err(given.wrong("initial-advertise-peer-urls", format!("{url}: others cannot reach this")));
+        return Err(given.wrong(
+            "initial-advertise-peer-urls",
+            format!("{url}: other members cannot reach this address"),
+        ));
     }
     let roll = match given.setting("initial-cluster") {
         Some(setting) => membership::parse_roll(&setting.text, names).map_err(|what| setting.wrong(what))?,
@@ -381,7 +384,7 @@ fn members(
                 (None, None) => vec![default_url(2380)],
                 (None, Some(urls)) if reachable(&urls) => urls.to_vec(),
                 (None, Some(_)) => {
-                    let what = "is needed when --listen-peer-urls names every address";
+                    let what = "is needed because other members cannot reach a wildcard address or port 0 in --listen-peer-urls";
                     return Err(given.wrong("initial-advertise-peer-urls", what));
                 }
             };
@@ -424,11 +427,11 @@ fn advertised_clients(given: &Reader<'_>, listen: Option<&[Url]>) -> Result<Vec<
     if urls.iter().all(Url::is_reachable) {
         return Ok(urls.iter().map(Url::to_string).collect());
     }
-    let what = format!("is needed with a host and a port that clients can reach; {} is not", join(&urls));
+    let what = format!("is needed with a host and a port that clients can reach; got {}", join(&urls));
     Err(given.wrong("advertise-client-urls", what))
 }
 
-/// Everything about leading that can be chosen. Leases switch suspicion off by themselves. [replication-protocols E3a]
+/// Settings of elections and leadership. Leader leases switch suspicion off by themselves. [replication-protocols E3a]
 fn leadership(given: &Reader<'_>) -> Result<LeadershipConfig, ConfigError> {
     let suspicion = given.number("suspicion-delay", 2, 0, ELECTION_TIMEOUT_MAX)?;
     let rho = given.number("clock-drift-ppm", 5000, 0, 500_000)?;
@@ -438,8 +441,9 @@ fn leadership(given: &Reader<'_>) -> Result<LeadershipConfig, ConfigError> {
         ["clock-drift-ppm", "lease-margin"].into_iter().find(|flag| given.setting(flag).is_some())
         && !leases
     {
-        return Err(given
-            .wrong(flag, "says something about leases, which are off; add --lease-reads or leave it out"));
+        return Err(
+            given.wrong(flag, "has no effect without --lease-reads; add that flag or remove this one")
+        );
     }
     let lease = LeaderLease { rho: rho as u32, margin: Duration::from_millis(margin), watch_clocks: true };
     Ok(LeadershipConfig {
@@ -452,12 +456,14 @@ fn leadership(given: &Reader<'_>) -> Result<LeadershipConfig, ConfigError> {
     })
 }
 
-/// What a session has seen belongs to its calls; everything else can be said for all.
+/// The default level of reads. A session's index belongs to one client, so that `session` cannot be the default.
 fn read_consistency(given: &Reader<'_>) -> Result<Consistency, ConfigError> {
     let flag = "read-consistency";
     let Some(text) = given.text(flag) else { return Ok(Consistency::Linearizable) };
     match level::parse(text) {
-        Ok(Consistency::Session(_)) => Err(given.wrong(flag, "a session is a client's, not a cluster's")),
+        Ok(Consistency::Session(_)) => {
+            Err(given.wrong(flag, "session=INDEX belongs to one client and cannot be the default"))
+        }
         Ok(level) => Ok(level),
         Err(what) => Err(given.wrong(flag, what)),
     }
@@ -473,7 +479,7 @@ fn retention(given: &Reader<'_>) -> Result<Retention, ConfigError> {
         return match text.parse::<i64>() {
             Ok(0) => Ok(Retention::Off),
             Ok(count) if 0 < count => Ok(Retention::Revisions(count)),
-            _ => Err(wrong("with --auto-compaction-mode=revision this is a count of revisions")),
+            _ => Err(wrong("expected a number of revisions, because of --auto-compaction-mode=revision")),
         };
     }
     let period = match text.parse::<u64>() {
@@ -487,7 +493,7 @@ fn retention(given: &Reader<'_>) -> Result<Retention, ConfigError> {
     }
 }
 
-/// Etcd's flags for log lines. Its three levels above `error` are that one here.
+/// etcd's flags for log lines. Its three levels above `error` count as `error`.
 fn log(given: &Reader<'_>) -> Result<LogOptions, ConfigError> {
     let levels = [
         ("info", Level::Info),
@@ -504,14 +510,16 @@ fn log(given: &Reader<'_>) -> Result<LogOptions, ConfigError> {
         let output = match name {
             "stderr" | "default" => Output::Stderr,
             "stdout" => Output::Stdout,
-            "" => return Err(given.wrong(flag, "an output has no name: stderr, stdout, or a path")),
+            "" => return Err(given.wrong(flag, "an output is empty; expected stderr, stdout or a path")),
             "systemd/journal" => {
-                return Err(given.wrong(flag, "systemd takes standard error to its journal: say stderr"));
+                return Err(
+                    given.wrong(flag, "not supported; use stderr, which systemd writes to its journal")
+                );
             }
             path => Output::File(PathBuf::from(path)),
         };
         if outputs.contains(&output) {
-            return Err(given.wrong(flag, format!("{name} stands there twice")));
+            return Err(given.wrong(flag, format!("{name} is listed twice")));
         }
         outputs.push(output);
     }
@@ -527,13 +535,13 @@ fn client_memory(given: &Reader<'_>, request_bytes_max: u64) -> Result<u64, Conf
     let bytes = given.number("client-memory-bytes", 0, 0, 1 << 40)?;
     let least = budget::Budget::least_for(request_bytes_max + GRPC_OVERHEAD_BYTES as u64);
     if 0 < bytes && bytes < least {
-        let what = format!("{bytes} is too little: --max-request-bytes asks for {least} at least");
+        let what = format!("{bytes} is too small; --max-request-bytes needs at least {least}");
         return Err(given.wrong("client-memory-bytes", what));
     }
     Ok(bytes)
 }
 
-/// As etcd writes it: a duration, and no less than `least`.
+/// A duration as etcd writes it; at least `least`.
 fn duration(
     given: &Reader<'_>,
     flag: &'static str,
@@ -544,15 +552,15 @@ fn duration(
     let wrong = || given.wrong(flag, format!("{text:?}: expected a duration such as {default}"));
     let duration = parse_duration(text).ok_or_else(wrong)?;
     if duration < least || PATIENCE_MAX < duration {
-        let what = format!("{text:?} is not within {least:?} and {} hours", PATIENCE_MAX.as_secs() / 3600);
+        let what = format!("{text:?} is not between {least:?} and {} hours", PATIENCE_MAX.as_secs() / 3600);
         return Err(given.wrong(flag, what));
     }
     Ok(duration)
 }
 
-/// Longer patience is none: whoever wants none can say this.
+/// The longest deadline: in effect none.
 const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A client on a slow network must be able to say a word.
+/// The shortest deadline that a client on a slow network can still meet.
 const PATIENCE_MIN: Duration = Duration::from_millis(100);
 
 fn client_patience(given: &Reader<'_>) -> Result<ClientPatience, ConfigError> {
@@ -564,13 +572,13 @@ fn client_patience(given: &Reader<'_>) -> Result<ClientPatience, ConfigError> {
     })
 }
 
-/// A power of two that a page holds, or 0 for the disk's own.
+/// A power of two from 512 to 4096, or 0 for the disk's own unit.
 fn sector(given: &Reader<'_>) -> Result<usize, ConfigError> {
     let flag = "log-sector-bytes";
     let bytes = given.number(flag, 0, 0, kattu_wal::block::SECTOR_MAX as u64)?;
     match bytes == 0 || (bytes.is_power_of_two() && kattu_wal::block::SECTOR as u64 <= bytes) {
         true => Ok(bytes as usize),
-        false => Err(given.wrong(flag, format!("{bytes} is none of 0, 512, 1024, 2048, 4096"))),
+        false => Err(given.wrong(flag, format!("{bytes} is not one of 0, 512, 1024, 2048, 4096"))),
     }
 }
 
@@ -619,7 +627,7 @@ fn join(urls: &[Url]) -> String {
     urls.iter().map(Url::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The settings, read as what they should be.
+/// Typed access to the settings.
 struct Reader<'a>(&'a Settings);
 
 impl Reader<'_> {
@@ -631,7 +639,7 @@ impl Reader<'_> {
         self.setting(flag).map(|setting| setting.text.as_str())
     }
 
-    /// A complaint about a flag, naming where it was set, if it was.
+    /// An error about a flag, which names where it was set, if it was.
     fn wrong(&self, flag: &'static str, what: impl fmt::Display) -> ConfigError {
         match self.setting(flag) {
             Some(setting) => setting.wrong(what),
@@ -683,7 +691,7 @@ impl Reader<'_> {
         let urls = urls.unwrap_or_else(|| default_port.map(default_url).into_iter().collect());
         let mut places: Vec<Listen> = Vec::new();
         for url in &urls {
-            let what = "listening needs an IP address or localhost, not another name";
+            let what = "expected an IP address or localhost to listen on";
             let at = url.listen_address().ok_or_else(|| self.wrong(flag, format!("{url}: {what}")))?;
             let found = places.iter().position(|place| place.at == at);
             let place = found.unwrap_or(places.len());

@@ -1,6 +1,6 @@
-//! etcd's messages ↔ the store's types: requests inwards, answers outwards.
+//! etcd's messages ↔ the store's types: requests inwards, responses outwards.
 //!
-//! Inwards only what the gate has let through; outwards with the headers etcd gives to answers inside a transaction.
+//! Inwards only requests that passed the gate; outwards with the headers etcd gives to responses inside a transaction.
 //! Knows nothing of: bytes on the wire, members, terms.
 
 use kattu_kv::api;
@@ -83,9 +83,8 @@ fn operation(op: pb::RequestOp) -> api::Operation {
     }
 }
 
-/// One condition. etcd takes an operand of another kind than the target for the target's zero, holds an operator it
-/// does not know for true, and an unknown target for equal to its operand; both are said here in the store's words,
-/// for which no version is below 0.
+/// One condition. etcd reads an operand of another kind than the target as zero, an unknown operator as true, and an
+/// unknown target as equal to its operand. The latter two become compares of the version, which is never below 0.
 fn compare(compare: pb::Compare) -> api::Compare {
     let number = match &compare.target_union {
         Some(TargetUnion::Version(n)) if compare.target == CompareTarget::Version as i32 => *n,
@@ -137,7 +136,7 @@ pub fn key_value(kv: &api::KeyValue) -> mvccpb::KeyValue {
     }
 }
 
-/// The answer to a range read.
+/// The response to a range read.
 #[must_use]
 pub fn range_response(header: pb::ResponseHeader, result: &api::RangeResult) -> pb::RangeResponse {
     pb::RangeResponse {
@@ -148,8 +147,8 @@ pub fn range_response(header: pb::ResponseHeader, result: &api::RangeResult) -> 
     }
 }
 
-/// The answer to a transaction that left the store at `revision`. Answers inside it have a header with a revision and
-/// nothing else; the header of a transaction inside it is there, but empty.
+/// The response to a transaction that left the store at `revision`. Responses inside it have a header with a revision
+/// and nothing else; the header of a transaction inside it is there, but empty.
 #[must_use]
 pub fn txn_response(
     header: pb::ResponseHeader,
@@ -189,7 +188,7 @@ fn response_op(answer: &api::Answer, revision: api::Revision) -> pb::ResponseOp 
     pb::ResponseOp { response }
 }
 
-/// The header of an operation's answer within the answer to a transaction at this revision.
+/// The header of an operation's response within the response to a transaction at this revision.
 #[must_use]
 pub fn operation_header(revision: api::Revision, answer: &api::Answer) -> pb::ResponseHeader {
     match answer {

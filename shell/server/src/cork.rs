@@ -1,16 +1,16 @@
-//! A socket whose acknowledgements wait for company.
+//! A socket that delays acknowledgements until a response can be sent with them.
 //!
-//! A gRPC client measures its connection with pings: a busy one sends a ping along with nearly every request. Answered
-//! at once, each costs a write of its own and wakes the client, which on few cores takes the processor from the very
-//! request that came with the ping. So what is no answer (acknowledgements, window updates) waits for an answer to travel
-//! with, for at most [`WAIT_MAX`], and not at all while no call is in flight.
+//! A gRPC client measures its connection with pings: a busy one sends a ping along with nearly every request.
+//! Acknowledged at once, each costs a write of its own and wakes the client, which on few cores takes the processor
+//! from the very request that came with the ping. So acknowledgements and window updates wait for a response, for at
+//! most [`WAIT_MAX`], and not at all while no call is in flight.
 //!
-//! Beside it, frames that come are counted, and pings among them: nobody else sees those. And what is read in one turn of a
-//! connection's task has a bound: those who have more to say than that share a round between them, and go on when the thread
-//! has looked at its sockets again. So whoever says little, and the replica with its peers, wait for one round at most, however
-//! many say much. [fault-model F52]
+//! The socket also counts received frames and pings, which no other layer sees. And it bounds what one turn of a
+//! connection's task reads: connections with more input than that (*talkers*) share a round, and go on when the thread
+//! has polled its sockets again. So connections with little input, and the replica with its peers, wait for one round
+//! at most, however many talkers there are. [fault-model F52]
 //!
-//! Knows nothing of: what frames say, calls.
+//! Knows nothing of: the contents of frames, calls.
 
 use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEADERS, Head, PING};
 use bytes::BufMut;
@@ -26,21 +26,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Longest time that an acknowledgement waits for an answer. Clients that want a ping answered within seconds to believe
-/// that we live do not notice.
+/// Longest time that an acknowledgement waits for a response. Clients that check a connection by pings allow seconds.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 
-/// Bytes that the talkers of a thread read in one round: those who have more to say than a turn takes. About a millisecond.
+/// Bytes that a thread's talkers (connections with more input than a turn reads) read in one round: about a
+/// millisecond.
 const ROUND_BYTES: usize = 512 << 10;
-/// … and frames, for a short one may begin a call: with what follows from them a few milliseconds.
+/// … and frames, since a short one may begin a call: a few milliseconds with the work that they cause.
 const ROUND_FRAMES: u64 = 256;
-/// Bytes that a connection reads in one turn of its task, at most; and as a talker among ever so many, at least.
+/// Bytes that a connection reads in one turn of its task, at most; and at least, however many talkers there are.
 const TURN_BYTES_MAX: usize = 64 << 10;
 const TURN_BYTES_MIN: usize = 4 << 10;
 /// … and frames.
 const TURN_FRAMES_MAX: u64 = 128;
 const TURN_FRAMES_MIN: u64 = 8;
-/// A call's head and a small body have no fewer bytes than this for each of their frames, all but never.
+/// The frames of a call's head and of a small body nearly always have at least this many bytes each.
 const FRAME_BYTES: usize = 64;
 
 thread_local! {
@@ -56,7 +56,7 @@ fn turn_among(talkers: usize) -> (usize, u64) {
     (bytes, frames)
 }
 
-/// Wakes the task when the thread has looked at its sockets: what has come there, and those who were ready, go first.
+/// Wakes the task when the thread has polled its sockets: new input, and tasks that were ready, go first.
 fn wake_after_a_look(context: &mut Context<'_>) {
     let waiting = pin!(tokio::task::yield_now()).as_mut().poll(context);
     debug_assert!(waiting.is_pending(), "a yield waits once");
@@ -66,20 +66,20 @@ fn wake_after_a_look(context: &mut Context<'_>) {
 #[derive(Debug, Default)]
 pub struct Cork {
     held: AtomicBool,
-    /// Something is being kept from being written.
+    /// A write is being delayed.
     wanted: AtomicBool,
     /// Frames whose heads have come.
     frames: AtomicU64,
-    /// Pings among them that want an answer.
+    /// Pings among them that want an acknowledgement.
     pings: AtomicU64,
-    /// The frame, or the first frame of a head, that has begun and is not whole, counted from 1; a part of a body does not
-    /// count, for its call has a deadline. 0 for none.
+    /// Number, from 1, of the incomplete frame, or of the first frame of an incomplete head; 0 for none. Body data is
+    /// left out, since its call has a deadline.
     begun: AtomicU64,
     /// Turns of the task so far.
     turn: AtomicU64,
-    /// The turn in which was read last.
+    /// The turn of the last read.
     read_in: AtomicU64,
-    /// There was more to read than a turn takes, and there is still: it is one of this thread's talkers.
+    /// There is more input than a turn reads: the connection is one of this thread's talkers.
     talks: AtomicBool,
 }
 
@@ -103,11 +103,11 @@ impl Drop for Cork {
     }
 }
 
-/// The hand on the cork.
+/// The task's side of the cork.
 #[derive(Debug)]
 pub struct Holder {
     cork: Arc<Cork>,
-    /// When what waits has waited long enough.
+    /// When the delayed write must be sent.
     due: Option<Instant>,
     /// Set now and then, not at every wait: an early wake-up costs less than moving a timer at every request.
     timer: Pin<Box<Sleep>>,
@@ -120,38 +120,39 @@ impl Holder {
         Holder { cork, due: None, timer: Box::pin(tokio::time::sleep(Duration::ZERO)), timer_is_set: false }
     }
 
-    /// Frames that have come, and pings among them.
+    /// Frames received, and pings among them.
     pub fn counted(&self) -> (u64, u64) {
         (self.cork.frames.load(Relaxed), self.cork.pings.load(Relaxed))
     }
 
-    /// The frame or head that has begun and is not whole: its number, if there is one.
+    /// The number of the incomplete frame or head, if there is one.
     pub fn begun(&self) -> Option<NonZeroU64> {
         NonZeroU64::new(self.cork.begun.load(Relaxed))
     }
 
-    /// The task has its turn: from here on writes wait, and there is something to read again.
+    /// Begins a turn of the task: from here on writes wait, and reading is allowed again.
     pub fn hold(&self) {
         self.cork.held.store(true, Relaxed);
         self.cork.turn.store(self.cork.turn.load(Relaxed) + 1, Relaxed);
     }
 
-    /// The task's turn is over. A connection that has more to say, and of which nothing was read, takes nothing of the round: it
-    /// waits for something else, until its client reads answers perhaps.
+    /// Ends the turn. A talker of which nothing was read takes no part of the round: it waits for something else, for
+    /// its client to read responses, perhaps.
     pub fn turn_ends(&self) {
         if self.cork.read_in.load(Relaxed) != self.cork.turn.load(Relaxed) {
             self.cork.set_talks(false);
         }
     }
 
-    /// From here on they do not; the connection must be polled for them.
+    /// From here on writes do not wait; the connection must be polled to send them.
     pub fn release(&mut self) {
         self.cork.held.store(false, Relaxed);
         self.cork.wanted.store(false, Relaxed);
         self.due = None;
     }
 
-    /// Whether something has waited long enough, with or without `company` to come. If not, the task is woken in time.
+    /// Whether a delayed write must be sent; without `company` (calls in flight) at once. If not, wakes the task in
+    /// time.
     pub fn is_due(&mut self, company: bool, context: &mut Context<'_>) -> bool {
         if !self.cork.is_wanted() {
             return false;
@@ -180,34 +181,34 @@ impl Holder {
 pub struct Corked<S> {
     stream: S,
     cork: Arc<Cork>,
-    /// The system took no more at the last write: the client is behind, and there is nothing to gain by waiting.
+    /// The system took nothing at the last write: the client reads slowly, and a delay gains nothing.
     backed_up: bool,
     heads: Heads,
-    /// Bytes read in the turn in which was read last, and the frames that had come before it.
+    /// Bytes read in the turn of the last read, and the frames that had come before it.
     read: usize,
     frames_before: u64,
 }
 
-/// What has begun among the bytes that come.
+/// Finds incomplete frames and heads in the input.
 #[derive(Debug)]
 struct Heads {
     frames: Frames,
-    /// The frame that is under way is a part of a body.
+    /// The current frame is body data.
     is_data: bool,
-    /// The number of the frame that began the head of a call, of which more frames are to follow.
+    /// The number of the first frame of an incomplete head of several frames; 0 for none.
     open: u64,
 }
 
-/// What a client says before its first frame. [RFC 9113 §3.4]
+/// Bytes that a client sends before its first frame. [RFC 9113 §3.4]
 const PREFACE_BYTES: usize = 24;
 
 impl Heads {
-    /// Of a client that has said nothing yet.
+    /// For a client that has sent nothing yet.
     fn new() -> Heads {
         Heads { frames: Frames::after(PREFACE_BYTES), is_data: true, open: 0 }
     }
 
-    /// What has begun and is not whole, after so many frames. [`Cork::begun`]
+    /// The incomplete frame or head after so many frames. [`Cork::begun`]
     fn begun(&self, frames: u64) -> u64 {
         match (self.open, self.frames.is_in_head(), self.frames.rest()) {
             (0, true, _) => frames + 1,
@@ -234,7 +235,7 @@ impl Heads {
 }
 
 impl<S> Corked<S> {
-    /// The stream of a client that has said nothing yet, whose writes wait as `cork` says.
+    /// The stream of a client that has sent nothing yet; `cork` delays its writes.
     pub fn new(stream: S, cork: Arc<Cork>) -> Corked<S> {
         let heads = Heads::new();
         Corked { stream, cork, backed_up: false, heads, read: 0, frames_before: 0 }
@@ -269,7 +270,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
             return Poll::Pending;
         }
         let Corked { stream, heads, cork, read, .. } = &mut *self;
-        // No more than what is left of the turn can begin.
+        // So many bytes cannot begin more frames than the turn has left.
         let most = bytes_left.min(heads.frames.rest() + frames_left as usize * FRAME_BYTES);
         let before = buffer.filled().len();
         let polled = if buffer.remaining() <= most {
@@ -384,13 +385,13 @@ mod tests {
         }
     }
 
-    /// Whatever part of a frame or of a head has come last, it is known that it is not whole, and since which frame.
+    /// After each byte it is known whether a frame or a head is incomplete, and with which frame it began.
     #[test]
     fn a_head_that_has_begun_is_told_from_a_body_and_from_silence() {
         let frame = |kind: u8, flags: u8, len: u8| {
             [&[0, 0, len, kind, flags, 0, 0, 0, 1][..], &vec![0; len as usize]].concat()
         };
-        // What comes, and what has begun after each byte of it.
+        // Input, and the incomplete frame or head after each byte of it.
         let course = [
             (vec![b'P'; PREFACE_BYTES], [0; PREFACE_BYTES].to_vec()),
             (frame(4, 0, 0), [vec![1; 8], vec![0]].concat()),
@@ -409,7 +410,7 @@ mod tests {
         }
     }
 
-    /// Turns that it takes to read these bytes, 8 KiB at a time, beside so many talkers, and the most bytes read in one.
+    /// Turns needed to read these bytes, 8 KiB at a time, beside so many talkers, and the most bytes read in one.
     async fn turns_to_read(sent: &[u8], talkers: usize) -> (usize, usize) {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         tokio::io::AsyncWriteExt::write_all(&mut far, sent).await.expect("there is room");
@@ -441,7 +442,7 @@ mod tests {
         })
         .await;
         assert_eq!(got, sent.len());
-        assert_eq!(TALKERS.get(), talkers, "whoever has said all is none any more");
+        assert_eq!(TALKERS.get(), talkers, "a connection without input is no talker");
         drop((others, stream, holder));
         assert_eq!(TALKERS.get(), 0);
         (turns, longest)
@@ -509,7 +510,7 @@ mod tests {
         );
     }
 
-    /// A talker goes on only after the thread has looked at its sockets, so that what has come meanwhile is heard before it.
+    /// A talker goes on only after the thread has polled its sockets, so that new input is read first.
     #[tokio::test]
     async fn whoever_says_little_is_heard_between_two_turns_of_whoever_says_much() {
         use tokio::io::AsyncWriteExt;
@@ -555,7 +556,7 @@ mod tests {
             assert_eq!(write(&mut stream, context), Poll::Pending);
             holder.hold();
             assert_eq!(write(&mut stream, context), Poll::Pending);
-            assert!(!holder.is_due(false, context), "the client is behind, not we");
+            assert!(!holder.is_due(false, context), "the client is slow, not the server");
             Poll::Ready(())
         })
         .await;

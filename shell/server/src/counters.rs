@@ -1,4 +1,4 @@
-//! What the faces count. On the hot path each count is one relaxed atomic.
+//! Counters of the faces. On the hot path each count is one relaxed atomic.
 //!
 //! Knows nothing of: metric names, text formats.
 
@@ -24,7 +24,7 @@ impl Counter {
         self.0.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Becomes this; levels only.
+    /// Sets it; levels only.
     pub fn set(&self, level: u64) {
         self.0.store(level, Ordering::Relaxed);
     }
@@ -45,7 +45,7 @@ pub struct RpcCounters {
     pub handled: [Counter; CODES],
 }
 
-/// All that the faces of one member count.
+/// All counters of the faces of one member.
 #[derive(Debug)]
 pub struct Counters {
     rpcs: Box<[RpcCounters]>,
@@ -53,41 +53,41 @@ pub struct Counters {
     pub connections: Counter,
     /// Client connections accepted.
     pub connections_accepted: Counter,
-    /// Client connections turned away because there were too many.
+    /// Client connections refused because there were too many, or not accepted by the system.
     pub connections_refused: Counter,
-    /// Client connections that ended with an error of theirs: no protocol we speak, a broken frame, a deadline.
+    /// Client connections that ended with a client's error: unknown protocol, broken frame, missed deadline.
     pub connections_broken: Counter,
-    /// Client connections closed because they said nothing for too long.
+    /// Client connections closed because no frame came for too long.
     pub connections_idle: Counter,
-    /// Client connections closed because their clients took nothing, or too little, of what waited for them.
+    /// Client connections closed because their clients read nothing, or too little, of what waited for them.
     pub connections_stalled: Counter,
     /// Client connections closed for too many pings, or too many calls in a row that were refused.
     pub connections_too_much: Counter,
-    /// Handshakes of TLS that were carried out.
+    /// Completed TLS handshakes.
     pub handshakes: Counter,
-    /// Clients that TLS has not let in, or lets in no more.
+    /// Client connections refused, or closed later, for a reason of TLS.
     pub handshakes_refused: Counter,
-    /// Answers given up because their clients took nothing of them.
+    /// Responses given up because their clients read nothing of them.
     pub answers_stalled: Counter,
-    /// Answers, streams among them, given up because their clients took too little.
+    /// Responses, streams included, given up because their clients read too slowly.
     pub answers_slow: Counter,
-    /// Answers not given, or not whole, because they are larger than an answer may be.
+    /// Responses not given, or cut short, because they were too large.
     pub answers_too_large: Counter,
-    /// Snapshots refused because as many look at everything as may.
+    /// Snapshots refused because too many reads of the whole store were under way.
     pub looks_refused: Counter,
     /// Bytes of gRPC messages received.
     pub received_bytes: Counter,
     /// Bytes of gRPC messages written out to be sent.
     pub sent_bytes: Counter,
-    /// Health questions over HTTP answered well.
+    /// Health checks over HTTP that succeeded.
     pub health_success: Counter,
-    /// Health questions over HTTP answered badly.
+    /// Health checks over HTTP that failed.
     pub health_failure: Counter,
     /// Plain HTTP requests.
     pub http_requests: Counter,
-    /// Revisions this member has compacted of itself.
+    /// Automatic compactions by this member.
     pub auto_compactions: Counter,
-    /// Seconds back to which history surely reaches, as of the last look.
+    /// Seconds of history of which every revision can be read, as of the last check.
     pub history_seconds: Counter,
 }
 
@@ -126,7 +126,7 @@ impl Counters {
         &self.rpcs[rpc as usize]
     }
 
-    /// Counts a call as begun; whoever holds the answer says how it ended.
+    /// Counts a call as started; the guard counts its end.
     pub fn begin(&self, rpc: Rpc) -> InFlight<'_> {
         let counters = self.of(rpc);
         counters.started.add(1);
@@ -134,14 +134,14 @@ impl Counters {
     }
 }
 
-/// A call under way. One that is dropped without an end was cancelled by its client.
+/// A call under way. If it is dropped without [`InFlight::end`], its client has cancelled it.
 pub struct InFlight<'a> {
     counters: &'a RpcCounters,
     ended: Code,
 }
 
 impl InFlight<'_> {
-    /// Says how the call ended.
+    /// Ends the call with this code.
     pub fn end(mut self, code: Code) {
         self.ended = code;
     }

@@ -1,13 +1,13 @@
-//! Answers as frames of gRPC: one length prefix, one message, one buffer.
+//! Responses as frames of gRPC: one length prefix, one message, one buffer.
 //!
 //! ```text
 //!  0        1              5
 //!  ├ packed ┼ length (be) ─┼ message ──────┤      packed is 0: we compress nothing
 //! ```
 //!
-//! The answer to a range read, the hottest of all, and every large answer are written straight from the store's shared pairs;
-//! everything else goes through prost.
-//! Knows nothing of: what answers mean.
+//! The response to a range read, the hottest of all, and every large response are written straight from the store's
+//! shared pairs; everything else goes through prost.
+//! Knows nothing of: the meaning of responses.
 
 use crate::convert;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -16,7 +16,7 @@ use kattu_proto::etcdserverpb as pb;
 use prost::Message;
 use prost::encoding::{self, WireType, encode_varint, encoded_len_varint};
 
-/// A large answer is written out in pieces of about this size.
+/// A large response is encoded in pieces of about this size.
 pub const PIECE_BYTES: usize = 64 << 10;
 
 /// Length of the prefix in front of each message.
@@ -31,7 +31,7 @@ pub fn frame(message: &impl Message) -> Bytes {
     finish(out, len)
 }
 
-/// The answer to a range read, with its prefix; byte for byte what prost would write. `len` is its [`range_len`].
+/// The response to a range read, with its prefix; byte for byte what prost would write. `len` is its [`range_len`].
 #[must_use]
 pub fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult, len: usize) -> Bytes {
     let mut out = start(len);
@@ -46,18 +46,18 @@ pub fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult, len: 
     finish(out, len)
 }
 
-/// A large answer with its prefix, a piece at a time: what is written is let go of, so that there is never much more than the
-/// answer itself, and no piece takes long.
+/// A large response with its prefix, a piece at a time. What is written is freed, so that there is never much more in
+/// memory than the response itself, and no piece takes long.
 ///
-/// The lengths of messages within messages stand before their contents, so the whole is laid out once, from its end to its
-/// beginning: short fields as bytes, pairs as they are shared with the store.
+/// The lengths of nested messages precede their contents, so the whole is laid out once, from its end to its beginning:
+/// short fields as bytes, pairs as they are shared with the store.
 pub struct AnswerWriter {
-    /// What is still to be written, the next last.
+    /// Parts still to be written, the next one last.
     parts: Vec<Part>,
     /// Bytes to write in all, and those written.
     len: usize,
     written: usize,
-    /// Written, and not yet handed out.
+    /// Written, and not yet returned.
     left: Bytes,
 }
 
@@ -68,7 +68,7 @@ enum Part {
 }
 
 impl AnswerWriter {
-    /// The answer to a range, a delete or a transaction.
+    /// The response to a range, a delete or a transaction.
     #[must_use]
     pub fn new(header: &pb::ResponseHeader, answer: api::Answer) -> AnswerWriter {
         let mut layout = Layout::default();
@@ -119,7 +119,7 @@ impl AnswerWriter {
     }
 }
 
-/// A message on its way in, from its end to its beginning.
+/// A message under construction, from its end to its beginning.
 #[derive(Default)]
 struct Layout {
     parts: Vec<Part>,
@@ -127,7 +127,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Fields stand in front of what there is.
+    /// Puts fields in front of the message so far.
     fn fields(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let mut out = BytesMut::new();
         write(&mut out);
@@ -140,7 +140,7 @@ impl Layout {
         self.parts.push(Part::Pairs(number, kvs.into_iter()));
     }
 
-    /// What stands in front since there were `end` bytes becomes a message of its own, the field `number`.
+    /// Makes what was put in front since there were `end` bytes a message of its own, the field `number`.
     fn close(&mut self, number: u32, end: usize) {
         let len = (self.len - end) as u64;
         self.fields(|out| {
@@ -153,7 +153,7 @@ impl Layout {
         self.fields(|out| encoding::message::encode(1, header, out));
     }
 
-    /// The message that answers this, and which variant of an operation's answer it is. Field numbers are etcd's.
+    /// Lays out the response of this answer; returns its variant as an operation's response. Field numbers are etcd's.
     fn answer(
         &mut self,
         header: &pb::ResponseHeader,
@@ -197,7 +197,7 @@ impl Layout {
         Some(variant)
     }
 
-    /// The answer to an operation of a transaction.
+    /// The response to an operation of a transaction.
     fn operation(&mut self, revision: api::Revision, answer: api::Answer) {
         let end = self.len;
         let header = convert::operation_header(revision, &answer);
@@ -214,8 +214,8 @@ pub fn range_len(header: &pb::ResponseHeader, result: &api::RangeResult, pairs: 
     encoding::message::encoded_len(1, header) + pairs + 2 * usize::from(result.more) + int_len(result.count)
 }
 
-/// Bytes of the pairs in an answer as they go out, each with its tag and its length: nearly all of a large one, and known
-/// before any is copied. It looks at each pair, so it is asked once for an answer.
+/// Bytes of the pairs in an answer as they are sent, each with its tag and its length: nearly all of a large one, and
+/// known before any is copied. It visits each pair, so it is called once for an answer.
 #[must_use]
 pub fn pairs_len(answer: &api::Answer) -> usize {
     match answer {

@@ -1,10 +1,10 @@
-//! Every no in etcd's words: gRPC code and text, letter for letter.
+//! Errors with etcd's gRPC codes and texts, letter for letter.
 //!
 //! Clients look the *text* up in a table of their own, so a wrong letter turns a typed error into an unknown one.
 //! [etcd api/v3rpc/rpctypes/error.go]
 //!
-//! For a write the texts also tell the two kinds of failure apart, as the contract of a replica does: every
-//! `request timed out…` may have happened or may still happen; every other text certainly had no effect.
+//! For a write the texts also tell the two kinds of failure apart, as the contract of a replica does: after
+//! `request timed out…` it may have happened or may still happen; after any other text it certainly had no effect.
 //! Knows nothing of: transports, requests.
 
 use kattu_kv::api::Error as StoreError;
@@ -52,15 +52,15 @@ etcd_errors! {
     COMPACTED = OutOfRange, "mvcc: required revision has been compacted";
     /// A revision that is not there yet.
     FUTURE_REVISION = OutOfRange, "mvcc: required revision is a future revision";
-    /// The member's state is not what the log makes of it.
+    /// The member's state diverges from what its log yields.
     CORRUPT = DataLoss, "corrupt cluster";
-    /// No room for growth.
+    /// No space for growth.
     NO_SPACE = ResourceExhausted, "mvcc: database space exceeded";
     /// Too much is waiting already.
     TOO_MANY_REQUESTS = ResourceExhausted, "too many requests";
     /// Users and roles are off.
     AUTH_NOT_ENABLED = FailedPrecondition, "authentication is not enabled";
-    /// Peer URLs that are none, or none at all.
+    /// Malformed peer URLs, or none.
     BAD_MEMBER_URLS = InvalidArgument, "given member URLs are invalid";
     /// The id of a member, present or past, for a new one.
     MEMBER_EXISTS = FailedPrecondition, "member ID already exist";
@@ -70,7 +70,7 @@ etcd_errors! {
     NOT_ENOUGH_STARTED = FailedPrecondition, "re-configuration failed due to not enough started members";
     /// No such member.
     MEMBER_NOT_FOUND = NotFound, "member not found";
-    /// A promotion of somebody who has a vote.
+    /// A promotion of a voter.
     NOT_LEARNER = FailedPrecondition, "can only promote a learner member";
     /// A promotion of a learner that is behind.
     LEARNER_NOT_READY = FailedPrecondition, "can only promote a learner member which is in sync with leader";
@@ -80,21 +80,21 @@ etcd_errors! {
     UNHEALTHY = Unavailable, "unhealthy cluster";
     /// Only a leader can do this.
     NOT_LEADER = FailedPrecondition, "not leader";
-    /// Who shall lead has no vote.
+    /// The transfer target has no vote.
     BAD_TRANSFEREE = FailedPrecondition, "bad leader transferee";
-    /// Who shall lead does not.
+    /// The transfer target did not become leader in time.
     TRANSFER_TIMED_OUT = Unknown, "request timed out, leader transfer took too long";
-    /// Nobody leads.
+    /// No leader is known.
     NO_LEADER = Unavailable, "no leader";
-    /// Leadership moved while a read was being confirmed.
+    /// The leader changed while a read was being confirmed.
     LEADER_CHANGED = Unavailable, "leader changed";
     /// The member is stopping and did nothing.
     STOPPED = Unavailable, "server stopped";
-    /// No answer in time; a write may have happened.
+    /// No response in time; a write may have happened.
     TIMED_OUT = Unavailable, "request timed out";
-    /// No answer because the leader fell; a write may have happened.
+    /// No response because the leader failed; a write may have happened.
     TIMED_OUT_LEADER_FAIL = Unavailable, "request timed out, possibly due to previous leader failure";
-    /// No answer because the way to it was cut; a write may have happened.
+    /// No response because the connection was lost; a write may have happened.
     TIMED_OUT_CONNECTION_LOST = Unavailable, "request timed out, possibly due to connection lost";
 }
 
@@ -108,26 +108,26 @@ impl From<EtcdError> for Status {
 pub const TOO_MANY_MEMBERS: EtcdError =
     EtcdError { code: Code::FailedPrecondition, text: "kattu: too many members in cluster" };
 
-/// A request that would look at, or delete, more keys than one request may. etcd carries it out and stands still meanwhile.
+/// A request that would read or delete more keys than one request may. etcd carries it out and blocks meanwhile.
 pub const TOO_MUCH_WORK: EtcdError = EtcdError {
     code: Code::ResourceExhausted,
-    text: "kattu: the request is about more keys than one request may be (--request-work-max): use limit or a smaller range, \
-           and split a delete or a transaction into several",
+    text: "kattu: the request covers more keys than --request-work-max allows: use limit or a smaller range, and split a \
+           delete or a transaction into several",
 };
 
-/// More pairs than one answer may hold.
+/// More pairs than one response may hold.
 pub const ANSWER_TOO_LARGE: EtcdError = EtcdError {
     code: Code::ResourceExhausted,
-    text: "kattu: the answer is larger than one answer may be; ask for less with limit, and for the rest from the last key on",
+    text: "kattu: the response is larger than one response may be; use limit, and read the rest from the last key on",
 };
 
-/// A write that is done, with more pairs in its answer than one may hold. No code says "done"; this one promises nothing.
+/// A write that is done, with too many pairs for one response. No code means "done"; this one implies nothing.
 pub const DONE_ANSWER_TOO_LARGE: EtcdError = EtcdError {
     code: Code::Unknown,
-    text: "kattu: the request has been carried out, but its answer is larger than one answer may be; ask for less with limit",
+    text: "kattu: the request has been carried out, but its response is larger than one response may be; use limit",
 };
 
-/// The store's no.
+/// The store's error as etcd's.
 #[must_use]
 pub fn of_store(error: StoreError) -> EtcdError {
     match error {
@@ -146,8 +146,8 @@ pub fn of_store(error: StoreError) -> EtcdError {
     }
 }
 
-/// The replica's no. A replica that is still replaying says "no leader": it is the one text on which every client goes
-/// to another endpoint and comes back later.
+/// The replica's refusal as etcd's error. A replica that still replays its log answers "no leader": on this text alone
+/// every client tries another endpoint and returns later.
 #[must_use]
 pub fn of_refusal(refusal: Refusal) -> EtcdError {
     match refusal {
@@ -164,7 +164,7 @@ pub fn of_refusal(refusal: Refusal) -> EtcdError {
     }
 }
 
-/// A change that was refused tells why in words, beside etcd's text, which is often one for several reasons.
+/// A refused change with its reason in the metadata, because one text of etcd's often stands for several reasons.
 #[must_use]
 pub fn with_reason(refusal: Refusal) -> Status {
     let mut status = Status::from(of_refusal(refusal));
@@ -176,7 +176,7 @@ pub fn with_reason(refusal: Refusal) -> Status {
     status
 }
 
-/// Too much is held for clients already: etcd's text, and what to do.
+/// A limit of what is held for clients is reached: etcd's text, and advice in the metadata.
 #[must_use]
 pub fn too_much_held(what: &'static str) -> Status {
     let mut status = Status::from(TOO_MANY_REQUESTS);
@@ -184,11 +184,11 @@ pub fn too_much_held(what: &'static str) -> Status {
     status
 }
 
-/// As much of a client's text as an error repeats to it, in bytes. What goes into a head grows to three times as many, and is
-/// held for its client.
+/// Most bytes of a client's text that an error repeats. In a head they grow to up to three times as many, which are
+/// held for the client.
 pub const TOLD_BYTES_MAX: usize = 200;
 
-/// The begin of a client's text, for an error that tells it.
+/// The beginning of a client's text, for an error that repeats it.
 #[must_use]
 pub fn begin_of(text: &str) -> &str {
     &text[..text.floor_char_boundary(TOLD_BYTES_MAX)]
@@ -214,7 +214,7 @@ fn of_member_refusal(refusal: MemberRefusal) -> EtcdError {
     }
 }
 
-/// The replica does not know. "server stopped" is kept for the certain case, although etcd uses it here too.
+/// An unknown outcome as etcd's error. "server stopped" is kept for the certain case, although etcd uses it here, too.
 #[must_use]
 pub fn of_doubt(doubt: Doubt) -> EtcdError {
     match doubt {

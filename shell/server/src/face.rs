@@ -1,7 +1,7 @@
-//! The etcd face of one replica: which RPC does what, around one transport-free replica.
+//! The etcd face of one replica: dispatches RPCs to a replica that knows no transport.
 //!
-//! A call comes in as a path, headers and a body; its message is read, judged, turned into a request of the replica,
-//! and the outcome goes out in etcd's words. Every RPC that is not written yet answers `Unimplemented` at once.
+//! A call arrives as a path, headers and a body. Its message is read, checked and turned into a request to the replica;
+//! the outcome is returned in etcd's terms. Every RPC that is not implemented yet answers `Unimplemented` at once.
 //! Knows nothing of: sockets, connections, threads.
 
 use crate::body::FaceBody;
@@ -28,7 +28,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tonic::{Code, Status};
 
-/// The version of etcd whose behaviour this server shows; clients choose features by it. Digits only: some parse it.
+/// The version of etcd whose behaviour this server shows; clients choose features by it. Digits only, for their
+/// parsers.
 pub const ETCD_VERSION: &str = "3.7.3";
 
 /// What etcd calls the cluster's and the storage's version.
@@ -49,44 +50,44 @@ pub struct FaceConfig {
     pub request_bytes_max: usize,
     /// Most compares or operations of one branch of a transaction, shared by those inside it.
     pub max_txn_ops: usize,
-    /// Largest answer to one unary call, in bytes.
+    /// Largest response to one unary call, in bytes.
     pub max_response_bytes: usize,
-    /// How fresh reads are that do not say it.
+    /// Level of reads that name none.
     pub read_consistency: Consistency,
-    /// What the store may grow to, in bytes. Shown here, enforced by the replica.
+    /// Quota of the store, in bytes. Reported here, enforced by the replica.
     pub quota_bytes: u64,
     /// Client connections at once.
     pub max_connections: usize,
     /// Calls at once on one connection.
     pub max_concurrent_streams: u32,
-    /// How long a client may take to say which protocol it speaks, to send the head of an HTTP/1 request, and a frame of
-    /// HTTP/2 or a head of several, but for bodies.
+    /// Time for a client to show its protocol, to send the head of an HTTP/1 request, and to complete a frame of HTTP/2
+    /// or a head of several frames, except body data.
     pub header_deadline: Duration,
-    /// What a body of a request may take, whatever its size, …
+    /// Time for a body of any size, …
     pub body_deadline: Duration,
-    /// … and how many bytes of what it announces give it a second more.
+    /// … and how many bytes of its announced length add a second.
     pub body_bytes_per_s: usize,
-    /// A connection with no call under way that says nothing for so long is closed.
+    /// A connection without a call on which no frame arrives for this long is closed.
     pub idle_deadline: Duration,
-    /// A client that takes nothing of what waits for it for so long loses the call, or the connection.
+    /// A client that reads nothing of what waits for it for this long loses the call, or the connection.
     pub stall_deadline: Duration,
     /// Least time between two pings of a client to which nothing was sent in between.
     pub ping_interval_min: Duration,
-    /// Room for large writes, in KiB; shared by all listeners of this member.
+    /// Capacity for large writes, in KiB; shared by all listeners of this member.
     pub large_writes: Arc<Semaphore>,
-    /// Places for looks at everything; shared by all listeners of this member.
+    /// Permits for reads of the whole store; shared by all listeners of this member.
     pub looks: Arc<Semaphore>,
-    /// Places for clients that watch this member's health; shared by all listeners of this member.
+    /// Permits for watches of this member's health; shared by all listeners of this member.
     pub health_watches: Arc<Semaphore>,
-    /// What may be held for clients; shared by all listeners of this member.
+    /// The budget of bytes held for clients; shared by all listeners of this member.
     pub budget: Arc<Budget>,
     /// How long calls under way may go on once the server stops.
     pub drain_deadline: Duration,
-    /// What the faces of this member count; shared by all its listeners.
+    /// The counters of this member's faces; shared by all its listeners.
     pub counters: Arc<Counters>,
-    /// TLS of those listeners that speak it.
+    /// TLS of those listeners that use it.
     pub tls: Option<Arc<ServerTls>>,
-    /// TLS between members, of which pages tell.
+    /// TLS between members, which pages report on.
     pub peer_tls: Option<Arc<ServerTls>>,
 }
 
@@ -126,7 +127,7 @@ impl FaceConfig {
         self.request_bytes_max.saturating_add(GRPC_OVERHEAD_BYTES)
     }
 
-    /// Largest answer to one unary call, in bytes: less where the budget has no room for it.
+    /// Largest response to one unary call, in bytes: less where the budget has no room for it.
     #[must_use]
     pub fn max_response_bytes(&self) -> usize {
         let call_max = usize::try_from(self.budget.call_max()).unwrap_or(usize::MAX);
@@ -139,7 +140,7 @@ impl FaceConfig {
         (self.max_connections as u64).min(self.budget.connections_max(self.tls.is_some()))
     }
 
-    /// How long a connection may say and take nothing.
+    /// The deadlines of a connection.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             idle: self.idle_deadline,
@@ -160,15 +161,15 @@ impl FaceConfig {
 
 /// The etcd face of one replica.
 pub struct Face<R> {
-    /// Who does the work.
+    /// The replica that serves the requests.
     pub replica: R,
     /// Limits and counters.
     pub config: Arc<FaceConfig>,
-    /// Turns true when the server stops: streams end by it.
+    /// Turns true when the server stops: streams end then.
     pub stop: watch::Receiver<bool>,
-    /// What clients watch of it.
+    /// State shared by the watches of its health.
     pub(crate) watched: Arc<health::Watched>,
-    /// What the kernel tells about the process.
+    /// Facts about the process, as last read.
     pub(crate) process: process::Last,
 }
 
@@ -185,8 +186,8 @@ impl<R: Replica> Face<R> {
         self.replica.ruling_quota().unwrap_or(self.config.quota_bytes)
     }
 
-    /// Answers one call of gRPC, and hands back what the call holds. The head of the request is judged here and now and let
-    /// go, so that the future, which is moved about once per call, stays small.
+    /// Answers one call of gRPC, and returns its hold. The head of the request is checked and dropped at once, so that
+    /// the future, which is moved about once per call, stays small.
     pub fn answer<'a, B>(
         &'a self,
         request: Request<B>,
@@ -223,7 +224,7 @@ impl<R: Replica> Face<R> {
         }
     }
 
-    /// Which RPC the call means and how fresh its reads shall be, if its head alone does not rule it out.
+    /// The RPC of the call and the level of its reads, unless its head alone is reason to refuse it.
     #[allow(clippy::type_complexity)] // two words for it would not make it simpler
     fn judge(
         &self,
@@ -297,21 +298,21 @@ impl<R: Replica> Face<R> {
         Ok(grpc::reply(answer))
     }
 
-    /// Tells a session up to where it has seen: looked up after the answer is there, so that it covers the answer.
+    /// Adds a session's log index: read after the response is complete, so that it covers the response.
     fn tell_position(&self, response: &mut Response<FaceBody>) {
         let position = HeaderValue::from(self.replica.committed().0);
         response.headers_mut().insert(HeaderName::from_static(level::INDEX), position);
     }
 
-    /// Asks the replica for a call that holds this; whatever is not a final answer of the store comes back as etcd's error.
+    /// Sends a request to the replica for a call with this hold. Any outcome but a final answer becomes etcd's error.
     ///
     /// # Errors
-    /// The store's no, a refusal, or a doubt.
+    /// The store's error, a refusal, or an unknown outcome.
     pub async fn call(&self, request: contract::Request, hold: &mut Hold) -> Result<Reply, Status> {
         self.judge_outcome(self.ask(request, hold, None).await)
     }
 
-    /// Asks the replica. What the call holds, and the turn it has, stay with the request if the client goes.
+    /// Sends a request to the replica. If the client goes, the call's hold and its turn stay with the request.
     pub(crate) fn ask(
         &self,
         request: contract::Request,
@@ -324,7 +325,7 @@ impl<R: Replica> Face<R> {
     /// An outcome as an answer or as etcd's error.
     ///
     /// # Errors
-    /// The store's no, a refusal, or a doubt.
+    /// The store's error, a refusal, or an unknown outcome.
     pub(crate) fn judge_outcome(&self, outcome: Outcome) -> Result<Reply, Status> {
         if let Outcome::Refused(Refusal::AnswerTooLarge) | Outcome::Unknown(Doubt::AnswerTooLarge) = outcome {
             self.config.counters.answers_too_large.add(1);
@@ -339,7 +340,7 @@ impl<R: Replica> Face<R> {
         }
     }
 
-    /// How the replica is doing, from itself alone.
+    /// The replica's status, without asking other members.
     ///
     /// # Errors
     /// If the replica is stopping or overloaded.
@@ -362,7 +363,7 @@ impl<R: Replica> Face<R> {
     }
 }
 
-/// A request on its way, and what is held for it.
+/// A request under way, and what is held for it.
 struct Holding<'a, A: Asked> {
     /// None once it has its outcome.
     asked: Option<A>,
@@ -389,14 +390,14 @@ impl<A: Asked> Drop for Holding<'_, A> {
     }
 }
 
-const TOO_MANY_UNDER_WAY: &str = "this server works on as many calls as it can; ask again later";
+const TOO_MANY_UNDER_WAY: &str = "this server has too many calls under way (--client-calls-max); retry later";
 
-/// The answer is of another kind than the question: a defect of ours, told instead of hidden.
+/// The reply is of another kind than the request: a bug of ours, reported instead of hidden.
 pub(crate) fn mismatch(wanted: &str, found: &ReplyBody) -> Status {
-    Status::internal(format!("kattu: asked for {wanted}, was answered {found:?}"))
+    Status::internal(format!("kattu: internal error: expected {wanted}, got {found:?}"))
 }
 
-/// Whether an RPC is served. Judged before the body is read: a stream that is not served must not wait for one.
+/// Whether an RPC is served. Checked before the body is read: a stream that is not served must not wait for one.
 fn is_written(rpc: Rpc) -> bool {
     matches!(
         rpc,

@@ -1,6 +1,6 @@
 //! Finds the heads of HTTP/2 frames among bytes, however the bytes are cut. [RFC 9113 §4.1]
 //!
-//! Knows nothing of: which way the bytes go, and what their frames are for.
+//! Knows nothing of: the direction of the bytes, the purpose of frames.
 
 pub const HEAD_BYTES: usize = 9;
 
@@ -13,7 +13,7 @@ pub const CONTINUATION: u8 = 9;
 pub const ACK: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
-/// What a head says, as far as anybody here asks.
+/// The fields of a head that this crate uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     pub kind: u8,
@@ -23,12 +23,12 @@ pub struct Head {
     pub len: usize,
 }
 
-/// Where among frames some bytes have ended.
+/// The position among frames at the end of some bytes.
 #[derive(Clone, Debug)]
 pub struct Frames {
     /// Bytes until the next head begins.
     skip: usize,
-    /// As much of a head as has come.
+    /// The part of a head received so far.
     head: [u8; HEAD_BYTES],
     len: usize,
 }
@@ -39,8 +39,8 @@ impl Frames {
         Frames { skip, head: [0; HEAD_BYTES], len: 0 }
     }
 
-    /// The first head that ends in these bytes, and takes off them what goes up to its end; none, and all of them, if there is
-    /// no such head.
+    /// Returns the first head that ends in these bytes, and removes the bytes up to its end; without such a head none,
+    /// and removes all of them.
     pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Head> {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;
@@ -69,17 +69,17 @@ impl Frames {
         (self.len == 0).then_some(self.head)
     }
 
-    /// These bytes have gone by.
+    /// Skips these bytes.
     pub fn pass(&mut self, mut bytes: &[u8]) {
         while self.next(&mut bytes).is_some() {}
     }
 
-    /// Bytes that are to come of the frame whose head was last.
+    /// Bytes still to come of the frame whose head was last.
     pub fn rest(&self) -> usize {
         self.skip
     }
 
-    /// Whether a head has begun and is not whole.
+    /// Whether a head is incomplete.
     pub fn is_in_head(&self) -> bool {
         0 < self.len
     }

@@ -1,7 +1,7 @@
 //! The gate: every check that needs no store, in etcd's order, before anything is proposed.
 //!
-//! The first fault found is the one that is told, so the order matters: etcd walks a transaction top-down (limits,
-//! compared keys, then each operation of each branch) and looks for duplicate keys only when all that is well.
+//! The first fault found is the one that is reported, so the order matters: etcd walks a transaction top-down (limits,
+//! compared keys, then each operation of each branch) and looks for duplicate keys only if all that is valid.
 //! [etcd server/etcdserver/api/v3rpc/key.go]
 //! Knows nothing of: the store's state, transports.
 
@@ -13,11 +13,11 @@ use kattu_kv::command::TXN_DEPTH_MAX;
 use kattu_proto::etcdserverpb as pb;
 use pb::range_request::{SortOrder, SortTarget};
 
-/// Operations and compares of a transaction, with all that are nested in it: what it costs is known before anything is done,
-/// and to know it takes a look at the index for each of them. As many as one slice of work has units.
+/// Most operations and compares of a transaction, nested ones included. Its cost is computed before it is carried out,
+/// which takes an index lookup for each of them. As many as one slice of work has units.
 const TXN_IN_ALL_MAX: usize = 8192;
 
-/// Judges a range read.
+/// Checks a range read.
 ///
 /// # Errors
 /// An empty key, or a sort option without a name.
@@ -33,10 +33,10 @@ pub fn check_range(request: &pb::RangeRequest) -> Result<(), EtcdError> {
     Ok(())
 }
 
-/// Judges a put.
+/// Checks a put.
 ///
 /// # Errors
-/// An empty key; a value or a lease that is to be ignored.
+/// An empty key; a value or a lease together with its ignore flag.
 pub fn check_put(request: &pb::PutRequest) -> Result<(), EtcdError> {
     if request.key.is_empty() {
         return Err(errors::EMPTY_KEY);
@@ -50,7 +50,7 @@ pub fn check_put(request: &pb::PutRequest) -> Result<(), EtcdError> {
     Ok(())
 }
 
-/// Judges a delete.
+/// Checks a delete.
 ///
 /// # Errors
 /// An empty key.
@@ -58,8 +58,8 @@ pub fn check_delete_range(request: &pb::DeleteRangeRequest) -> Result<(), EtcdEr
     if request.key.is_empty() { Err(errors::EMPTY_KEY) } else { Ok(()) }
 }
 
-/// Judges how many operations and compares a transaction has, while it is bytes: [`check_txn`] refuses the same numbers, but
-/// each of them has taken many times its bytes by then. Whoever has too many is told that first, whatever else is wrong.
+/// Checks the number of a transaction's operations and compares before it is unpacked: [`check_txn`] refuses the same
+/// numbers, but by then each takes many times its bytes. Too many is the first error reported, whatever else is wrong.
 ///
 /// # Errors
 /// Too many operations.
@@ -73,7 +73,7 @@ pub fn check_txn_bytes(message: &[u8], ops_max: usize) -> Result<(), EtcdError> 
     count_txn(message, TXN_DEPTH_READ, &mut in_all).ok_or(errors::TOO_MANY_OPS)
 }
 
-/// Takes what a transaction has from `in_all`; none if that is less.
+/// Subtracts a transaction's operations and compares from `in_all`; none if it has more.
 fn count_txn(message: &[u8], depth: usize, in_all: &mut usize) -> Option<()> {
     for (tag, field) in fields(message) {
         if (1..=3).contains(&tag) {
@@ -93,15 +93,15 @@ fn in_all_max(ops_max: usize) -> usize {
     TXN_IN_ALL_MAX.max(ops_max.saturating_mul(3))
 }
 
-/// Judges a transaction, except for duplicate keys.
+/// Checks a transaction, except for duplicate keys.
 ///
 /// # Errors
-/// Too many operations, an empty key, an operation without a request, or what the operations' own checks say.
+/// Too many operations, an empty key, an operation without a request, or an error of an operation's own check.
 pub fn check_txn(request: &pb::TxnRequest, ops_max: usize) -> Result<(), EtcdError> {
     check_txn_at(request, ops_max, 1, &mut in_all_max(ops_max))
 }
 
-/// Judges whether a transaction changes a key twice; the last check of all.
+/// Checks that a transaction changes no key twice; the last check of all.
 ///
 /// # Errors
 /// Duplicate keys.
@@ -110,7 +110,7 @@ pub fn check_duplicates(txn: &api::Txn, ops_max: usize) -> Result<(), EtcdError>
     kattu_kv::check::check_txn(txn, &limits).map_err(errors::of_store)
 }
 
-/// `in_all`: operations and compares that all of it may still have.
+/// `in_all`: operations and compares that may still follow.
 fn check_txn_at(
     request: &pb::TxnRequest,
     ops_max: usize,
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(check_txn(&flat, 10_000), Ok(()), "three full lists, as ever");
     }
 
-    /// While it is bytes a transaction is refused for the same numbers and in the same words.
+    /// Before it is unpacked a transaction is refused for the same numbers and with the same text.
     #[test]
     fn a_txn_in_bytes_has_the_limits_of_one_that_is_unpacked() {
         let get = op(Request::RequestRange(pb::RangeRequest { key: b"k".to_vec(), ..Default::default() }));

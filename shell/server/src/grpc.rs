@@ -1,4 +1,4 @@
-//! The little of gRPC that a unary call needs: one message out of a request body, one answer around a message.
+//! The part of gRPC that a unary call needs: one message out of a request body, one response around a message.
 //!
 //! ```text
 //!  0        1              5
@@ -7,7 +7,7 @@
 //!
 //! Written out here instead of through a framework's layers, because this is the largest cost of a request
 //! (docs/performance.md). Texts of refusals are grpc-go's, which etcd's clients know.
-//! Knows nothing of: what messages mean.
+//! Knows nothing of: the meaning of messages.
 
 use crate::body::FaceBody;
 use crate::budget::Hold;
@@ -28,16 +28,16 @@ use tonic::Status;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Whether the request means gRPC.
+/// Whether the request is one of gRPC.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// What etcd reads from a call's metadata before it looks at the call. [etcd v3rpc/interceptor.go]
+/// Checks a call's metadata as etcd does before the call. [etcd v3rpc/interceptor.go]
 ///
 /// # Errors
-/// A client API version that is not text; a caller who wants a leader when there is none.
+/// A client API version that is not text; a caller that requires a leader when there is none.
 pub fn check_metadata(headers: &HeaderMap, has_leader: impl FnOnce() -> bool) -> Result<(), Status> {
     if let Some(version) = headers.get("client-api-version")
         && std::str::from_utf8(version.as_bytes()).is_err()
@@ -53,14 +53,14 @@ pub fn check_metadata(headers: &HeaderMap, has_leader: impl FnOnce() -> bool) ->
     Ok(())
 }
 
-/// What a body may be.
+/// Limits of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {
     /// Longest message, in bytes.
     pub len_max: usize,
     /// How long a body may take, whatever its size.
     pub patience: Duration,
-    /// … and how many bytes of what it announces make it a second more.
+    /// … and how many bytes of its announced length add a second.
     pub bytes_per_s: usize,
 }
 
@@ -71,15 +71,15 @@ impl BodyLimits {
     }
 }
 
-/// A message that comes in parts is gathered in blocks of this many bytes, so that it never holds much more than has come.
+/// A message in parts is gathered in blocks of this many bytes, so that it never holds much more than has come.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// The one message of a unary call. Comes back when the client has said that nothing follows. What has come is held; a body
-/// that is not whole in time, or not held, is given up.
+/// The one message of a unary call. Returns when the client has ended its stream. Received bytes are held; a body that
+/// is not complete in time, or whose hold is refused, is given up.
 ///
 /// # Errors
-/// A message that is too large, a packed one, a body that breaks off or takes too long, or holds more or less than one
-/// message; too much held already.
+/// A message that is too large, a compressed one, a body that breaks off or takes too long, or holds more or less than
+/// one message; too much held already.
 pub async fn read_message<B>(body: B, limits: BodyLimits, hold: &mut Hold) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -87,7 +87,7 @@ where
 {
     let announced = Cell::new(0);
     let mut reading = pin!(read_frames(body, limits.len_max, hold, &announced));
-    // Nearly always everything is there already, and no clock is asked.
+    // Nearly always everything is there already, and the clock is not read.
     if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await {
         return read;
     }
@@ -96,10 +96,10 @@ where
         let patience = limits.patience_for(announced.get());
         match timeout_at(begun + patience, reading.as_mut()).await {
             Ok(read) => return read,
-            Err(_) if patience < limits.patience_for(announced.get()) => {} // it has said meanwhile how long it is
+            Err(_) if patience < limits.patience_for(announced.get()) => {} // its length has been announced meanwhile
             Err(_) => {
                 let seconds = patience.as_secs_f64();
-                let what = format!("the request has not come whole within {seconds:.0} s");
+                let what = format!("the request was not complete within {seconds:.0} s");
                 return Err(Status::cancelled(what));
             }
         }
@@ -168,17 +168,17 @@ where
     }
 }
 
-/// A message in parts, as far as it has come.
+/// A message in parts, as far as it was received.
 #[derive(Default)]
 struct Parts {
-    /// Its first bytes: the prefix, as far as it has come.
+    /// Its first bytes: the prefix, as far as it was received.
     begin: Vec<u8>,
     blocks: Vec<BytesMut>,
     len: usize,
 }
 
 impl Parts {
-    /// Copies, for a part of a message must not keep the buffer that it came in.
+    /// Copies the bytes: a part of a message must not keep the buffer that it came in.
     fn add(&mut self, mut data: &[u8], hold: &mut Hold) -> Result<(), Status> {
         let more = (PREFIX_LEN - self.begin.len()).min(data.len());
         self.begin.extend_from_slice(&data[..more]);
@@ -210,7 +210,8 @@ impl Parts {
     }
 }
 
-const TOO_MUCH_SENT: &str = "too many bytes of requests are on their way; send less at once, or again later";
+const TOO_MUCH_SENT: &str =
+    "too many bytes of requests are under way (--client-memory-bytes); send less at once, or retry later";
 
 /// Bytes of the message, as its prefix announces them; none while the prefix is incomplete.
 fn announced_len(bytes: &[u8]) -> Option<usize> {
@@ -218,8 +219,8 @@ fn announced_len(bytes: &[u8]) -> Option<usize> {
     Some(u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize)
 }
 
-/// Judges the prefix as soon as it is there, and that no more follows than it announces, so that nobody makes us hold
-/// more than one message.
+/// Checks the prefix as soon as it is complete, and that no more follows than it announces, so that a client cannot
+/// make the server hold more than one message.
 fn check_prefix(bytes: &[u8], len_max: usize) -> Result<(), Status> {
     check_prefix_of(bytes, bytes.len(), len_max)
 }
@@ -250,7 +251,7 @@ pub fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Status> {
         .map_err(|error| Status::internal(format!("grpc: failed to unmarshal the received message: {error}")))
 }
 
-/// The answer that says yes, with its body.
+/// The response of a call that succeeded, with its body.
 #[must_use]
 pub fn reply(body: FaceBody) -> Response<FaceBody> {
     let mut response = Response::new(body);
@@ -258,7 +259,7 @@ pub fn reply(body: FaceBody) -> Response<FaceBody> {
     response
 }
 
-/// The answer that says no.
+/// The response of a call that failed.
 #[must_use]
 pub fn refuse(status: Status) -> Response<FaceBody> {
     status.into_http()
@@ -322,7 +323,7 @@ mod tests {
         assert_eq!(read(&[&[0, 0xff], &[0xff, 0xff, 0xff]], 9).await, Err(Code::ResourceExhausted));
     }
 
-    /// What has come is held, no more than is announced, and a message that may not be held is refused.
+    /// Received bytes are held, no more than announced, and a message whose hold is refused is refused.
     #[tokio::test]
     async fn a_message_is_held_as_it_grows_up_to_the_limit_and_not_a_byte_beyond() {
         let mut message = vec![0, 0, 15, 255, 251]; // with its prefix, a mebibyte

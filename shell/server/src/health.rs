@@ -21,24 +21,24 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
-/// How often a watched health is looked at again. Looking costs one atomic read.
+/// Time between two checks of a watched health. A check costs one atomic read.
 const WATCH_PERIOD: Duration = Duration::from_millis(500);
 
-/// Watches of one connection. A watch holds what a call holds for as long as its client likes, and costs that one nothing; one
-/// says all that there is to say.
+/// Most watches of one connection. A watch holds the memory of a call for as long as its client likes, at no cost to
+/// that client, and a second one has no other news than the first.
 const CONNECTION_WATCHES_MAX: u64 = 16;
 const ENOUGH_HERE: &str =
-    "this connection watches the health of this server 16 times; share one of those, or end some";
+    "this connection has 16 health watches, the maximum; share one of them, or end some";
 
 /// … and of one member.
 pub const WATCHES_MAX: usize = 1_000;
 const ENOUGH_WATCHES: &str =
-    "as many clients watch the health of this server as may; ask with Check, or watch again later";
+    "this server has the maximum number of health watches; use Check, or watch again later";
 
 /// Whether reads work, with the reason if not.
 ///
 /// # Errors
-/// What the read answers.
+/// The read's error.
 pub async fn probe<R: Replica>(
     face: &Face<R>,
     consistency: Consistency,
@@ -71,8 +71,7 @@ pub async fn list<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -
     Ok(encode::frame(&pb::HealthListResponse { statuses }))
 }
 
-/// Watch: the health now, and each time it changes, until the server stops. Between two looks it is judged by whether
-/// there is a leader.
+/// Watch: the health now and at each change, until the server stops; judged only by whether there is a leader.
 ///
 /// # Errors
 /// If the request is malformed; if the connection, or the member, has as many watches as it may.
@@ -116,7 +115,7 @@ pub fn watch<R: Replica>(
     Ok(grpc::reply(FaceBody::Stream(receiver)))
 }
 
-/// What those who watch have in common: one look for all of them, and none while there are none. A face lives on one thread.
+/// State shared by all watches: one task checks for all, and none runs without a watch. A face lives on one thread.
 #[derive(Debug, Default)]
 pub struct Watched {
     has_leader: watch::Sender<bool>,
@@ -169,7 +168,7 @@ mod tests {
     use kattu_raft::{LogIndex, NodeId, Term};
     use std::sync::atomic::AtomicUsize;
 
-    /// A replica that has a leader, or has none, counts who asks, and can do nothing else.
+    /// A replica that has a leader, or none, and counts the checks. It can do nothing else.
     #[derive(Clone, Default)]
     struct Led {
         has_leader: Arc<AtomicBool>,
@@ -203,24 +202,24 @@ mod tests {
         }
     }
 
-    /// Whoever looks for them has a hold of what they have in common.
+    /// The task that checks holds a reference to the shared state.
     #[tokio::test]
     async fn one_looks_for_all_who_watch_and_nobody_for_none() {
         let (led, watched) = (Led::default(), Arc::<Watched>::default());
         for has_leader in [true, false] {
             let mut watches: Vec<_> = (0..10).map(|_| watched.begin(&led)).collect();
-            assert_eq!(Arc::strong_count(&watched), 2, "one looks for ten");
+            assert_eq!(Arc::strong_count(&watched), 2, "one task checks for ten watches");
             for watch in &mut watches {
                 assert_eq!(*watch.borrow_and_update(), !has_leader, "as it is now");
             }
-            // Its first two looks come at once.
+            // Its first two checks come at once.
             let before = led.looks.load(Relaxed);
             while led.looks.load(Relaxed) < before + 2 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             led.has_leader.store(has_leader, Relaxed);
             for watch in &mut watches {
-                watch.changed().await.expect("it is looked at");
+                watch.changed().await.expect("it is checked");
                 assert_eq!(*watch.borrow(), has_leader);
             }
             drop(watches);

@@ -1,26 +1,26 @@
 //! History: how many bytes of old versions are kept, and since when.
 //!
-//! In:    looks at the store, each with its moment.
+//! In:    observations of the store (looks), each with its time.
 //! Out:   the revision to compact to, if history takes more than its budget; how far back history surely reaches.
 //! Rule:  1. A budget is a part of the quota, and never more than a part of what the newest versions leave of it.
-//!        2. What is younger than the stated age stays, while there is room. Without room (growth is refused) only the last
-//!           moments stay: a store that takes nothing is worse than one that remembers little.
-//!        3. What was compacted is given back little by little: until that is done, its bytes say nothing of the next step.
-//!        4. History goes in small steps: each look that finds too much lets go of what is too much, and no more.
-//! Knows nothing of: who compacts, how.
+//!        2. History younger than the configured age stays, while there is space. Without space (growth is refused)
+//!           only the last moments stay: a store that refuses writes is worse than one with little history.
+//!        3. Compacted versions are freed gradually: until that is done, their bytes are no basis for the next step.
+//!        4. History is compacted in small steps: each look that finds too much compacts the excess, and no more.
+//! Knows nothing of: the compactor, the work of a compaction.
 
 use kattu_kv::api::Revision;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time between two looks. The commands that come after a compaction give back what it left. With ten seconds between looks a
-/// member at its limit served half as much for three of them. [decision 5]
+/// Time between two looks. The commands that follow a compaction free what it left. With ten seconds between looks a
+/// member at its limit served half as much during three of them. [decision 5]
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks that are remembered, one each second of a day: 2 MB. Where history is to be kept for longer than half a day they are
-/// further apart, so that some are older than that.
+/// Looks that are kept, one for each second of a day: 2 MB. If history is to be kept for longer than half a day they
+/// are further apart, so that some are older than that.
 const LOOKS_MAX: usize = 86_400;
-/// What stays without room: enough for a client that reads page by page at one revision.
+/// The history that stays without space: enough for a client that reads page by page at one revision.
 const LAST_MOMENTS: Duration = Duration::from_secs(30);
 
 /// What may be kept.
@@ -28,7 +28,7 @@ const LAST_MOMENTS: Duration = Duration::from_secs(30);
 pub struct Budget {
     /// Bytes of versions that are not the newest of their key; 0 for a quarter of the quota.
     pub bytes: u64,
-    /// History of this age or younger is kept whatever it takes, while there is room.
+    /// History of this age or younger is kept whatever it takes, while there is space.
     pub age_min: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Default for Budget {
     }
 }
 
-/// What a store looks like.
+/// An observation of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Its revision.
@@ -49,36 +49,36 @@ pub struct Look {
     pub bytes: u64,
     /// Bytes of the newest versions among those.
     pub bytes_in_use: u64,
-    /// It is still giving back what was compacted.
+    /// It is still freeing compacted versions.
     pub forgets: bool,
-    /// Growth is refused for want of room.
+    /// Growth is refused for lack of space.
     pub short: bool,
 }
 
-/// The looks of one member, and what follows from them. A pure function of what it is shown.
+/// The looks of one member, and the compactions that follow from them. A pure function of its inputs.
 #[derive(Debug)]
 pub struct History {
     budget: Budget,
     quota: u64,
-    /// Moments and the revision that was the newest then, the oldest first.
+    /// Times, each with the newest revision then; oldest first.
     seen: VecDeque<(Instant, Revision)>,
 }
 
 impl History {
-    /// Nothing was seen yet. `quota`: what the store may hold at most.
+    /// Without looks yet. `quota`: most bytes of the store.
     #[must_use]
     pub fn new(budget: Budget, quota: u64) -> History {
         History { budget, quota, seen: VecDeque::new() }
     }
 
-    /// From now on the store may hold so much at most.
+    /// Sets the quota.
     pub fn limit(&mut self, quota: u64) {
         self.quota = quota;
     }
 
-    /// Takes note of a look and says to which revision to compact for the sake of bytes, if at all.
+    /// Records a look and returns the revision to compact to because of bytes, if any.
     pub fn look(&mut self, now: Instant, look: Look) -> Option<Revision> {
-        // Those of the last moments are all there: without room it is they that count.
+        // Looks of the last moments are all kept: without space they decide.
         let apart = self.budget.age_min / (LOOKS_MAX as u32 / 2);
         let old = self.seen.partition_point(|(at, _)| 2 * LAST_MOMENTS <= now.duration_since(*at));
         if 2 <= old && self.seen[old - 1].0 - self.seen[old - 2].0 < apart {
@@ -95,7 +95,7 @@ impl History {
         if !is_too_much && !look.short {
             return None;
         }
-        // As if every revision took as much.
+        // As if every revision took the same space.
         let revisions = look.revision - look.compacted.max(0);
         let kept = (revisions as f64 * budget as f64 / history.max(1) as f64) as Revision;
         let for_bytes = if look.short { look.revision } else { look.revision - kept.min(revisions) };
@@ -111,7 +111,7 @@ impl History {
         asked.min(self.quota.saturating_sub(bytes_in_use) / 4 * 3)
     }
 
-    /// How far back history surely reaches: every revision of this time can be read. At most as far as was looked.
+    /// How far back history surely reaches: every revision of this time can be read. At most back to the first look.
     #[must_use]
     pub fn reaches_back(&self, now: Instant, compacted: Revision) -> Duration {
         let since = self.seen.get(self.seen.partition_point(|(_, revision)| *revision < compacted));
@@ -125,7 +125,7 @@ mod tests {
 
     const MB: u64 = 1 << 20;
 
-    /// A store that takes `per_look` bytes of history with every look, one revision each KiB, and what is done to it.
+    /// A store that grows by `per_look` bytes of history with every look, one revision for each KiB.
     struct Store {
         history: History,
         at: Instant,
@@ -144,7 +144,7 @@ mod tests {
             (self.revision - self.compacted.max(0)) as u64 * 1024
         }
 
-        /// One look later; the age of what was compacted to, if something was.
+        /// One look later; the revision that was compacted to, if any.
         fn look(&mut self, per_look: u64, short: bool) -> Option<Revision> {
             self.at += LOOK_EVERY;
             self.revision += (per_look / 1024) as Revision;

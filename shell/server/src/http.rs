@@ -1,6 +1,6 @@
 //! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`, `/kattu/status`.
 //!
-//! Answers are etcd's to the byte where clients parse them; `kattu` stands beside the versions.
+//! Responses are etcd's to the byte where clients parse them; `kattu` stands beside the versions.
 //! Knows nothing of: gRPC, sockets.
 
 use crate::body::FaceBody;
@@ -68,8 +68,9 @@ async fn health_page<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold) -
     }
 }
 
-/// Alarms (of all members those for space, as everybody refuses then; of those for a wrong state its own), then the leader, then a read; `exclude=NOSPACE` passes over that alarm, `serializable=true` asks this member
-/// alone. [etcd etcdhttp/health.go]
+/// Checks alarms (NOSPACE of any member, as all members refuse then; CORRUPT of this one), then the leader, then a
+/// read. `exclude=NOSPACE` skips that alarm, `serializable=true` reads from this member alone. [etcd
+/// etcdhttp/health.go]
 async fn why_unhealthy<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold) -> Option<String> {
     let has =
         |name: &str, value: &str| query.split('&').any(|part| part.split_once('=') == Some((name, value)));
@@ -99,7 +100,7 @@ async fn metrics_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<F
     }
 }
 
-/// What `kattu status` asks for.
+/// The page that `kattu status` reads.
 async fn status_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<FaceBody> {
     let log_bytes = face.replica.metrics().map_or(0, |metrics| metrics.log_bytes.get());
     match face.status(hold).await {
@@ -113,7 +114,7 @@ async fn status_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<Fa
     }
 }
 
-/// The JSON gateway is not written yet, and says so in the gateway's own form.
+/// The error, in the gateway's own form, as long as the JSON gateway is not implemented.
 fn gateway_missing() -> Response<FaceBody> {
     let text = "kattu does not serve the JSON gateway yet";
     let body = format!("{{\"error\":\"{text}\",\"code\":12,\"message\":\"{text}\",\"details\":[]}}");

@@ -6,11 +6,11 @@
 //!            └───────▲──────────────────────────────────────┬──────────┘
 //!                    └──────────── until nothing moves ──────┘
 //! ```
-//! Everything that has arrived is taken in before any call is looked at, and everything that was answered goes out in one
-//! write: so a busy connection costs one wake-up for many calls, and no call has a task of its own; what is no answer waits a
-//! little for one ([`crate::cork`]). What a call holds is counted from its first byte in to its last byte out
-//! ([`crate::budget`]): a call too many is refused, and a client that does not read loses the call, or the connection.
-//! Knows nothing of: what calls mean.
+//! All input is taken in before any call is polled, and all responses go out in one write: so a busy connection costs
+//! one wake-up for many calls, and no call has a task of its own. Frames other than responses wait a little for one
+//! ([`crate::cork`]). What a call holds is counted from its first byte in to its last byte out ([`crate::budget`]): a
+//! call too many is refused, and a client that does not read loses the call, or the connection.
+//! Knows nothing of: the meaning of calls.
 
 use crate::ahead::Ahead;
 use crate::body::{FaceBody, Large, Piece, error_trailers, ok_trailers};
@@ -43,26 +43,26 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep, timeout_at};
 use tonic::Status;
 
-/// A request of the usual largest size fits in. What a connection may send in all is another question: [`crate::ahead`].
+/// A request of the default largest size fits in. The window of the whole connection is set by [`crate::ahead`].
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 const HEAD_BYTES_MAX: u32 = 16 << 10;
 
-/// What small frames of bodies may cost beside their bytes, 256 for each that waits to be looked at. The library's own
-/// measure is half of the connection's window, and would end a connection with some hundred small requests on their way.
+/// Overhead allowed for small body frames beside their bytes, 256 for each unread one. The library's default is half of
+/// the connection's window, and would end a connection with some hundred small requests under way.
 const SMALL_FRAMES_BYTES: usize = 8 << 20;
 
-/// Calls that are refused for want of room, in a row, or unread by the client, for nothing is held for those; a client that goes
-/// on loses the connection. A burst of as many calls as it was told it may have costs no client its connection: it could not know.
+/// Most calls refused for lack of memory in a row, or with refusals that the client has not read, since nothing is held
+/// for those; beyond it the client loses the connection. A burst within the highest limit ever sent never costs it.
 const REFUSED_MAX: u32 = 256;
 
-/// Streams that a client may open and reset before we have looked at them; a client that cancels a whole burst is
-/// normal, an endless flood is not.
+/// Streams that a client may open and reset before they are accepted. A client that cancels a whole burst is normal, an
+/// endless flood is not.
 const RESET_STREAMS_MAX: usize = 4096;
 
 /// Serves one connection until it ends. Once `stop` turns true it takes no new calls and ends after those in flight.
 ///
 /// # Errors
-/// What broke the connection, or what of it was too much.
+/// What broke the connection, or which limit it exceeded.
 pub async fn serve<A, F>(
     stream: Socket,
     config: &FaceConfig,
@@ -99,12 +99,12 @@ where
     let limits = config.limits();
     let mut patience = Patience::new(limits, Instant::now());
     let mut look = pin!(tokio::time::sleep(limits.look_every()));
-    // Set only while a frame or a head is not whole.
+    // Set only while a frame or a head is incomplete.
     let mut whole_by = pin!(None::<Sleep>);
     let mut refused = 0;
-    // The most calls that the client was ever told it may have: what is on its way it sent by that.
+    // The highest limit that was ever sent to the client: calls under way may have been sent under it.
     let mut told = ahead.streams();
-    // Told to go; what has not left at the next look never will.
+    // A shutdown was sent; bytes that are unsent at the next look are given up.
     let mut is_leaving = false;
     let mut cork = Holder::new(cork);
     let mut calls = FuturesUnordered::new();
@@ -140,8 +140,8 @@ where
                 continue;
             }
             let mut moved = false;
-            // Those that are answered or refused at once have been asked for all the same. Those whose heads wait have been
-            // answered, and no room is made for more because a client does not read.
+            // Calls that are answered or refused at once count, too. Calls whose heads wait are answered and do not: a
+            // client gets no larger limit because it does not read.
             let asked = (calls.len() - out.unsent.len()) as u64;
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
                 moved = true;
@@ -150,7 +150,7 @@ where
                 connection.set_target_window_size(window);
                 moved |= is_larger;
             }
-            // Until the client has acknowledged what it heard last, it is told nothing new.
+            // Until the client has acknowledged the last limit, no other is sent.
             if let Some(limit) = ahead.wanted(account.under_way(asked, out.answering.get()))
                 && connection.set_initial_window_size(STREAM_WINDOW_BYTES).is_ok()
             {
@@ -207,30 +207,30 @@ where
     .await
 }
 
-/// What is said to a call for which there is no room, as its client would hear it from any other limit.
+/// The refusal of a call for which there is no memory, in the form of any other limit's refusal.
 fn no_room() -> Response<()> {
     grpc::refuse(errors::too_much_held(TOO_MANY_CALLS)).map(drop)
 }
 
 const TOO_MANY_CALLS: &str =
-    "too many calls wait for this server or for their clients; ask less at once, or again later";
+    "too many calls wait for this server, or for their clients to read; send fewer at once, or retry later";
 
-/// The way out of one connection, shared by its calls.
+/// The sending side of one connection, shared by its calls.
 struct Out<'a> {
     counters: &'a Counters,
-    /// How long an answer waits for its client to take anything of it.
+    /// How long a response waits while its client reads nothing of it.
     stall: Duration,
-    /// An answer, or a piece of one, has been queued by a call that goes on.
+    /// A response, or a piece of one, has been queued by a call that goes on.
     piece: Cell<bool>,
-    /// Calls that have an answer with a body which has not all left.
+    /// Calls with a response whose body is not completely sent.
     answering: Cell<u64>,
-    /// Answers that are a head and have not left.
+    /// Responses that are a head and are not sent yet.
     unsent: Rc<Unsent>,
-    /// Calls among them for which there was no room.
+    /// Refusals among them for lack of memory.
     refused: Cell<u32>,
 }
 
-/// One call from its request to the last byte of its answer. A client that resets it is not worked for any longer.
+/// One call from its request to the last byte of its response. A reset by the client ends the work on it.
 async fn call<A, F>(
     answer: &A,
     out: &Out<'_>,
@@ -254,7 +254,7 @@ async fn call<A, F>(
     let mut answer = pin!(answer(request.map(CallBody), hold));
     let mut is_begun = false;
     let answered = poll_fn(|context| {
-        // One that was given up before it was looked at is not begun at all.
+        // A call that was reset before its first poll is not begun at all.
         if !is_begun && respond.poll_reset(context).is_ready() {
             return Poll::Ready(None);
         }
@@ -267,11 +267,11 @@ async fn call<A, F>(
     .await;
     let Some((response, hold)) = answered else { return };
     hold.answers(); // some are a head and nothing else
-    // An error here means that the client or the connection has gone; there is nobody left to tell.
+    // An error here means that the client or the connection has gone, so it cannot be reported.
     let _ = send(response, hold, respond, out).await;
 }
 
-/// Counts a call that has an answer with a body, until all of it has left.
+/// Counts a call that has a response with a body, until all of it is sent.
 struct Answering<'a>(&'a Cell<u64>);
 
 impl<'a> Answering<'a> {
@@ -324,18 +324,18 @@ async fn send(
     }
 }
 
-/// An answer that is a head and nothing else: held until it has left, or never will.
+/// A response that is a head and nothing else: held until it is sent or discarded.
 async fn send_head(
     head: Response<()>,
     mut hold: Hold,
     respond: &mut SendResponse<Piece>,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
-    // What else the call held is gone; a hold of nothing stays one.
+    // All else that the call held is released; an empty hold stays empty.
     drop(hold.split(hold.bytes().saturating_sub(CALL_BYTES)));
     let mut stream = respond.send_response(head, true)?;
     let place = out.unsent.add(stream.stream_id().as_u32(), hold);
-    out.piece.set(true); // the call goes on, but its answer is there and waits for no other
+    out.piece.set(true); // the call goes on, but its response is complete and waits for no other
     poll_fn(|context| match place.poll_left(context) {
         Poll::Ready(()) => Poll::Ready(()),
         Poll::Pending => stream.poll_reset(context).map(drop),
@@ -356,7 +356,7 @@ async fn poll_unless_reset<T>(
     .await
 }
 
-/// A large answer, written out as the client makes room for it. What has left is held no longer.
+/// A large response, encoded as the client makes room for it. Sent bytes are released.
 async fn send_large(
     mut large: Large,
     mut hold: Hold,
@@ -375,7 +375,7 @@ async fn send_large(
         }
         sent += bytes.len();
         out.counters.sent_bytes.add(bytes.len() as u64);
-        // Each byte of the message stands for as much of what is held.
+        // Each byte of the message carries its proportional part of the hold.
         let part = u128::from(held) * bytes.len() as u128 / large.len.max(1) as u128;
         let part = hold.split(u64::try_from(part).unwrap_or(u64::MAX));
         stream.send_data(Piece::new(bytes, part), false)?;
@@ -402,8 +402,8 @@ async fn send_as_room_comes(
     Ok(())
 }
 
-/// Waits until the client takes some of `wanted` bytes; one that takes nothing for longer than it may, where it has taken so
-/// much in all, is told that it is too much.
+/// Waits until the client makes room for some of `wanted` bytes. If it makes none for longer than it may, having taken
+/// so many bytes in all, its stream is reset.
 async fn room_for(
     wanted: usize,
     stream: &mut SendStream<Piece>,
@@ -412,7 +412,7 @@ async fn room_for(
     out: &Out<'_>,
 ) -> Result<usize, h2::Error> {
     stream.reserve_capacity(wanted.min(PIECE_BYTES));
-    // What was given before and not used is not given again.
+    // Capacity that was assigned before and not used is not reported again.
     if 0 < stream.capacity() {
         return Ok(stream.capacity().min(wanted));
     }
@@ -428,7 +428,7 @@ async fn room_for(
             pace.waited(begun.elapsed());
             return room.ok_or(Reason::CANCEL)?;
         }
-        // What it has taken meanwhile may have given it more time.
+        // Bytes taken meanwhile may have earned more time.
         if pace.patience(taken(), out.stall) <= patience {
             match patience < out.stall {
                 true => out.counters.answers_slow.add(1),
@@ -441,8 +441,8 @@ async fn room_for(
     Err(Reason::ENHANCE_YOUR_CALM.into())
 }
 
-/// Messages as they come, each taken only when the one before it has found room in the client's window. A client that is
-/// too slow loses the call: whoever makes the messages finds nobody, and lets go of what they are made of.
+/// Messages as they come, each taken only when the one before it has found room in the client's window. A client that
+/// is too slow loses the call: the sender of the messages finds the channel closed, and releases its source.
 async fn send_stream(
     mut messages: mpsc::Receiver<Result<Bytes, Status>>,
     hold: &mut Hold,
@@ -462,7 +462,7 @@ async fn send_stream(
     }
 }
 
-/// The body of one request; what was read makes room for more.
+/// The body of one request; reading it opens the window for more.
 pub struct CallBody(RecvStream);
 
 impl Body for CallBody {
@@ -475,11 +475,11 @@ impl Body for CallBody {
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         match ready!(self.0.poll_data(context)) {
             Some(Ok(data)) => {
-                // Fails only on a stream that is gone, whose room nobody needs.
+                // Fails only on a stream that is gone, whose window is of no use.
                 let _ = self.0.flow_control().release_capacity(data.len());
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }
-            // The client has all it wants and hung up its half early: not an error of the request.
+            // The client needs no more and closed its half early: not an error of the request.
             Some(Err(error)) if error.reason() == Some(Reason::NO_ERROR) => Poll::Ready(None),
             Some(Err(error)) => Poll::Ready(Some(Err(error))),
             None => Poll::Ready(None),

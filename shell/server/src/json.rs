@@ -1,8 +1,8 @@
-//! The little of JSON that answers need.
+//! The part of JSON that responses need.
 //!
-//! Knows nothing of: what is written.
+//! Knows nothing of: the documents.
 
-/// A text as JSON writes it.
+/// A text as a string of JSON.
 pub(crate) fn string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -1,7 +1,7 @@
 //! The KV service: reads through the store, writes through the log.
 //!
-//! Each call is judged at the gate, becomes one request of the replica, and its answer gets etcd's header.
-//! Knows nothing of: connections, how the log works.
+//! Each call is checked at the gate and becomes one request to the replica; its response gets etcd's header.
+//! Knows nothing of: connections, the log.
 
 use crate::body::{FaceBody, LARGE_MIN, Large};
 use crate::budget::Hold;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-/// Range, as fresh as `level` says unless the request itself is content with less.
+/// Range, at `level` unless the request itself asks for a serializable read.
 ///
 /// # Errors
 /// As etcd's.
@@ -79,7 +79,7 @@ pub async fn delete_range<R: Replica>(
     Ok(FaceBody::Message(encode::frame(&pb::DeleteRangeResponse { header: Some(header), deleted, prev_kvs })))
 }
 
-/// Txn. One that only reads is served as a read, as fresh as `level` says unless all it reads is serializable.
+/// Txn. One that only reads is served as a read, at `level` unless all its ranges are serializable.
 ///
 /// # Errors
 /// As etcd's.
@@ -108,7 +108,7 @@ pub async fn txn<R: Replica>(
     Ok(FaceBody::Message(encode::frame(&convert::txn_response(header, revision, succeeded, &answers))))
 }
 
-/// Compact. The space work is done when it is applied, so that `physical` asks for nothing more.
+/// Compact. The work is done when the command is applied, so that `physical` changes nothing.
 ///
 /// # Errors
 /// As etcd's.
@@ -123,9 +123,8 @@ pub async fn compact<R: Replica>(
     Ok(FaceBody::Message(encode::frame(&pb::CompactionResponse { header })))
 }
 
-/// How fresh a transaction must be that only reads; none if it must go through the log. It is serializable if every
-/// range in it is. One without any range is linearizable for us, for its compares' sake; etcd serves it from whatever
-/// state it has.
+/// The level of a transaction that only reads; none if it must go through the log. It is serializable if every range in
+/// it is. One without any range is read at `level`, because of its compares; etcd serves it from its local state.
 fn only_reads(request: &pb::TxnRequest, level: Consistency) -> Option<Consistency> {
     use pb::request_op::Request;
     let mut ranges = 0;
@@ -138,7 +137,7 @@ fn only_reads(request: &pb::TxnRequest, level: Consistency) -> Option<Consistenc
     Some(if serializable && 0 < ranges { Consistency::Serializable } else { level })
 }
 
-/// An answer that is written out as it finds room, a piece at a time.
+/// A response that is encoded as it finds room, a piece at a time.
 fn large(header: &pb::ResponseHeader, answer: Answer) -> FaceBody {
     let mut writer = encode::AnswerWriter::new(header, answer);
     FaceBody::Large(Large { len: writer.bytes(), write: Box::new(move |room| writer.next_bytes(room)) })
@@ -148,7 +147,7 @@ fn large(header: &pb::ResponseHeader, answer: Answer) -> FaceBody {
 struct Answered {
     term: Term,
     response: Response,
-    /// Bytes of its pairs as they go out.
+    /// Bytes of its pairs as they are sent.
     pairs_len: usize,
 }
 
@@ -163,7 +162,7 @@ async fn read<R: Replica>(
     let held = held_len(&response.answer, len);
     if let Some(why) = too_large(&face.config, len, held) {
         face.config.counters.answers_too_large.add(1);
-        let advice = "ask for less with limit, and for the rest from the last key on";
+        let advice = "use limit, and read the rest from the last key on";
         return Err(Status::resource_exhausted(format!("kattu: {why}; {advice}")));
     }
     if !hold.resize(held) {
@@ -172,17 +171,18 @@ async fn read<R: Replica>(
     Ok(Answered { term, response, pairs_len: len })
 }
 
-/// Why an answer of so many bytes, which holds so many, is too large on a member on which nobody holds anything else.
+/// Why a response of so many bytes, which holds so many, would be too large even if nothing else were held.
 fn too_large(config: &FaceConfig, len: usize, held: u64) -> Option<String> {
     let (len_max, held_max) = (config.max_response_bytes(), config.budget.call_max());
     if len_max < len {
-        return Some(format!("the answer has {len} bytes, more than the {len_max} of one answer"));
+        return Some(format!("the response has {len} bytes, more than the maximum of {len_max}"));
     }
     (held_max < held)
-        .then(|| format!("the answer takes {held} bytes of memory, more than the {held_max} of one answer"))
+        .then(|| format!("the response takes {held} bytes of memory, more than the maximum of {held_max}"))
 }
 
-/// What an answer holds: its bytes on the way out, which may be the last of what the store has let go of, and its pairs.
+/// What an answer holds: its pairs, and its bytes, to which it may have the last reference once the store has dropped
+/// its own.
 fn held_len(answer: &Answer, len: usize) -> u64 {
     fn pairs(answer: &Answer) -> usize {
         match answer {
@@ -195,7 +195,7 @@ fn held_len(answer: &Answer, len: usize) -> u64 {
     (len + pairs(answer) * size_of::<KeyValue>()) as u64
 }
 
-const TOO_MUCH_TO_READ: &str = "too many bytes of answers wait for their readers; read those, ask for less with limit, or ask again later";
+const TOO_MUCH_TO_READ: &str = "too many bytes of responses wait to be read (--client-memory-bytes); read them, use limit, or retry later";
 
 async fn write<R: Replica>(face: &Face<R>, command: Command, hold: &mut Hold) -> Result<Answered, Status> {
     let bytes = encode_kv(&command);
@@ -212,15 +212,15 @@ async fn write<R: Replica>(face: &Face<R>, command: Command, hold: &mut Hold) ->
     }
     if !hold.resize(held) {
         return Err(Status::unknown(format!(
-            "kattu: carried out at revision {revision}, but there is no room for its answer of {len} bytes: \
+            "kattu: carried out at revision {revision}, but there is no memory for its response of {len} bytes: \
              {TOO_MUCH_TO_READ}"
         )));
     }
     Ok(Answered { term, response, pairs_len: len })
 }
 
-/// Large writes take turns: whatever is behind them in the log waits for all of their bytes, so only a few are in front of
-/// it, and the others wait here, where small writes pass by them.
+/// Large writes take turns: every write behind them in the log waits for all of their bytes. So only a few are in the
+/// log at once, and the others wait here, where small writes pass them.
 async fn large_turn<R: Replica>(face: &Face<R>, len: usize) -> Result<Option<OwnedSemaphorePermit>, Status> {
     if len <= LARGE_WRITE_MIN {
         return Ok(None);
@@ -233,8 +233,8 @@ async fn large_turn<R: Replica>(face: &Face<R>, len: usize) -> Result<Option<Own
 /// Writes above this many bytes take turns.
 const LARGE_WRITE_MIN: usize = 64 << 10;
 
-/// KiB of large writes that are under way at once on one member; one larger than that passes alone. So a small write has at
-/// most so much for each member in front of it, in the log and on each link: at 100 MB/s, about 15 ms a member.
+/// KiB of large writes that are under way at once on one member; a larger one passes alone. So a small write waits for
+/// at most so much from each member, in the log and on each link: at 100 MB/s, about 15 ms a member.
 pub const LARGE_WRITES_KIB: usize = 3 << 9;
 
 fn check_size(len: usize, len_max: usize) -> Result<(), EtcdError> {

@@ -1,18 +1,18 @@
-//! How fresh a read shall be: said with a call, or once for the whole cluster in the configuration.
+//! Consistency level of a read: given with the call, or once in the configuration.
 //!
 //! ```text
 //!  kattu-consistency: linearizable | serializable | session=INDEX | bounded=TIME      with a call
-//!  kattu-index: INDEX                                                   with the answer to such a call
+//!  kattu-index: INDEX                                                   with the response to such a call
 //! ```
 //! In:    the metadata of a call; the text of `--read-consistency`.
-//! Rule:  a request that says `serializable` itself is; one that says nothing gets the level of its call, and without
-//!        one that of the cluster, which is linearizable unless configured. Whoever does not know this metadata (etcd)
-//!        serves such a read linearizably, which keeps every promise of the other levels.
+//! Rule:  a request whose own field says `serializable` is served so; any other gets the level of its call, and without
+//!        one that of the configuration, which is linearizable by default. A server that does not know this metadata
+//!        (etcd) serves such a read linearizably, which satisfies every other level.
 //!
-//! The index of an answer is a committed position at or behind everything that the answer shows: a session that says the
-//! highest one it was told sees, wherever it asks next, whatever it has seen or done. It is a position of the log, not a
-//! revision.
-//! Knows nothing of: how a level is kept.
+//! The index of a response is a committed log index at or after everything that the response shows. A session that
+//! sends the highest index it has received sees, at whichever member it asks next, all that it has seen or done. It is
+//! an index of the log, not a revision.
+//! Knows nothing of: the implementation of levels.
 
 use crate::errors;
 use http::HeaderMap;
@@ -23,13 +23,13 @@ use tonic::Status;
 /// The metadata key of a call's level.
 pub const CONSISTENCY: &str = "kattu-consistency";
 
-/// The metadata key of an answer's position.
+/// The metadata key of a response's log index.
 pub const INDEX: &str = "kattu-index";
 
 /// The level that a call asks for, if it asks for one.
 ///
 /// # Errors
-/// A level that nobody knows: a read that might be older than its caller believes is not served.
+/// An unknown level: a read that might be older than its caller expects is not served.
 pub fn of_call(headers: &HeaderMap) -> Result<Option<Consistency>, Status> {
     let Some(value) = headers.get(CONSISTENCY) else { return Ok(None) };
     let text = String::from_utf8_lossy(value.as_bytes());
@@ -63,7 +63,7 @@ pub fn parse(text: &str) -> Result<Consistency, String> {
     }
 }
 
-/// Whoever is content with older reads than this wants serializable ones.
+/// A caller that accepts older reads than this wants serializable ones.
 const BOUND_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
         let refused = of_call(&headers).unwrap_err();
         assert!(
             refused.message().len() < 2 * errors::TOLD_BYTES_MAX,
-            "no more of it is told than of any text"
+            "the error repeats no more of it than of any text"
         );
         headers.insert(CONSISTENCY, HeaderValue::from_static("bounded=1s"));
         assert_eq!(of_call(&headers).unwrap(), Some(Consistency::Bounded(Duration::from_secs(1))));

@@ -1,25 +1,25 @@
-//! The faces: what clients see of a replica.
+//! Server: the etcd v3 API of one replica over gRPC and HTTP (its *face*), and the configuration of a member.
 //!
 //! | File | Its idea |
 //! |---|---|
-//! | `replica.rs` | what a face needs of a replica |
-//! | `face.rs` | the etcd face: limits, versions, which RPC does what |
+//! | `replica.rs` | the trait through which a face uses a replica |
+//! | `face.rs` | the etcd face: limits, versions, dispatch of RPCs |
 //! | `rpc.rs` | every RPC: path, shape |
-//! | `gate.rs` | what is refused before it is proposed |
-//! | `convert.rs`, `encode.rs` | messages ↔ the store's types, answers → bytes |
-//! | `level.rs` | how fresh a read shall be |
-//! | `errors.rs` | every no in etcd's words |
+//! | `gate.rs` | checks before a request is proposed |
+//! | `convert.rs`, `encode.rs` | messages ↔ the store's types, responses → bytes |
+//! | `level.rs` | consistency level of a read |
+//! | `errors.rs` | errors with etcd's codes and texts |
 //! | `kv.rs`, `maintenance.rs`, `cluster.rs`, `auth.rs`, `health.rs` | the services |
-//! | `grpc.rs`, `body.rs` | one message in, one answer out |
-//! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and what is counted |
+//! | `grpc.rs`, `body.rs` | one message in, one response out |
+//! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and metrics |
 //! | `listen.rs`, `http2.rs`, `cork.rs`, `patience.rs` | connections |
 //! | `budget.rs` | bytes held for clients |
 //! | `compactor.rs`, `history.rs` | auto-compaction, by time and by bytes |
-//! | `config.rs`, `config/` | flags, environment, file: what one member is told |
+//! | `config.rs`, `config/` | flags, environment, file: one member's configuration |
 //! | `serve.rs` | one member from start to stop |
-//! | `status.rs`, `json.rs` | what Kattu tells beyond etcd's status |
+//! | `status.rs`, `json.rs` | status fields beyond etcd's |
 //!
-//! Knows nothing of: raft's insides, files.
+//! Knows nothing of: Raft's internals, files.
 #![forbid(unsafe_code)]
 
 pub mod ahead;

@@ -1,9 +1,9 @@
-//! Doors: accepting connections, telling HTTP/2 from HTTP/1.1, and letting both end well.
+//! Listeners: accept connections, tell HTTP/2 from HTTP/1.1, and end both in order.
 //!
-//! One port serves gRPC (HTTP/2 with prior knowledge) and plain HTTP. Connections are tasks of the caller's `LocalSet`, as
-//! the node is where it has no thread of its own: a request that is answered on the thread that read it takes no detour. A client that sends nonsense, stalls or
-//! vanishes loses its own connection and nothing else.
-//! Knows nothing of: what requests mean.
+//! One port serves gRPC (HTTP/2 with prior knowledge) and plain HTTP. Connections are tasks of the caller's `LocalSet`,
+//! like the node where it has no thread of its own: so a request is answered on the thread that read it. A client that
+//! sends garbage, stalls or vanishes loses its own connection and nothing else.
+//! Knows nothing of: the meaning of requests.
 
 use crate::body::{FaceBody, Held};
 use crate::budget::{Account, CALL_BYTES, Hold};
@@ -38,28 +38,28 @@ use tokio::time::Instant;
 use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// What every HTTP/2 client with prior knowledge says first. [RFC 9113 §3.4]
+/// The first bytes of every HTTP/2 client with prior knowledge. [RFC 9113 §3.4]
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A peer that has gone without a word is noticed by the kernel, at no cost while it is there.
+/// After this silence the kernel checks that a client is still there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Between the first two looks at half a preface; whole ones arrive in one piece.
+/// Pause between the first two looks at an incomplete preface; complete ones arrive in one piece.
 const PREFACE_PAUSE_MIN: Duration = Duration::from_millis(5);
-/// … and between the last ones: a preface that never becomes whole costs some twenty looks on the node's thread, whoever has
-/// a thousand of them.
+/// … and between the last ones: a preface that is never completed costs only some twenty looks on the node's thread,
+/// and there may be a thousand of them.
 const PREFACE_PAUSE_MAX: Duration = Duration::from_millis(320);
 
-/// What an HTTP/1 connection may gather of a request's head, or of pages to send, in bytes.
+/// Bytes that an HTTP/1 connection may buffer of a request's head, or of pages to send.
 const PLAIN_BUFFER_BYTES: usize = 16 << 10;
 
-/// A client that does not speak TLS where it must is told so for this long.
+/// Longest time for sending the error to a client that uses TLS on a plain port, or no TLS on a port that requires it.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
-/// After a failed accept (no more files, mostly) the door stays shut this long.
+/// Pause of a listener after a failed accept (mostly for lack of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Which requests a door lets in.
+/// The requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
     /// gRPC and plain HTTP.
@@ -115,7 +115,7 @@ async fn serve<R: Replica>(Doorway { listener, speaks }: Doorway, face: Face<R>,
     connections.shutdown().await;
 }
 
-/// A place among the connections; given back when dropped.
+/// A place among the connections; released when dropped.
 struct Open(Arc<FaceConfig>);
 
 impl Open {
@@ -148,13 +148,13 @@ async fn serve_connection<R: Replica>(
     let counters = &face.config.counters;
     let from = stream.peer_addr().ok();
     let served = match tokio::time::timeout(face.config.header_deadline, begin(stream, &speaks)).await {
-        Err(_) => Err("the client did not say which protocol it speaks".into()),
+        Err(_) => Err("the client did not show its protocol in time".into()),
         Ok(Err(error)) => Err(error.into()),
         Ok(Ok(Begun::Closed)) => Ok(()),
         Ok(Ok(Begun::Refused(why))) => {
             counters.handshakes_refused.add(1);
             tls::tell_of_refused(from, &why);
-            Err("the client was not let in".into())
+            Err("the client was refused".into())
         }
         Ok(Ok(Begun::Plain(stream, protocol))) => {
             serve_protocol(Socket::Plain(stream), protocol, Arc::clone(&face), door, open).await
@@ -168,7 +168,7 @@ async fn serve_connection<R: Replica>(
                 why = trusted_no_more(&speaks, rejudged, chain) => {
                     counters.handshakes_refused.add(1);
                     tls::tell_of_refused(from, &why);
-                    Err("the client is let in no more".into())
+                    Err("the client is not trusted any more".into())
                 }
             }
         }
@@ -178,13 +178,13 @@ async fn serve_connection<R: Replica>(
     }
 }
 
-/// What a client has begun with.
+/// What the first bytes of a client led to.
 enum Begun {
     Plain(TcpStream, Protocol),
-    /// With what tells that it is to be judged anew, as of before it was judged.
+    /// With the signal to check its certificate again, as of before it was first checked.
     Tls(Box<TlsStream<TcpStream>>, Protocol, watch::Receiver<u64>),
     Refused(Refused),
-    /// It left before it said enough.
+    /// It left before its protocol was known.
     Closed,
 }
 
@@ -196,7 +196,7 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
         _ if len == 0 => Ok(Begun::Closed),
         Speaks::Plain if begins_tls => {
             let told = no_tls::refuse_tls(&mut stream);
-            let _ = tokio::time::timeout(FAREWELL_MAX, told).await; // whoever does not listen is not told
+            let _ = tokio::time::timeout(FAREWELL_MAX, told).await; // the client need not read it
             Ok(Begun::Refused(Refused::Other(
                 "it speaks TLS, and this port does not: use http://, or listen on https://".into(),
             )))
@@ -228,8 +228,8 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
     }
 }
 
-/// Ends when the files of a door have changed in such a way that a client which has shown this chain would not be let in any
-/// more. [fault-model SE3]
+/// Returns when the files of a listener have changed so that a client with this chain would be refused. [fault-model
+/// SE3]
 async fn trusted_no_more(
     speaks: &Speaks,
     rejudged: watch::Receiver<u64>,
@@ -242,11 +242,11 @@ async fn trusted_no_more(
 enum Protocol {
     Http1,
     Http2,
-    /// The client left before it said enough.
+    /// The client left before its protocol was known.
     Closed,
 }
 
-/// Between one look at half a preface and the next: twice as long each time.
+/// Pauses between looks at an incomplete preface: twice as long each time.
 fn pauses() -> impl Iterator<Item = Duration> {
     std::iter::successors(Some(PREFACE_PAUSE_MIN), |pause| Some((*pause * 2).min(PREFACE_PAUSE_MAX)))
 }
@@ -266,7 +266,7 @@ async fn recognize(stream: &TcpStream) -> std::io::Result<Protocol> {
         if len == 0 || stream.ready(Interest::READABLE).await?.is_read_closed() {
             return Ok(Protocol::Closed);
         }
-        // Half a preface stays readable, so that waiting for "readable" would spin.
+        // An incomplete preface stays readable, so that waiting for "readable" would spin.
         tokio::time::sleep(pauses.next().unwrap_or(PREFACE_PAUSE_MAX)).await;
     }
 }
@@ -321,11 +321,11 @@ async fn serve_protocol<R: Replica>(
 fn set_up(stream: &TcpStream, config: &FaceConfig) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
-    // What was sent must be taken: a client whose window is shut for so long is gone for the kernel, too.
+    // The kernel, too, gives up a client that takes nothing of what was sent for so long.
     SockRef::from(stream).set_tcp_user_timeout(Some(config.stall_deadline))
 }
 
-/// Ends when a client has taken nothing, or too little, of its pages. Its silence is judged by the library.
+/// Returns when a client has taken nothing, or too little, of its pages. The library closes silent clients.
 async fn is_stalled(limits: Limits, account: Rc<Account>) {
     let mut patience = Patience::new(limits, Instant::now());
     loop {
@@ -358,7 +358,7 @@ where
 mod tests {
     use super::*;
 
-    /// How often a preface is looked at that never becomes whole, within such a deadline.
+    /// How often a preface that is never completed is looked at within such a deadline.
     fn looks(deadline: Duration) -> usize {
         let mut waited = Duration::ZERO;
         let is_in_time = |pause: &Duration| {

@@ -1,8 +1,8 @@
-//! The maintenance service: how one member is doing, alarms, hashes, and all that it holds as a stream.
+//! The maintenance service: status of one member, alarms, hashes, and a stream of its whole store.
 //!
-//! What looks at everything (`Hash`, `HashKV`, `Snapshot`) looks at a pin of the tables, on a thread of its own and of low
-//! priority: nothing waits for it, and the member goes on. [fault-model ST13; etcd-api §7]
-//! Knows nothing of: connections, other members, what a backup file looks like (`backup.rs`).
+//! Reads of the whole store (`Hash`, `HashKV`, `Snapshot`) work on a pin of the tables, on threads of their own with
+//! low priority: nothing else on the member waits for them. [fault-model ST13; etcd-api §7]
+//! Knows nothing of: connections, other members, the format of a backup file (`backup.rs`).
 
 use crate::backup::Pieces;
 use crate::body::FaceBody;
@@ -24,19 +24,19 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tonic::Status;
 
-/// Looks at everything at once, on one member; each holds what has changed since it began.
+/// Reads of the whole store at once, on one member; each holds what has changed since it began.
 pub const LOOKS_MAX: usize = 4;
 
-/// Versions hashed between two looks at whether anybody still waits.
+/// Versions hashed between two checks whether the client still waits.
 const VERSIONS_PER_STEP: usize = 4096;
 
 /// Pieces of a stream that wait for their reader.
 const PIECES_AHEAD: usize = 2;
 
-/// What a store without anything in it is said to take: etcd's file is never empty, and etcdctl 3.6 divides by its size.
+/// The reported size of an empty store: etcd's file is never empty, and etcdctl 3.6 divides by its size.
 const DB_SIZE_MIN: u64 = 1;
 
-/// Status: this member's own view, without asking anybody.
+/// Status: this member's own view, without asking other members.
 ///
 /// # Errors
 /// If the replica is stopping.
@@ -65,7 +65,7 @@ pub async fn status<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold)
     }))
 }
 
-/// All alarms that this member knows of: those of the log, and its own shortness of space, which needs none.
+/// All alarms that this member knows of: those of the log, and its own lack of space, which needs no entry there.
 pub(crate) fn active(status: &contract::Status) -> Vec<Alarm> {
     let mut alarms: Vec<Alarm> = status.alarms.iter().collect();
     let own = Alarm { member: status.id, kind: AlarmKind::NoSpace };
@@ -87,7 +87,7 @@ fn text_of(alarm: &Alarm) -> String {
 /// Alarm: reading them, raising one, clearing one.
 ///
 /// # Errors
-/// An action or a kind without a name; an alarm to raise for somebody who is no member; what a write may meet.
+/// An unknown action or kind; an alarm to raise for an id that is no member's; any error of a write.
 pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let request: pb::AlarmRequest = grpc::decode(message)?;
     let wrong = |what: &str, number: i32| Status::invalid_argument(format!("kattu: unknown {what} {number}"));
@@ -107,7 +107,7 @@ pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) 
             };
             (status.term, active(&status).into_iter().filter(is_wanted).collect())
         }
-        // No kind: nothing to raise or clear, and nothing wrong, for etcd.
+        // Without a kind there is nothing to raise or clear, which etcd does not refuse.
         (_, None) => (status.term, Vec::new()),
         (AlarmAction::Activate, Some(kind)) => {
             check_member(face, member, hold).await?;
@@ -123,8 +123,8 @@ pub async fn alarm<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) 
     Ok(encode::frame(&pb::AlarmResponse { header, alarms }))
 }
 
-/// Whether there is such a member, or nobody is meant. Members carry the table of alarms along, and look at all of it with
-/// each that is raised: it has no more than two of each that is or was one. To clear and to read those of a former one is no harm.
+/// Checks that the id is a member's, or 0. Every member keeps the table of alarms and scans it with each alarm that is
+/// raised, so it must stay small: two for each present or former member. Clearing and reading do no harm.
 async fn check_member<R: Replica>(face: &Face<R>, member: NodeId, hold: &mut Hold) -> Result<(), Status> {
     if member == NodeId(0) {
         return Ok(());
@@ -149,7 +149,7 @@ async fn change<R: Replica>(
     }
 }
 
-/// Defragment: a hint. What is forgotten is given back as it goes, so there is nothing to wait for.
+/// Defragment: without effect. Compacted versions are freed continuously, so there is nothing to wait for.
 ///
 /// # Errors
 /// If the replica is stopping.
@@ -167,7 +167,7 @@ pub async fn defragment<R: Replica>(
 /// Hash: of all tables of this member as they are now. Equal on members that have applied the same.
 ///
 /// # Errors
-/// If there is no room for another look at everything.
+/// If the server stops, or no thread can be started.
 pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let _: pb::HashRequest = grpc::decode(message)?;
     let permit = place(face).await?;
@@ -179,11 +179,11 @@ pub async fn hash<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -
     Ok(encode::frame(&pb::HashResponse { header, hash }))
 }
 
-/// HashKV: of all versions up to a revision that are not compacted. Equal on all members at the same revision and the same
-/// compacted one; as new as everything that was answered before.
+/// HashKV: of all versions up to a revision that are not compacted. Equal on all members at the same revision and the
+/// same compacted one; covers everything acknowledged before.
 ///
 /// # Errors
-/// A revision that is compacted or not there yet; no room for another look at everything.
+/// A revision that is compacted or not there yet; the server stops, or no thread can be started.
 pub async fn hash_kv<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) -> Result<Bytes, Status> {
     let request: pb::HashKvRequest = grpc::decode(message)?;
     let permit = place(face).await?;
@@ -203,11 +203,11 @@ fn fold(hash: u64) -> u32 {
     hash as u32 ^ (hash >> 32) as u32
 }
 
-/// Snapshot: all tables as a backup file, piece by piece, no faster than they are read. A client that takes too little
-/// of it loses the call, and with it the pin and the place ([`crate::patience::Pace`]).
+/// Snapshot: all tables as a backup file, piece by piece, no faster than the client reads. A client that reads too
+/// slowly loses the call, and with it the pin and the permit ([`crate::patience::Pace`]).
 ///
 /// # Errors
-/// A member that is known to be wrong; no room for another look at everything.
+/// A member with alarm CORRUPT; too many reads of the whole store.
 pub async fn snapshot<R: Replica>(
     face: &Face<R>,
     message: Bytes,
@@ -231,7 +231,7 @@ pub async fn snapshot<R: Replica>(
     let write = move || {
         let _permit = permit;
         for piece in pieces {
-            // An estimate, as far as it goes: nobody knows before the end how many bytes it will be.
+            // An estimate: the number of bytes is known only at the end.
             left = left.saturating_sub(piece.bytes.len() as u64).max(u64::from(!piece.is_last_content));
             let remaining_bytes = if piece.is_last_content { 0 } else { left };
             let response = pb::SnapshotResponse {
@@ -253,7 +253,7 @@ pub async fn snapshot<R: Replica>(
     Ok(grpc::reply(FaceBody::Stream(receiver)))
 }
 
-/// A place among those who look at everything. It is taken before the tables are pinned: who only waits holds nothing.
+/// A permit to read the whole store. It is taken before the tables are pinned: a call that waits holds nothing.
 async fn place<R>(face: &Face<R>) -> Result<OwnedSemaphorePermit, Status> {
     Arc::clone(&face.config.looks).acquire_owned().await.map_err(|_| Status::from(errors::STOPPED))
 }
@@ -271,7 +271,7 @@ async fn pin<R: Replica>(
     }
 }
 
-/// Does something long on a thread of its own; it may ask whether anybody still waits.
+/// Does long work on a thread of its own; the work can check whether the client still waits.
 async fn beside<T, W>(permit: OwnedSemaphorePermit, work: W) -> Result<T, Status>
 where
     T: Send + 'static,
@@ -279,24 +279,24 @@ where
 {
     let (done, wait) = oneshot::channel();
     on_a_thread(move || {
-        let _permit = permit; // as long as the tables are looked at, whoever has gone
+        let _permit = permit; // until the work ends, even if the client has gone
         let result = work(&|| !done.is_closed());
         let _ = done.send(result); // the client may have gone
     })?;
-    wait.await.map_err(|_| Status::internal("kattu: a look at everything was given up"))
+    wait.await.map_err(|_| Status::internal("kattu: reading the whole store was given up"))
 }
 
-/// How much nicer than the other threads such a thread is.
+/// Added to the nice value of such a thread.
 const NICENESS: i32 = 10;
 
 fn on_a_thread(work: impl FnOnce() + Send + 'static) -> Result<(), Status> {
     let work = move || {
-        let _ = rustix::process::nice(NICENESS); // as it is, it only matters more to the others
+        let _ = rustix::process::nice(NICENESS); // if it fails, the thread only competes more with the others
         work();
     };
     match std::thread::Builder::new().name("kattu-looks".to_string()).spawn(work) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Status::resource_exhausted(format!("kattu: no thread for it: {error}"))),
+        Err(error) => Err(Status::resource_exhausted(format!("kattu: cannot start a thread: {error}"))),
     }
 }
 

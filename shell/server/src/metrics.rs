@@ -1,7 +1,7 @@
-//! `/metrics`: what is counted, as Prometheus reads it.
+//! `/metrics`: counters and gauges in the text format of Prometheus.
 //!
-//! Facts that etcd has too carry etcd's names, so that dashboards and alerts written for etcd go on working; ours are
-//! called `kattu_…`. What we do not know is left out rather than shown as 0.
+//! Metrics that etcd has, too, carry etcd's names, so that dashboards and alerts written for etcd keep working; the
+//! others are called `kattu_…`. An unknown value is left out rather than shown as 0.
 //! Knows nothing of: HTTP.
 
 use crate::counters::{CODES, Counters};
@@ -45,13 +45,17 @@ fn of_tls(page: &mut Page, config: &FaceConfig) {
         return;
     }
     let name = "kattu_tls_certificate_not_after_seconds";
-    page.head(name, "When the certificate ends, in seconds since 1970", "gauge");
+    page.head(name, "Expiry of the certificate, in seconds since 1970", "gauge");
     for (port, tls) in &ports {
         let since_1970 = tls.current().ends_first().not_after.duration_since(SystemTime::UNIX_EPOCH);
         page.line(name, port, since_1970.map_or(0, |since| since.as_secs()));
     }
     let name = "kattu_tls_files_broken_total";
-    page.head(name, "Times new files could not be used, and the old ones stayed in force", "counter");
+    page.head(
+        name,
+        "Reloads that failed: the new files were unusable, the old ones stayed in force",
+        "counter",
+    );
     for (port, tls) in &ports {
         page.line(name, port, tls.broken());
     }
@@ -59,9 +63,9 @@ fn of_tls(page: &mut Page, config: &FaceConfig) {
         return;
     }
     let name = "kattu_tls_handshakes_total";
-    page.counter(name, "Handshakes of TLS with clients", config.counters.handshakes.get());
+    page.counter(name, "TLS handshakes with clients", config.counters.handshakes.get());
     let name = "kattu_tls_refused_total";
-    let about = "Clients that TLS has not let in, or lets in no more";
+    let about = "Client connections refused or closed for a reason of TLS";
     page.counter(name, about, config.counters.handshakes_refused.get());
 }
 
@@ -69,7 +73,11 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     let leads = status.leader == Some(status.id);
     page.gauge("etcd_server_has_leader", "Whether a leader is known", u8::from(status.leader.is_some()));
     page.gauge("etcd_server_is_leader", "Whether this member leads", u8::from(leads));
-    page.gauge("etcd_server_is_learner", "Whether this member has no vote", u8::from(status.learner));
+    page.gauge(
+        "etcd_server_is_learner",
+        "Whether this member is a learner, without a vote",
+        u8::from(status.learner),
+    );
     let name = "etcd_server_leader_changes_seen_total";
     page.counter(name, "Terms in which this member saw a leader", status.leader_changes);
     let name = "etcd_server_proposals_committed_total";
@@ -78,78 +86,92 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     page.gauge("etcd_server_proposals_pending", "Client requests waiting", status.pending);
     if let Some(metrics) = face.replica.metrics() {
         let name = "etcd_server_proposals_failed_total";
-        page.counter(name, "Client requests refused or left in doubt", metrics.failed.get());
+        page.counter(name, "Client requests refused, or with unknown outcome", metrics.failed.get());
         let name = "kattu_log_damaged";
         page.gauge(
             name,
-            "Whether the log is shorter than what this member has promised to keep",
+            "Whether the log lacks entries that this member has acknowledged",
             metrics.log_damaged.get(),
         );
         let name = "kattu_log_lost_total";
-        page.counter(name, "Times this member had lost what it had acknowledged", metrics.lost_log.get());
-        let name = "kattu_peer_lost_matches_total";
-        page.counter(name, "Times a peer had lost what it had acknowledged", metrics.lost_matches.get());
-        let name = "kattu_slow_disk_left_total";
-        let about = "Times this member let another one lead because of its slow disk";
-        page.counter(name, about, metrics.slow_disk_left.get());
         page.counter(
-            "kattu_scrubs_total",
-            "Times all files were read in search of damage",
-            metrics.scrubs.get(),
+            name,
+            "Times this member had lost entries that it had acknowledged",
+            metrics.lost_log.get(),
         );
+        let name = "kattu_peer_lost_matches_total";
+        page.counter(
+            name,
+            "Times a peer had lost entries that it had acknowledged",
+            metrics.lost_matches.get(),
+        );
+        let name = "kattu_slow_disk_left_total";
+        let about = "Times this member transferred leadership because of its slow disk";
+        page.counter(name, about, metrics.slow_disk_left.get());
+        page.counter("kattu_scrubs_total", "Scrubs: reads of all files to find damage", metrics.scrubs.get());
         page.counter(
             "kattu_scrub_damages_total",
-            "Damaged places that were found so",
+            "Damaged places found by scrubs",
             metrics.scrub_damages.get(),
         );
     }
-    page.labelled("etcd_server_version", "The version of etcd that is shown", "server_version", ETCD_VERSION);
+    page.labelled(
+        "etcd_server_version",
+        "The version of etcd that this server reports",
+        "server_version",
+        ETCD_VERSION,
+    );
     page.labelled("etcd_cluster_version", "The cluster's version", "cluster_version", "3.7");
     page.labelled("etcd_server_id", "This member", "server_id", &format!("{:x}", status.id.0));
     page.labelled("kattu_build_info", "Kattu's own version", "version", KATTU_VERSION);
     let role = if status.learner { "learner" } else { status.role };
-    page.labelled("kattu_role", "The part this member plays", "role", role);
+    page.labelled("kattu_role", "The role of this member", "role", role);
     let name = "kattu_has_leader_lease";
-    page.gauge(name, "Whether this leader may answer reads by its clock", u8::from(status.has_leader_lease));
+    page.gauge(
+        name,
+        "Whether this leader may serve reads under a leader lease",
+        u8::from(status.has_leader_lease),
+    );
     let name = "kattu_leader_lease_is_over";
-    let help = "Whether this leader has no lease in this term any more, for a hand-over that came to nothing";
+    let help =
+        "Whether this leader has no lease for the rest of its term, after a failed leadership transfer";
     page.gauge(name, help, u8::from(status.leader_lease_is_over));
     let name = "kattu_leader_lease_denied";
-    page.head(name, "Voters that do not promise what this leader's leases need", "gauge");
+    page.head(name, "Voters that do not grant the vote holds that this leader's lease needs", "gauge");
     for member in &status.leader_lease_without {
         page.line(name, &format!("server_id=\"{:x}\"", member.0), 1);
     }
     let name = "kattu_clocks_apart_ppm";
     page.head(
         name,
-        "What a voter's clock is proven to gain on this leader's, beyond what leases trust",
+        "Proven drift of a voter's clock against this leader's, beyond --clock-drift-ppm",
         "gauge",
     );
     for (member, gains) in &status.clocks_apart {
         page.line(name, &format!("server_id=\"{:x}\"", member.0), gains);
     }
     let name = "kattu_peer_falsehoods_total";
-    page.head(name, "Messages that no honest member sends, by whose they were", "counter");
+    page.head(name, "Messages that no correct member sends, by sender", "counter");
     for (member, times, _) in &status.distrusted {
         page.line(name, &format!("server_id=\"{:x}\"", member.0), times);
     }
     page.gauge("kattu_term", "Current term", status.term.0);
     page.gauge("kattu_log_first_index", "First index of the log", status.first.0);
     page.gauge("kattu_log_last_index", "Last index of the log", status.last.0);
-    page.gauge("kattu_log_persisted_index", "Highest index on this disk", status.persisted.0);
+    page.gauge("kattu_log_persisted_index", "Highest index persisted on this disk", status.persisted.0);
     page.gauge("kattu_log_committed_index", "Highest index known committed", status.committed.0);
     page.gauge("kattu_log_applied_index", "Highest index applied", status.applied.0);
     let name = "kattu_serving_unconfirmed";
     page.gauge(
         name,
-        "Whether reads are served before a leader confirmed them",
+        "Whether reads are served before a leader has confirmed the state",
         u8::from(status.serving_unconfirmed),
     );
 }
 
 fn store<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     let quota = face.quota_bytes();
-    page.gauge("etcd_server_quota_backend_bytes", "What the store may grow to", quota);
+    page.gauge("etcd_server_quota_backend_bytes", "Quota of the store, in bytes", quota);
     let name = "etcd_mvcc_db_total_size_in_bytes";
     page.gauge(name, "Bytes of keys and values, history included", status.store_bytes);
     let name = "etcd_mvcc_db_total_size_in_use_in_bytes";
@@ -171,23 +193,23 @@ fn store<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     }
     let compared = &status.compared;
     let name = "kattu_digest_marked_index";
-    page.gauge(name, "Newest index at which members compare what they made of the log", compared.marked.0);
+    page.gauge(name, "Newest index at which members compare their digests", compared.marked.0);
     let name = "kattu_digest_agreed_index";
-    page.gauge(name, "Newest such index at which all voters have said the same", compared.agreed.0);
+    page.gauge(name, "Newest such index at which all voters had the same digest", compared.agreed.0);
     let name = "kattu_digest_reports_total";
-    page.counter(name, "Reports of members compared since the cluster began", compared.reports);
+    page.counter(name, "Digests of members compared since the cluster began", compared.reports);
     let name = "kattu_digest_divergent_total";
-    page.counter(name, "Comparisons that found a member to differ", compared.divergent);
+    page.counter(name, "Comparisons that found a divergent member", compared.divergent);
     page.gauge(
         "kattu_corrupt",
-        "Whether this member serves nobody",
+        "Whether this member refuses all requests, because of alarm CORRUPT",
         u8::from(status.alarms.is_corrupt(status.id)),
     );
     page.gauge("kattu_no_space", "Whether writes that grow the store are refused", u8::from(status.no_space));
 }
 
 fn clients(page: &mut Page, counters: &Counters) {
-    page.head("grpc_server_started_total", "Calls begun", "counter");
+    page.head("grpc_server_started_total", "Calls started", "counter");
     for &rpc in Rpc::ALL {
         let started = counters.of(rpc).started.get();
         page.line("grpc_server_started_total", &rpc_labels(rpc), started);
@@ -210,72 +232,76 @@ fn clients(page: &mut Page, counters: &Counters) {
     page.counter(name, "Bytes of messages from clients", counters.received_bytes.get());
     let name = "etcd_network_client_grpc_sent_bytes_total";
     page.counter(name, "Bytes of messages to clients", counters.sent_bytes.get());
-    page.counter(
-        "etcd_server_health_success",
-        "Health questions answered well",
-        counters.health_success.get(),
-    );
-    page.counter(
-        "etcd_server_health_failures",
-        "Health questions answered badly",
-        counters.health_failure.get(),
-    );
+    page.counter("etcd_server_health_success", "Health checks that succeeded", counters.health_success.get());
+    page.counter("etcd_server_health_failures", "Health checks that failed", counters.health_failure.get());
     page.gauge("kattu_client_connections", "Client connections open", counters.connections.get());
     let name = "kattu_client_connections_accepted_total";
     page.counter(name, "Client connections accepted", counters.connections_accepted.get());
     let name = "kattu_client_connections_refused_total";
-    page.counter(name, "Client connections beyond the limit", counters.connections_refused.get());
+    page.counter(
+        name,
+        "Client connections refused: beyond the limit, or not accepted by the system",
+        counters.connections_refused.get(),
+    );
     let name = "kattu_client_connections_broken_total";
     page.counter(name, "Client connections that ended with an error", counters.connections_broken.get());
     page.counter("kattu_http_requests_total", "Plain HTTP requests", counters.http_requests.get());
     let name = "kattu_auto_compactions_total";
-    page.counter(name, "Compactions this member began of itself", counters.auto_compactions.get());
+    page.counter(name, "Automatic compactions by this member", counters.auto_compactions.get());
     let name = "kattu_history_seconds";
-    page.gauge(name, "Seconds back to which history surely reaches", counters.history_seconds.get());
+    page.gauge(
+        name,
+        "Seconds of history of which every revision can be read",
+        counters.history_seconds.get(),
+    );
 }
 
-/// What is held for clients, and who was told that it is too much. [operations.md, "Limits"]
+/// Memory and calls of clients, and calls and connections that a limit ended. [operations.md, "Limits"]
 fn held(page: &mut Page, config: &FaceConfig) {
     let (budget, counters) = (&config.budget, &config.counters);
     page.gauge("kattu_client_memory_bytes", "Bytes held for clients", budget.held());
     page.gauge("kattu_client_memory_max_bytes", "Bytes that may be held for clients", budget.max());
     let name = "kattu_client_memory_refused_total";
-    page.counter(name, "Times that there was no room for more", budget.refused());
+    page.counter(name, "Times that memory for a client was refused because of the limit", budget.refused());
     page.gauge("kattu_client_calls", "Calls under way", budget.calls());
     let name = "kattu_client_calls_max";
-    page.gauge(name, "Calls under way at which clients may have fewer", budget.calls_max());
+    page.gauge(name, "Calls under way above which stream limits of clients are lowered", budget.calls_max());
     let name = "kattu_client_calls_refused_total";
     page.counter(name, "Calls refused because far too many were under way", budget.calls_refused());
     let name = "kattu_client_connections_idle_total";
-    page.counter(name, "Client connections closed for their silence", counters.connections_idle.get());
+    page.counter(name, "Client connections closed as idle", counters.connections_idle.get());
     let name = "kattu_client_connections_stalled_total";
-    let about = "Client connections closed because their clients read nothing, or too little";
+    let about = "Client connections closed because the client read nothing, or too slowly";
     page.counter(name, about, counters.connections_stalled.get());
     let name = "kattu_client_connections_too_much_total";
     let about = "Client connections closed for too many pings or refused calls";
     page.counter(name, about, counters.connections_too_much.get());
     let name = "kattu_client_answers_stalled_total";
-    page.counter(name, "Answers given up because their clients did not read", counters.answers_stalled.get());
+    page.counter(name, "Responses given up because the client read nothing", counters.answers_stalled.get());
     let name = "kattu_client_answers_slow_total";
-    page.counter(name, "Answers given up because their clients took too little", counters.answers_slow.get());
+    page.counter(name, "Responses given up because the client read too slowly", counters.answers_slow.get());
     let name = "kattu_client_answers_too_large_total";
-    page.counter(name, "Answers not given because they were too large", counters.answers_too_large.get());
+    page.counter(name, "Responses refused because they were too large", counters.answers_too_large.get());
     let name = "kattu_large_writes_bytes";
     let turns = kv::LARGE_WRITES_KIB.saturating_sub(config.large_writes.available_permits());
-    page.gauge(name, "Bytes of large writes that have their turn", turns << 10);
+    page.gauge(name, "Bytes of large writes under way", turns << 10);
     let name = "kattu_looks";
     let looks = maintenance::LOOKS_MAX.saturating_sub(config.looks.available_permits());
-    page.gauge(name, "Looks at everything (hashes, snapshots) under way", looks);
+    page.gauge(name, "Reads of the whole store (hashes, snapshots) under way", looks);
     let name = "kattu_health_watches";
     let watches = health::WATCHES_MAX.saturating_sub(config.health_watches.available_permits());
-    page.gauge(name, "Streams of clients that watch this member's health", watches);
+    page.gauge(name, "Streams of clients that watch the health of this member", watches);
     let name = "kattu_looks_refused_total";
-    page.counter(name, "Snapshots refused because too many looked", counters.looks_refused.get());
+    page.counter(
+        name,
+        "Snapshots refused because too many reads of the whole store were under way",
+        counters.looks_refused.get(),
+    );
 }
 
 fn engine(page: &mut Page, metrics: &Metrics) {
     let name = "etcd_disk_wal_fsync_duration_seconds";
-    page.head(name, "How long syncs of the log took", "histogram");
+    page.head(name, "Duration of log syncs", "histogram");
     let mut below = 0;
     for (bound, count) in SYNC_BUCKETS_US.iter().zip(&metrics.sync.buckets) {
         below += count.get();
@@ -289,17 +315,21 @@ fn engine(page: &mut Page, metrics: &Metrics) {
     page.line("etcd_disk_wal_fsync_duration_seconds_count", "", count);
     let name = "etcd_disk_wal_write_bytes_total";
     page.gauge(name, "Bytes written to the log", metrics.log_written_bytes.get());
-    page.counter("kattu_peer_sent_bytes_total", "Bytes to peers", metrics.peer_sent_bytes.get());
-    page.counter("kattu_peer_received_bytes_total", "Bytes from peers", metrics.peer_received_bytes.get());
-    page.counter("kattu_peer_sent_messages_total", "Messages to peers", metrics.peer_sent_msgs.get());
+    page.counter("kattu_peer_sent_bytes_total", "Bytes sent to peers", metrics.peer_sent_bytes.get());
+    page.counter(
+        "kattu_peer_received_bytes_total",
+        "Bytes received from peers",
+        metrics.peer_received_bytes.get(),
+    );
+    page.counter("kattu_peer_sent_messages_total", "Messages sent to peers", metrics.peer_sent_msgs.get());
     page.counter(
         "kattu_peer_received_messages_total",
-        "Messages from peers",
+        "Messages received from peers",
         metrics.peer_received_msgs.get(),
     );
     page.counter(
         "kattu_peer_dropped_messages_total",
-        "Messages to peers dropped",
+        "Messages to peers that were dropped",
         metrics.peer_dropped_msgs.get(),
     );
     flows(page, metrics);
@@ -310,9 +340,9 @@ fn engine(page: &mut Page, metrics: &Metrics) {
     );
     page.gauge("kattu_log_bytes", "Bytes of log on disk", metrics.log_bytes.get());
     let name = "kattu_log_on_thread";
-    page.gauge(name, "Whether the log is written on a thread of its own", metrics.log_on_thread.get());
+    page.gauge(name, "Whether the log is written on its own thread", metrics.log_on_thread.get());
     let name = "kattu_log_sent_away_total";
-    page.counter(name, "Times a slow sync sent the log to a thread of its own", metrics.log_sent_away.get());
+    page.counter(name, "Times a slow sync moved the log to its own thread", metrics.log_sent_away.get());
     page.gauge("kattu_log_segments", "Segments of log on disk", metrics.log_segments.get());
     page.gauge("kattu_log_free_bytes", "Bytes of log allocated and free", metrics.log_free_bytes.get());
     snapshots(page, metrics);
@@ -320,39 +350,49 @@ fn engine(page: &mut Page, metrics: &Metrics) {
     page.counter("kattu_driver_events_total", "Events of the driver's loop", metrics.events.get());
     let name = "kattu_driver_late_seconds_max";
     let late = metrics.late_us_max.get() as f64 / 1e6;
-    page.gauge(name, "Longest time for which a timer was due before it was heard, since the start", late);
-    page.counter("kattu_requests_total", "Client requests taken in", metrics.requests.get());
+    page.gauge(name, "Longest delay from a timer's deadline to its handling since the start", late);
+    page.counter("kattu_requests_total", "Client requests accepted", metrics.requests.get());
     let name = "kattu_requests_abandoned_total";
-    page.counter(name, "Client requests whose clients had gone before they began", metrics.abandoned.get());
-    page.counter("kattu_applied_entries_total", "Entries handed to the store", metrics.applied_entries.get());
+    page.counter(
+        name,
+        "Client requests dropped before they began because the client had gone",
+        metrics.abandoned.get(),
+    );
+    page.counter(
+        "kattu_applied_entries_total",
+        "Entries delivered to the store",
+        metrics.applied_entries.get(),
+    );
     page.counter("kattu_work_units_total", "Work the store has done, in units", metrics.work_units.get());
     let name = "kattu_work_step_units_max";
     page.gauge(name, "Units of the longest step of the store since the start", metrics.step_units_max.get());
     let name = "kattu_requests_refused_for_work_total";
     page.counter(
         name,
-        "Requests refused because they cost more than one may",
+        "Requests refused because they would exceed --request-work-max",
         metrics.refused_for_work.get(),
     );
     page.gauge("kattu_feature_level", "Feature level of the cluster", metrics.feature_level.get());
-    page.counter("kattu_records_encoded_total", "Log records laid out by this process", records_encoded());
+    page.counter("kattu_records_encoded_total", "Log records encoded by this process", records_encoded());
     if ALLOCATIONS.get() > 0 {
         page.counter("kattu_allocations_total", "Allocations, in builds that count them", ALLOCATIONS.get());
         page.counter("kattu_allocated_bytes_total", "Bytes of those allocations", ALLOCATED_BYTES.get());
     }
 }
 
-/// What goes from a leader to its peers. They begin anew with every leadership, so they are gauges.
+/// Traffic from a leader to its peers. The counts restart with every leadership, so they are gauges.
 fn flows(page: &mut Page, metrics: &Metrics) {
     let flows = metrics.peer_flows.lock().unwrap_or_else(PoisonError::into_inner).clone();
     type Value = fn(&PeerFlow) -> f64;
     let rows: [(&str, &str, Value); 5] = [
         ("kattu_peer_entry_sent_bytes", "Bytes of entries sent", |flow| flow.counts.sent as f64),
-        ("kattu_peer_entry_repeated_bytes", "Of these, in appends that repeat an entry", |flow| {
-            flow.counts.again as f64
-        }),
+        (
+            "kattu_peer_entry_repeated_bytes",
+            "Bytes of entries sent in appends that repeat an entry",
+            |flow| flow.counts.again as f64,
+        ),
         ("kattu_peer_entry_taken_bytes", "Bytes of entries acknowledged", |flow| flow.counts.taken as f64),
-        ("kattu_peer_round_trip_seconds", "From an append to its acknowledgement", |flow| {
+        ("kattu_peer_round_trip_seconds", "Time from an append to its acknowledgement", |flow| {
             flow.srtt.as_secs_f64()
         }),
         ("kattu_peer_behind_entries", "Entries not acknowledged", |flow| flow.behind as f64),
@@ -365,17 +405,17 @@ fn flows(page: &mut Page, metrics: &Metrics) {
     }
     page.gauge(
         "kattu_clients_slowed",
-        "Whether clients are slowed for a member that comes back",
+        "Whether client writes are slowed for a returning member",
         metrics.slows_clients.get(),
     );
     page.counter(
         "kattu_clients_slowed_total",
-        "Times clients began to be slowed for one",
+        "Times client writes began to be slowed for a returning member",
         metrics.slowed_clients.get(),
     );
     page.counter(
         "kattu_peer_falling_behind_total",
-        "Times one did not gain although they were, or with --client-share-min=100",
+        "Times a returning member did not catch up although clients were slowed, or with --client-share-min=100",
         metrics.falling_behind.get(),
     );
 }
@@ -383,33 +423,25 @@ fn flows(page: &mut Page, metrics: &Metrics) {
 fn snapshots(page: &mut Page, metrics: &Metrics) {
     page.counter("kattu_snapshots_taken_total", "Snapshots taken", metrics.snapshots_taken.get());
     let name = "kattu_snapshots_failed_total";
-    page.counter(name, "Snapshots that came to nothing", metrics.snapshots_failed.get());
+    page.counter(name, "Snapshots that failed", metrics.snapshots_failed.get());
     let name = "kattu_snapshots_installed_total";
-    page.counter(
-        name,
-        "Snapshots of a leader that took the place of the store",
-        metrics.snapshots_installed.get(),
-    );
+    page.counter(name, "Snapshots of a leader that replaced the store", metrics.snapshots_installed.get());
     page.gauge("kattu_snapshot_bytes", "Bytes of the last snapshot taken", metrics.snapshot_bytes.get());
     let seconds = metrics.snapshot_ms.get() as f64 / 1e3;
-    page.gauge("kattu_snapshot_seconds", "How long the last snapshot took", seconds);
+    page.gauge("kattu_snapshot_seconds", "Duration of the last snapshot", seconds);
     let name = "kattu_snapshot_index";
-    page.gauge(name, "Up to where the newest snapshot reaches", metrics.snapshot_index.get());
+    page.gauge(name, "Index of the newest snapshot", metrics.snapshot_index.get());
     let name = "kattu_snapshot_chunks_sent_total";
-    page.counter(name, "Pieces of snapshots sent", metrics.snapshot_chunks_sent.get());
+    page.counter(name, "Chunks of snapshots sent", metrics.snapshot_chunks_sent.get());
     let name = "kattu_snapshot_chunks_received_total";
-    page.counter(name, "Pieces of snapshots received", metrics.snapshot_chunks_received.get());
+    page.counter(name, "Chunks of snapshots received", metrics.snapshot_chunks_received.get());
 }
 
 fn process(page: &mut Page, facts: Option<Facts>) {
     let name = "kattu_log_lines_dropped_total";
-    page.counter(name, "Log lines lost because nobody read them fast enough", LOG_LINES_DROPPED.get());
+    page.counter(name, "Log lines dropped because the output was too slow", LOG_LINES_DROPPED.get());
     let name = "kattu_log_lines_held_back_total";
-    page.counter(
-        name,
-        "Log lines held back because there were many of their cause",
-        LOG_LINES_HELD_BACK.get(),
-    );
+    page.counter(name, "Log lines suppressed because many had the same cause", LOG_LINES_HELD_BACK.get());
     let Some(facts) = facts else { return };
     page.counter("process_cpu_seconds_total", "CPU time used, in seconds", facts.cpu_seconds);
     page.gauge("process_resident_memory_bytes", "Memory in use", facts.resident_bytes);
@@ -449,7 +481,7 @@ fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// A page under way.
+/// A page being written.
 struct Page(String);
 
 impl Page {
@@ -474,7 +506,7 @@ impl Page {
         self.line(name, "", value);
     }
 
-    /// A fact that is a text: a label on a 1.
+    /// A text, as a label of a gauge with value 1.
     fn labelled(&mut self, name: &str, help: &str, label: &str, value: &str) {
         self.head(name, help, "gauge");
         self.line(name, &format!("{label}=\"{value}\""), 1);

@@ -1,4 +1,4 @@
-//! Plain: what a client is told, in its own protocol, that does not speak TLS where it must.
+//! No TLS: the error for a client that does not use TLS where it must, in the client's own protocol.
 //!
 //! Knows nothing of: certificates, deadlines.
 
@@ -7,7 +7,7 @@ use std::io;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// What a client is told that does not speak TLS where it must.
+/// The error for a client that does not use TLS where it must.
 pub async fn refuse(stream: &mut TcpStream, speaks_http2: bool) -> io::Result<()> {
     const WHY: &str = "this port speaks TLS: use https://";
     if !speaks_http2 {
@@ -17,20 +17,21 @@ pub async fn refuse(stream: &mut TcpStream, speaks_http2: bool) -> io::Result<()
         );
         return finish(stream, answer.as_bytes()).await;
     }
-    // Empty settings, then a farewell of no stream with the reason. [RFC 9113 §6.5, §6.8; INADEQUATE_SECURITY]
+    // Empty SETTINGS, then GOAWAY with the reason and no last stream. [RFC 9113 §6.5, §6.8; INADEQUATE_SECURITY]
     let mut frames = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
     frames.extend([0, 0, 8 + WHY.len() as u8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12]);
     frames.extend(WHY.bytes());
     finish(stream, &frames).await
 }
 
-/// What a client is told that speaks TLS where it is not spoken: in the clear, so that its TLS says that this is none.
+/// The error for a client that uses TLS on a plain port: plain bytes, so that its TLS library reports that this is not
+/// TLS.
 pub async fn refuse_tls(stream: &mut TcpStream) -> io::Result<()> {
     const ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     finish(stream, ANSWER).await
 }
 
-/// Writes it, and takes what was asked meanwhile: a socket that is closed over unread bytes resets, and the words are lost.
+/// Writes the bytes, then reads pending input: a socket that is closed over unread bytes resets, and the error is lost.
 async fn finish(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
     stream.shutdown().await?;

@@ -1,22 +1,22 @@
-//! How long a connection may say nothing, take nothing, and how often it may ping.
+//! Patience: how long a connection may be silent or unread, and how often its client may ping.
 //!
-//! In:    now; how many frames and pings have come; whether calls are under way; the pieces of answers that wait, and the bytes
-//!        that were taken.
+//! In:    now; how many frames and pings have come; whether calls are under way; the pieces of responses that wait, and
+//!        the bytes that were taken.
 //! Out:   whether the connection goes on, and if not, why.
-//! Rules: 1. Without a call under way and without a word for [`Limits::idle`], a connection is closed; a ping is a word.
-//!        2. Pieces that wait, and not one of them taken for [`Limits::stall`]: the client does not read, and is closed. So is one
-//!           for which pieces wait all the time, and that takes less than rule 4 says.
-//!        3. Pings that come sooner than [`Limits::ping`] after the one before, with nothing sent in between, are strikes: after
-//!           the third in a row the connection is closed. A client that measures its connection by pings sends one
-//!           when a part of an answer has come, so the parts that have left since its last ping excuse the next. [grpc-go
-//!           http2_server.go: handlePing; bdp_estimator.go]
-//!        4. A stream of messages is taken at [`STREAM_BYTES_PER_S`] on the average, beside [`Limits::stall`] once: what waits is
-//!           held by somebody, a copy of all tables perhaps. Time in which nothing waits for the client is not counted. For any
-//!           other answer that waits, its client takes [`ANSWERS_BYTES_PER_S`], of all its answers together: they share its
-//!           link. Else a byte a minute would keep what all of them hold.
-//!        5. A frame, or a call's head in several frames, that has begun is whole within [`Limits::head`]. Parts of bodies are
-//!           judged by their call.
-//! Knows nothing of: sockets, timers, what calls are.
+//! Rules: 1. A connection without a call and without a frame for [`Limits::idle`] is closed; a ping is a frame.
+//!        2. If pieces wait and none of them is taken for [`Limits::stall`], the client does not read, and is closed.
+//!           So is one for which pieces wait all the time, and that takes less than rule 4 says.
+//!        3. Pings that come sooner than [`Limits::ping`] after the one before, with nothing sent in between, are
+//!           strikes: after the third in a row the connection is closed. A client that measures its connection by pings
+//!           sends one when a part of a response has come, so the parts sent since its last ping excuse the next.
+//!           [grpc-go http2_server.go: handlePing; bdp_estimator.go]
+//!        4. A client must take a stream of messages at [`STREAM_BYTES_PER_S`] on average, plus [`Limits::stall`] once:
+//!           its source holds memory meanwhile, perhaps a copy of all tables. Time in which nothing waits for the
+//!           client does not count. While other responses wait it must take [`ANSWERS_BYTES_PER_S`] of all of them
+//!           together, since they share its link. Otherwise a byte a minute would keep what all of them hold.
+//!        5. A begun frame, or a call's head of several frames, must be complete within [`Limits::head`]. Body data has
+//!           the deadline of its call.
+//! Knows nothing of: sockets, timers, the contents of calls.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -28,11 +28,11 @@ const STRIKES_MAX: u32 = 2;
 /// Bytes of a stream that give its client a second more.
 const STREAM_BYTES_PER_S: u64 = 256 << 10;
 
-/// Bytes of a connection's answers that give its client a second more. Slower than any link that people still use: it is
-/// meant for those who take as little as they can.
+/// Bytes of a connection's responses that give its client a second more. Slower than any link still in use: the limit
+/// is for clients that take as little as they can.
 const ANSWERS_BYTES_PER_S: u64 = 16 << 10;
 
-/// How long something has waited for its client so far, and at which rate that must take. [Rule 4]
+/// How long a response has waited for its client so far, and the rate at which the client must take it. [Rule 4]
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     bytes_per_s: u64,
@@ -45,29 +45,29 @@ impl Pace {
         Pace { bytes_per_s: STREAM_BYTES_PER_S, waited: Duration::ZERO }
     }
 
-    /// Of an answer, or of many.
+    /// Of a response, or of many.
     pub fn of_answers() -> Pace {
         Pace { bytes_per_s: ANSWERS_BYTES_PER_S, waited: Duration::ZERO }
     }
 
-    /// So much longer.
+    /// It has waited so much longer.
     pub fn waited(&mut self, waited: Duration) {
         self.waited = self.waited.saturating_add(waited);
     }
 
-    /// How long it may wait now, where its client has taken so many bytes in all: at most `stall`.
+    /// How long it may wait now, after its client has taken so many bytes in all: at most `stall`.
     pub fn patience(&self, taken: u64, stall: Duration) -> Duration {
         let earned = Duration::from_millis(taken.saturating_mul(1000) / self.bytes_per_s);
         (stall + earned).saturating_sub(self.waited).min(stall)
     }
 }
 
-/// How much patience there is.
+/// The deadlines of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Without a word.
+    /// Without a frame.
     pub idle: Duration,
-    /// Without taking anything of what waits.
+    /// Without taking any byte that waits.
     pub stall: Duration,
     /// Least time between two pings.
     pub ping: Duration,
@@ -91,42 +91,42 @@ pub enum Enough {
     Stalled,
 }
 
-/// What is known of the pieces of a connection's answers.
+/// Counts of the pieces of a connection's responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pieces {
     /// Those that wait for the socket or for the client's window.
     pub waiting: u64,
-    /// Those that have left.
+    /// Those that were sent.
     pub left: u64,
-    /// Bytes that have left, also of pieces of which some wait.
+    /// Bytes that were sent, those of partly sent pieces included.
     pub taken: u64,
-    /// How often all that waited had left.
+    /// How often the last waiting piece was sent.
     pub emptied: u64,
 }
 
-/// What is remembered of one connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub struct Patience {
     limits: Limits,
     /// Frames so far, and since when there were so many and no call.
     frames: u64,
     quiet_since: Instant,
-    /// Pieces that had left, and since when some wait and no more have left.
+    /// Pieces sent so far, and since when some wait and no more were sent.
     left: u64,
     stalled_since: Option<Instant>,
-    /// Since when some have waited all the time, and the bytes that had left then.
+    /// Since when some have waited all the time, and the bytes that had been sent then.
     slow_since: Option<(Instant, u64)>,
-    /// How often all that waited had left by then.
+    /// [`Pieces::emptied`] by then.
     emptied: u64,
     pings: u64,
     last_ping: Option<Instant>,
     strikes: u32,
-    /// The frame or head that is not whole, and when it was first seen.
+    /// The incomplete frame or head, and when it was first seen.
     begun: Option<(NonZeroU64, Instant)>,
 }
 
 impl Patience {
-    /// With a connection that is new.
+    /// For a new connection.
     pub fn new(limits: Limits, now: Instant) -> Patience {
         Patience {
             limits,
@@ -148,14 +148,13 @@ impl Patience {
         self.pings
     }
 
-    /// So many pings have come in all; `answered` says whether anything was sent since the last time. Whether that is too
-    /// many.
+    /// Whether the pings, so many in all by now, are too many; `answered`: something was sent since the last call.
     pub fn too_many_pings(&mut self, pings: u64, answered: bool, now: Instant) -> bool {
         let new = u32::try_from(pings - self.pings).unwrap_or(u32::MAX);
         self.pings = pings;
         let too_soon = self.last_ping.is_some_and(|last| now < last + self.limits.ping);
         self.last_ping = Some(now);
-        // Only the first of those that came together can have come for what was sent, or late enough.
+        // Of pings that came together only the first can be excused by sent bytes, or be late enough.
         self.strikes = match (answered, too_soon) {
             (true, _) => new - 1,
             (false, true) => self.strikes.saturating_add(new),
@@ -164,14 +163,14 @@ impl Patience {
         STRIKES_MAX < self.strikes
     }
 
-    /// This frame has begun and is not whole: when it must be.
+    /// The deadline of this incomplete frame or head.
     pub fn whole_by(&mut self, begun: NonZeroU64, now: Instant) -> Instant {
         let (_, since) = *self.begun.take_if(|(frame, _)| *frame == begun).get_or_insert((begun, now));
         self.begun = Some((begun, since));
         since + self.limits.head
     }
 
-    /// A look every [`Limits::look_every`].
+    /// Checks the deadlines, every [`Limits::look_every`].
     pub fn look(&mut self, now: Instant, frames: u64, is_busy: bool, pieces: Pieces) -> Result<(), Enough> {
         let Pieces { waiting, left, taken, emptied } = pieces;
         if is_busy || frames != self.frames {
@@ -229,7 +228,7 @@ mod tests {
         let begin = Instant::now();
         let mut patience = Patience::new(LIMITS, begin);
         assert_eq!(patience.look(seconds(begin, 599), 0, false, NONE), Ok(()));
-        assert_eq!(patience.look(seconds(begin, 600), 1, false, NONE), Ok(()), "it has said a word");
+        assert_eq!(patience.look(seconds(begin, 600), 1, false, NONE), Ok(()), "a frame has come");
         assert_eq!(patience.look(seconds(begin, 1199), 1, true, NONE), Ok(()), "a call is under way");
         assert_eq!(patience.look(seconds(begin, 1798), 1, false, NONE), Ok(()));
         assert_eq!(patience.look(seconds(begin, 1799), 1, false, NONE), Err(Enough::Idle));
@@ -331,7 +330,7 @@ mod tests {
             assert_eq!(
                 pace.patience(more, stall),
                 stall,
-                "who was quick may stop for no longer than anybody"
+                "a client that was quick may stop for no longer than another"
             );
             pace.waited(Duration::from_secs(19));
             assert_eq!(pace.patience(taken, stall), Duration::from_secs(41));

@@ -1,7 +1,7 @@
-//! What the kernel tells about this process, from `/proc`.
+//! Facts about this process, from `/proc`.
 //!
-//! To look is work for the thread that asks, and the more files are open the more of it, so what was found is kept for a while:
-//! whoever asks for page after page has one look in a second.
+//! Reading them costs the calling thread time, the more the more files are open. So they are kept for a while: a client
+//! that requests page after page causes one reading a second.
 //! Knows nothing of: metrics.
 
 use std::fs;
@@ -31,15 +31,15 @@ pub struct Facts {
     pub started_seconds: f64,
 }
 
-/// How long is kept what was found.
+/// How long facts are kept.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// What was found at the last look, and when.
+/// The facts of the last reading, and its time.
 #[derive(Debug, Default)]
 pub struct Last(Mutex<Option<(Instant, Option<Facts>)>>);
 
 impl Last {
-    /// What is known now; none where there is no `/proc`.
+    /// The facts, at most a second old; none where there is no `/proc`.
     pub fn facts(&self, now: Instant) -> Option<Facts> {
         self.facts_by(now, look)
     }
@@ -57,7 +57,7 @@ impl Last {
     }
 }
 
-/// Looks; none where there is no `/proc`.
+/// Reads the facts; none where there is no `/proc`.
 fn look() -> Option<Facts> {
     // The second field of `stat` is the command in parentheses and may hold anything; fields are counted behind it,
     // where the state has number 3.
@@ -104,7 +104,7 @@ mod tests {
         }
         let nowhere = Last::default();
         assert_eq!(nowhere.facts_by(begin, || None), None);
-        assert_eq!(nowhere.facts_by(begin, look), None, "that there is none is kept, too");
+        assert_eq!(nowhere.facts_by(begin, look), None, "a result without facts is kept, too");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Rebuild: what a configuration says of the member of a new cluster that is made from a backup, or from a survivor.
+//! Rebuild: makes the configured member of a new cluster from a backup, or from a survivor.
 //!
-//! Both make a directory from which `serve` with the same flags starts a member of a *new* cluster: its id comes from token
-//! and roll as ever, so no member of the old one can be mistaken for one of the new.
-//! Knows nothing of: what is done with it (`kattu_rebuild`).
+//! Both make a directory from which `serve` with the same flags starts a member of a *new* cluster: its id comes from
+//! token and member list as usual, so no member of the old cluster can be mistaken for one of the new.
+//! Knows nothing of: files and their formats (`kattu_rebuild`).
 
 use crate::config::ServeConfig;
 use crate::serve::runtime_config;
@@ -20,10 +20,11 @@ pub fn restore(config: &ServeConfig, file: &Path, raise_by: u64) -> Result<Rebui
 }
 
 /// Makes the member whose directory `config` names the only one of a new cluster, with all that it holds. For a cluster
-/// that has lost its quorum for good: what the others had and this one had not is lost.
+/// that has lost its quorum for good: entries that only the others had are lost.
 ///
 /// # Errors
-/// If the directory is in use, damaged or no member's, or the configuration names other members; then nothing has changed.
+/// If the directory is in use, damaged or no member's, or the configuration names other members; then nothing has
+/// changed.
 pub fn recover(config: &ServeConfig, raise_by: u64) -> Result<Recovery, RebuildError> {
     from_survivor(&RealPlaces, &new_member(config), raise_by)
 }

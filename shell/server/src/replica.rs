@@ -1,4 +1,4 @@
-//! What a face needs of a replica: asked without a transport, answered with an outcome.
+//! Replica: the trait through which a face uses a replica, requests in, outcomes out, without a transport.
 //!
 //! The engine of `kattu-runtime` is one; a store behind a lock is another, good enough for tests of every face.
 //! Knows nothing of: etcd's messages, HTTP, threads.
@@ -11,10 +11,10 @@ use std::future::Future;
 
 /// One replica, as a face sees it. Cloning is cheap.
 pub trait Replica: Clone + Send + Sync + 'static {
-    /// Asks the replica; what it resolves to is the outcome.
+    /// Sends a request to the replica; resolves to its outcome.
     fn ask(&self, request: Request) -> impl Asked;
 
-    /// Identity of the cluster; shown in every answer.
+    /// Identity of the cluster; shown in every response.
     fn cluster_id(&self) -> u64;
 
     /// This member.
@@ -26,23 +26,23 @@ pub trait Replica: Clone + Send + Sync + 'static {
     /// This replica's current term.
     fn term(&self) -> Term;
 
-    /// A committed position of the log, at or behind everything that has been answered so far.
+    /// A committed log index, at or after everything that has been answered so far.
     fn committed(&self) -> LogIndex;
 
-    /// Bytes that the stores of all members may hold: the least quota, as far as it is known.
+    /// The least quota of all members, in bytes, as far as it is known.
     fn ruling_quota(&self) -> Option<u64> {
         self.metrics().map(|metrics| metrics.quota_bytes.get()).filter(|&quota| quota != 0)
     }
 
-    /// What the replica counts, where it counts.
+    /// The replica's metrics, if it has any.
     fn metrics(&self) -> Option<&Metrics> {
         None
     }
 }
 
-/// A request on its way: resolves to its outcome. Dropping it abandons the answer, and perhaps the request.
+/// A request under way: resolves to its outcome. Dropping it abandons the outcome, and perhaps the request.
 pub trait Asked: Future<Output = Outcome> + Send + Unpin {
-    /// Whoever asked goes. What is left behind is dropped when the replica is done with the request.
+    /// The caller goes. `behind` is dropped when the replica is done with the request.
     fn leave(self, behind: Behind);
 }
 
@@ -52,7 +52,7 @@ impl Asked for kattu_runtime::Asked {
     }
 }
 
-/// A replica that answers at once has nothing to keep anything for.
+/// A replica that answers at once has no request to keep `behind` for.
 impl Asked for std::future::Ready<Outcome> {
     fn leave(self, _behind: Behind) {}
 }

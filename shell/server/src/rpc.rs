@@ -1,16 +1,16 @@
 //! Every RPC of etcd: its path, its shape, its place in the counters.
 //!
 //! The hot ones stand first, because a path is looked up from the top.
-//! Knows nothing of: what an RPC does.
+//! Knows nothing of: the work of an RPC.
 
 /// The shape of a call, as metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One message there, one back.
+    /// One message in, one out.
     Unary,
-    /// One message there, many back.
+    /// One message in, many out.
     ServerStream,
-    /// Many there, many back.
+    /// Many in, many out.
     BidiStream,
 }
 

@@ -3,14 +3,14 @@
 //! ```text
 //!  start   1 ports for clients and metrics (a taken one must not leave a half-started member)
 //!          2 the replica: ports for peers, data directory, log
-//!          3 faces, compactor                        clients that came early are answered from here on
+//!          3 faces, compactor                        early clients are served from here on
 //!          4 a linearizable read succeeds            "ready to serve client requests"
-//!  stop    5 a leader hands over to another member, for an election timeout at most
+//!  stop    5 a leader transfers leadership, within one election timeout
 //!          6 faces: no new calls; those under way may finish
-//!          7 the replica: whoever still waits is answered, the log is closed
+//!          7 the replica: waiting requests are answered, the log is closed
 //! ```
-//! Everything runs on the calling thread, except where the configuration gives work threads of its own.
-//! Knows nothing of: flags' syntax, what requests mean, signals of other verbs.
+//! Everything runs on the calling thread, except for work to which the configuration gives its own threads.
+//! Knows nothing of: flag syntax, the meaning of requests, signals of other verbs.
 
 use crate::budget::Budget;
 use crate::compactor;
@@ -38,15 +38,15 @@ use tokio::task::{JoinSet, LocalSet};
 const TLS_FLAG: &str = "cert-file";
 /// … and for members.
 const PEER_TLS_FLAG: &str = "peer-cert-file";
-/// Pause between two looks at whether the member can serve.
+/// Pause between two checks whether the member can serve.
 const READY_PAUSE: Duration = Duration::from_millis(10);
-/// Handing over takes a few milliseconds, or does not work.
+/// A leadership transfer takes a few milliseconds, or fails.
 const TRANSFER_DEADLINE: Duration = Duration::from_secs(1);
-/// The member's own end may take this long after the faces' has come.
+/// Longest time from the end of the faces to the end of the replica.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
-/// After a signal the process ends within this time, come what may: the log is made for worse.
+/// After a signal the process ends within this time in any case: the log survives a kill.
 const SIGNAL_DEADLINE: Duration = Duration::from_millis(4500);
-const _: () = assert!(SIGNAL_DEADLINE.as_millis() < 5000, "operators are promised five seconds");
+const _: () = assert!(SIGNAL_DEADLINE.as_millis() < 5000, "the documentation guarantees five seconds");
 
 /// Why a member did not run, or did not end well.
 #[derive(Debug)]
@@ -59,12 +59,12 @@ pub enum ServeError {
         address: SocketAddr,
         /// The flag that named it.
         flag: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The data directory is damaged, somebody else's, or in use.
+    /// The data directory is damaged, another member's, or in use.
     Data(WalError),
-    /// What was to be in the data directory was never finished.
+    /// The making of the data directory was begun and never finished.
     Unfinished(String),
     /// Something else.
     Failed(String),
@@ -101,8 +101,8 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// Turns true at the first SIGTERM or SIGINT. A thread of its own waits for it, so that a member that is busy reading
-/// its log hears it too; and sees to it that the process ends in time.
+/// Turns true at the first SIGTERM or SIGINT. A separate thread waits for the signal, so that a member that is busy
+/// reading its log stops, too. The thread also ends the process if stopping takes too long.
 ///
 /// # Errors
 /// If the system gives no thread or no signal handler.
@@ -116,10 +116,10 @@ pub fn stop_on_signal() -> io::Result<watch::Receiver<bool>> {
     };
     std::thread::Builder::new().name("signals".to_string()).spawn(move || {
         runtime.block_on(async {
-            // It asks for files to be read anew, and never ends a member, whether there are any or not.
+            // SIGHUP reloads certificate files. It never ends a member, not even one without such files.
             let hung_up = async {
                 while hangup.recv().await.is_some() {
-                    report::info(format_args!("SIGHUP: certificates are read anew, where there are any"));
+                    report::info(format_args!("SIGHUP: reloading certificates, if there are any"));
                 }
                 std::future::pending::<()>().await;
             };
@@ -140,7 +140,7 @@ pub fn stop_on_signal() -> io::Result<watch::Receiver<bool>> {
 /// Runs one member on this thread until `stop` turns true. `on_ready` is called once a linearizable read has succeeded.
 ///
 /// # Errors
-/// What stands in its way, in words for the operator.
+/// Why it cannot run, as a text for the operator.
 pub fn run(
     config: ServeConfig,
     stop: watch::Receiver<bool>,
@@ -204,19 +204,19 @@ async fn member(
                 let _ = close_faces.send(true);
                 let _ = tokio::time::timeout(CLOSE_DEADLINE, faces.join_all()).await;
                 report::info(format_args!(
-                    "{} ({:x}) was removed from cluster {cluster:x} and ends; its data directory is of no use any more",
+                    "{} ({:x}) was removed from cluster {cluster:x} and stops; its data directory cannot be used again",
                     config.name, member.0
                 ));
                 return Ok(());
             }
-            Ok(End::Stopped) => return Err(ServeError::Failed("the member stopped by itself".to_string())),
+            Ok(End::Stopped) => return Err(ServeError::Failed("the member stopped unexpectedly".to_string())),
             Err(error) => return Err(ServeError::Failed(format!("the member failed: {error}"))),
         },
     }
     ready.abort();
-    // A leader gives its office away while it still serves: then nobody waits for an election.
+    // A leader transfers leadership while it still serves, so that clients do not wait for an election.
     if let Some(leader) = engine.transfer(config.election_timeout.min(TRANSFER_DEADLINE)).await {
-        report::info(format_args!("{} handed its leadership over to member {:x}", config.name, leader.0));
+        report::info(format_args!("{} transferred leadership to member {:x}", config.name, leader.0));
     }
     let _ = close_faces.send(true);
     while faces.join_next().await.is_some() {}
@@ -250,7 +250,7 @@ async fn bind(
     Ok(doors)
 }
 
-/// What clients are spoken to with, where that is TLS.
+/// TLS for clients, if it is configured.
 fn client_tls(config: &ServeConfig) -> Result<Option<Arc<ServerTls>>, ServeError> {
     let Some(source) = &config.client_tls else { return Ok(None) };
     let tls = load_tls(source, "client", TLS_FLAG)?;
@@ -258,7 +258,7 @@ fn client_tls(config: &ServeConfig) -> Result<Option<Arc<ServerTls>>, ServeError
     Ok(Some(tls))
 }
 
-/// What members are spoken to with, where that is TLS.
+/// TLS between members, if it is configured.
 fn peer_tls(config: &ServeConfig) -> Result<Option<Arc<ServerTls>>, ServeError> {
     let Some(source) = &config.peer_tls else { return Ok(None) };
     let tls = load_tls(source, "peer", PEER_TLS_FLAG)?;
@@ -351,20 +351,20 @@ pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTl
     }
 }
 
-/// What one request may ask of the store. No more is gathered for an answer than could be held for its call.
+/// Limits of one request. The store gathers no more for a response than a call may hold.
 fn requests(config: &ServeConfig) -> RequestLimits {
     let call_max = usize::try_from(budget(config).call_max()).unwrap_or(usize::MAX);
     let answer_bytes_max = RequestLimits::default().answer_bytes_max.min(call_max);
     RequestLimits { work_max: config.request_work_max, answer_bytes_max }
 }
 
-/// What may be held for clients.
+/// The budget of bytes held for clients.
 fn budget(config: &ServeConfig) -> Budget {
     let message_bytes = (config.request_bytes_max + GRPC_OVERHEAD_BYTES) as u64;
     Budget::with_room_for(config.client_memory_bytes, message_bytes).with_calls_max(config.client_calls_max)
 }
 
-/// What the store may grow to.
+/// The quota of the store, in bytes.
 fn quota(config: &ServeConfig) -> u64 {
     match config.quota_bytes {
         0 => kattu_runtime::default_quota(),
@@ -396,7 +396,7 @@ fn face_config(
     })
 }
 
-/// Threads that accept from all doors, whoever is free, each with an event loop of its own.
+/// Threads that accept from all listeners, each with an event loop of its own; an idle one takes the next connection.
 fn start_face_threads(
     count: usize,
     doors: Vec<Doorway>,
@@ -455,7 +455,7 @@ fn announcement(config: &ServeConfig) -> String {
     format!("{} is ready to serve client requests on {}", config.name, places.join(", "))
 }
 
-/// Asks until a linearizable read succeeds: then there is a leader, a quorum, and a store that has caught up.
+/// Repeats a linearizable read until it succeeds: then there is a leader, a quorum, and a store that has caught up.
 async fn tell_when_ready(engine: Engine, line: String, on_ready: impl FnOnce()) {
     let keys = KeyRange { start: vec![0], end: vec![0] };
     let query = Query::Range(Range { keys, count_only: true, ..Range::default() });

@@ -1,14 +1,14 @@
-//! The fields of a message that have a length, without unpacking them: what is refused for its number is refused before it
-//! takes the memory. An empty operation has two bytes on its way, and more than fifty when it is unpacked.
+//! Skim: finds the fields of a message that have a length without unpacking them, so that a message with too many is
+//! refused before it takes memory. An empty operation has two bytes encoded, and more than fifty unpacked.
 //!
 //! In:    the bytes of a message.
-//! Out:   its fields with a length, in their order, up to the first byte that is no protobuf; to say what is wrong with that
-//!        one is left to whoever unpacks the message, who comes no further either.
-//! Knows nothing of: what fields mean.
+//! Out:   its fields with a length, in their order, up to the first byte that is not protobuf; the decoder, which gets
+//!        no further either, reports the error.
+//! Knows nothing of: the meaning of fields.
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// Transactions that lie in each other, as deep as protobuf is read: each is two of its hundred levels.
+/// Deepest nesting of transactions that protobuf decodes: each is two of its hundred levels.
 pub const TXN_DEPTH_READ: usize = 50;
 
 /// The tags and the bytes of all fields that have a length.

@@ -1,7 +1,7 @@
-//! What a member tells about itself beyond etcd's `Status`: `GET /kattu/status`, one JSON object.
+//! `GET /kattu/status`: a member's state beyond etcd's `Status`, as one JSON object.
 //!
 //! Field names are the command's (`kattu status -o json`), which adds the endpoint it asked. Ids are lower-case hex.
-//! Knows nothing of: HTTP, who asks.
+//! Knows nothing of: HTTP, callers.
 
 use crate::errors;
 use crate::face::KATTU_VERSION;
@@ -11,8 +11,8 @@ use crate::tls::Certificate;
 use kattu_node::contract::Status;
 use kattu_raft::NodeId;
 
-/// The member's status as JSON. `log_bytes`: size of its log on disk; `history_seconds`: how far back history surely reaches;
-/// `certificate`: those of this member, where TLS is spoken.
+/// The member's status as JSON. `log_bytes`: size of its log on disk; `history_seconds`: seconds of history of which
+/// every revision can be read; `certificate`: those of this member, if it uses TLS.
 #[must_use]
 pub fn status_json(
     status: &Status,
@@ -39,28 +39,29 @@ pub fn status_json(
     }
     for member in &status.leader_lease_without {
         problems.push(format!(
-            "--lease-reads is on here, but member {:x} has it not, or a shorter --election-timeout",
+            "--lease-reads is on here, but member {:x} lacks it, or has a shorter --election-timeout",
             member.0
         ));
     }
     if status.leader_lease_is_over {
         problems.push(
-            "a hand-over of leadership came to nothing, so that this leader has no lease any more: reads are confirmed by a \
-             round until `kattu move-leader` brings another leader"
+            "a leadership transfer failed, so this leader has no lease for the rest of its term: each read takes a quorum \
+             round until `kattu move-leader` makes another member leader"
                 .to_string(),
         );
     }
     for (member, gains) in &status.clocks_apart {
         problems.push(format!(
-            "the clocks of member {:x} and of this one run apart by {} ppm or more, and --clock-drift-ppm trusts less: reads \
-             are confirmed by a round until another leader is elected",
+            "the clocks of member {:x} and of this one drift apart by {} ppm or more, which exceeds --clock-drift-ppm: each \
+             read takes a quorum round until another leader is elected",
             member.0,
             gains.unsigned_abs()
         ));
     }
     for (member, times, falsehood) in &status.distrusted {
         problems.push(format!(
-            "member {:x}, or somebody in its name, has said {times} times what no honest member says; the last time: {falsehood}",
+            "member {:x}, or a sender that uses its id, has sent {times} messages that no correct member sends; the last: \
+             {falsehood}",
             member.0
         ));
     }
@@ -145,7 +146,7 @@ mod tests {
             ..Status::default()
         };
         let json = status_json(&status, "n", 0, 0, None);
-        let said = "--lease-reads is on here, but member ab has it not, or a shorter --election-timeout";
+        let said = "--lease-reads is on here, but member ab lacks it, or has a shorter --election-timeout";
         assert!(json.ends_with(&format!("\"errors\":[\"{said}\"]}}")), "{json}");
     }
 
@@ -158,7 +159,7 @@ mod tests {
             ..Status::default()
         };
         let json = status_json(&status, "n", 0, 0, None);
-        assert!(json.contains("\"errors\":[\"a hand-over of leadership came to nothing"), "{json}");
+        assert!(json.contains("\"errors\":[\"a leadership transfer failed"), "{json}");
         assert!(json.contains("kattu move-leader"), "{json}");
     }
 
@@ -172,7 +173,7 @@ mod tests {
         };
         let json = status_json(&status, "n", 0, 0, None);
         assert!(
-            json.contains("\"errors\":[\"the clocks of member ab and of this one run apart by 12000 ppm"),
+            json.contains("\"errors\":[\"the clocks of member ab and of this one drift apart by 12000 ppm"),
             "{json}"
         );
     }

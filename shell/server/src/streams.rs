@@ -1,15 +1,15 @@
-//! A socket on which a server says anew, as often as it likes, how many streams its client may have open.
+//! A socket on which a server can change the number of streams that its client may have open.
 //!
-//! HTTP/2 lets it (`SETTINGS_MAX_CONCURRENT_STREAMS`, RFC 9113 §5.1.2 and §6.5), and clients keep to what they heard last. The
-//! library says it once, with the first settings. It can say anew how large a stream's window is, though: so it is told to say
-//! the size that windows have, and on the way out that setting gives its place to this one. Both have the same length, and
-//! the acknowledgement goes to the library, for which nothing has changed.
+//! HTTP/2 allows it (`SETTINGS_MAX_CONCURRENT_STREAMS`, RFC 9113 §5.1.2 and §6.5), and clients keep to the last value.
+//! The library sends it once, with the first settings. But it can send the size of a stream's window again: so it is
+//! made to send the unchanged size, and on the way out that setting is replaced by the number of streams. Both have the
+//! same length, and the acknowledgement goes to the library, for which nothing has changed.
 //!
-//! Beside it, the heads of calls and answers that go out are told to those who wait for them ([`crate::unsent`]).
+//! The socket also reports the heads of responses that it has sent ([`crate::unsent`]).
 //!
-//! Rules: 1. Of settings that hold a number of streams, the number is exchanged; of others, the size of the windows.
-//!        2. Everything else goes out as it is, in its order.
-//! Knows nothing of: how many streams there should be.
+//! Rules: 1. In settings with a number of streams, the number is replaced; in others, the size of the windows is.
+//!        2. Everything else is sent unchanged, in its order.
+//! Knows nothing of: the choice of the number.
 
 use crate::frames::{ACK, Frames, HEAD_BYTES, HEADERS, SETTINGS};
 use crate::unsent::Unsent;
@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Streams that a client may have open, as its server says it.
+/// Streams that a client may have open.
 pub type StreamsMax = Rc<Cell<u32>>;
 
 const MAX_CONCURRENT_STREAMS: u16 = 3;
@@ -34,21 +34,21 @@ pub struct Limited<S> {
     stream: S,
     streams_max: StreamsMax,
     unsent: Rc<Unsent>,
-    /// What has been written.
+    /// The position after what has been written.
     frames: Frames,
-    /// What is left of settings that are being written.
+    /// The rest of settings that are being written.
     settings: Bytes,
 }
 
 impl<S> Limited<S> {
-    /// A socket on which nothing has been said yet.
+    /// A socket on which nothing has been sent yet.
     pub fn new(stream: S, streams_max: StreamsMax, unsent: Rc<Unsent>) -> Limited<S> {
         Limited { stream, streams_max, unsent, frames: Frames::after(0), settings: Bytes::new() }
     }
 }
 
-/// The settings that lie in these bytes as a whole: where they begin and end. `frames` stands at their begin then, and else
-/// at the end of the bytes.
+/// Beginning and end of the first complete settings in these bytes. `frames` is then at their beginning, and else at
+/// the end of the bytes.
 fn settings_in(frames: &mut Frames, bytes: &[u8]) -> Option<(usize, usize)> {
     let mut left = bytes;
     while let Some(head) = frames.next(&mut left) {
@@ -61,7 +61,7 @@ fn settings_in(frames: &mut Frames, bytes: &[u8]) -> Option<(usize, usize)> {
     None
 }
 
-/// The system has taken these bytes, after which `after` is where the frames are, if somebody has looked already.
+/// The system has taken these bytes; `after` is the position after them, if it is known already.
 fn pass(frames: &mut Frames, after: Option<Frames>, mut bytes: &[u8], unsent: &Unsent) {
     match after {
         Some(after) if unsent.is_empty() => *frames = after,
@@ -131,7 +131,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // The library gathers everything in the first but a long part of a body.
+        // The library gathers everything in the first slice, except a long part of a body.
         let (first, others) =
             slices.split_first().map_or((&[][..], &[][..]), |(first, others)| (first, others));
         let mut after = self.frames.clone();
@@ -176,14 +176,14 @@ mod tests {
         [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, 1][..], payload].concat()
     }
 
-    /// Whatever goes out, however it is cut and however little the system takes: settings are exchanged, nothing else changes.
+    /// However the output is cut, and however little the system takes, settings are replaced and nothing else changes.
     #[tokio::test]
     async fn settings_are_exchanged_and_nothing_else_changes() {
         let window = [0, 4, 0, 32, 0, 0];
         let others = [0, 1, 0, 0, 0, 7];
         let streams = |number: u8| [0, 3, 0, 0, 0, number];
-        let body = frame(SETTINGS, 0, &window); // is nobody's settings
-        // What is said, and what the client hears when 9 streams are the most.
+        let body = frame(SETTINGS, 0, &window); // inside a body it is no frame
+        // What is sent, and what the client receives with a limit of 9 streams.
         let said = [
             frame(SETTINGS, 0, &[others, streams(200), window].concat()),
             frame(0, 0, &body),

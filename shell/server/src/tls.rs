@@ -1,6 +1,6 @@
-//! TLS on the ports of a member: which door for clients speaks it, and who looks after the files.
+//! TLS on the ports of a member: its listeners for clients, and the reloading of its files.
 //!
-//! Knows nothing of: handshakes, what certificates say.
+//! Knows nothing of: handshakes, the contents of certificates.
 
 use crate::face::FaceConfig;
 use kattu_runtime::report::{self, Cause};
@@ -11,18 +11,18 @@ use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Between two looks at the files.
+/// Time between two checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Before a certificate ends, its operator is told every day; for the last third of one that is good for a short time.
+/// For this long before a certificate expires a warning is logged every day; for the last third of a short-lived one.
 const WARN_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 const WARN_EVERY: Duration = Duration::from_secs(86_400);
 
-/// A door for clients.
+/// A listener for clients.
 #[derive(Debug)]
 pub struct Doorway {
-    /// Where they come in.
+    /// Its socket.
     pub listener: TcpListener,
-    /// What is spoken there.
+    /// Its protocols.
     pub speaks: Speaks,
 }
 
@@ -32,27 +32,27 @@ impl From<TcpListener> for Doorway {
     }
 }
 
-/// A client that is not let in, in a line; of one reason one line in a while.
+/// Logs a refused client; for each reason only one line in a while.
 pub(crate) fn tell_of_refused(from: Option<SocketAddr>, why: &Refused) {
     if let Refused::Left = why {
-        return; // that happens, and counts as a broken connection
+        return; // common, and counted as a broken connection
     }
-    let from = from.map_or_else(|| "somebody".to_string(), |from| from.to_string());
+    let from = from.map_or_else(|| "an unknown address".to_string(), |from| from.to_string());
     let cause = Cause { what: "a client refused by TLS", whose: why.kind() };
-    report::warn_of(cause, format_args!("a client at {from} is not let in: {why}"));
+    report::warn_of(cause, format_args!("refused a client at {from}: {why}"));
 }
 
-/// What status pages tell of the certificates of a member.
+/// The state of a member's certificates, for status pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Whole days that the one that ends first is still good; below 0 since it is good no more.
+    /// Whole days until the first of them expires; below 0 afterwards.
     pub days_left: i64,
-    /// What its operator has to do.
+    /// Problems that the operator has to fix.
     pub problems: Vec<String>,
 }
 
 impl Certificate {
-    /// As of now; none where TLS is not spoken.
+    /// As of now; none without TLS.
     #[must_use]
     pub fn of_all(config: &FaceConfig) -> Option<Certificate> {
         let ports = [(&config.tls, "clients"), (&config.peer_tls, "members")];
@@ -76,7 +76,7 @@ impl Certificate {
         }
         if let Some(error) = tls.broken_now() {
             problems.push(format!(
-                "the files of TLS with {whom} cannot be used, and what was there before stays in force: {error}"
+                "the TLS files for {whom} are unusable, and the previous ones stay in force: {error}"
             ));
         }
         Certificate { days_left, problems }
@@ -88,21 +88,21 @@ fn is_nearly_over(leaf: &Leaf, now: SystemTime) -> bool {
     leaf.left(now).is_none_or(|left| left < WARN_BEFORE.min(whole / 3))
 }
 
-/// How long a certificate is good, for people.
+/// How long a certificate is valid, for people.
 #[must_use]
 pub fn good_for(leaf: &Leaf) -> String {
     match leaf.left(SystemTime::now()) {
         Some(left) if left < Duration::from_secs(2 * 86_400) => {
-            format!("good for {} hours more", left.as_secs() / 3600)
+            format!("valid for {} more hours", left.as_secs() / 3600)
         }
-        Some(left) => format!("good for {} days more", left.as_secs() / 86_400),
-        None if SystemTime::now() < leaf.not_before => "not good yet".to_string(),
+        Some(left) => format!("valid for {} more days", left.as_secs() / 86_400),
+        None if SystemTime::now() < leaf.not_before => "not valid yet".to_string(),
         None => "expired".to_string(),
     }
 }
 
-/// Looks after the files of a port until `stop` turns true, and at once whenever the process is told to (SIGHUP). `flag` is the
-/// one that names the certificate.
+/// Reloads the files of a port when they change, until `stop` turns true; on SIGHUP at once. `flag` names the
+/// certificate.
 pub async fn keep(tls: Arc<ServerTls>, flag: &'static str, mut stop: watch::Receiver<bool>) {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangups = signal(SignalKind::hangup()).ok();
@@ -127,14 +127,14 @@ pub async fn keep(tls: Arc<ServerTls>, flag: &'static str, mut stop: watch::Rece
         match looked {
             Ok(Looked::Renewed(leaf)) => {
                 warned = None;
-                report::info(format_args!("--{flag}: read anew, {}", good_for(&leaf)));
+                report::info(format_args!("--{flag}: reloaded, {}", good_for(&leaf)));
             }
             Ok(Looked::Broken(error)) => report::warn(format_args!(
-                "--{flag}: what is there now cannot be used, and what was there before stays in force, {}: {error}",
+                "--{flag}: the new files are unusable, and the previous ones stay in force, {}: {error}",
                 good_for(tls.current().ends_first())
             )),
             Ok(Looked::Same) => {}
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()), // nobody cancels it
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()), // the task is never cancelled
         }
     }
 }

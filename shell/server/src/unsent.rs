@@ -1,12 +1,12 @@
-//! Answers that are a head and nothing else, until the socket has taken them.
+//! Responses that are a head and nothing else, until the socket has taken them.
 //!
-//! The library keeps such an answer for as long as the client does not read, and says to nobody when it has left. So what the
-//! call holds stays with its stream until a head for it goes out. Other answers are held by their bodies
-//! ([`crate::body::Piece`]), which leave after their heads.
+//! The library keeps such a response for as long as the client does not read, and does not report when it has been
+//! sent. So the call's hold stays with its stream until a head for that stream goes out. Other responses are held by
+//! their bodies ([`crate::body::Piece`]), which are sent after their heads.
 //!
-//! In:    streams with such answers; the heads of frames that the socket has taken.
-//! Out:   when a stream's answer has left.
-//! Knows nothing of: frames beyond their heads, resets: who waits for an answer to leave hears of those.
+//! In:    streams with such responses; the heads of frames that the socket has taken.
+//! Out:   when a stream's response has been sent.
+//! Knows nothing of: frames beyond their heads; resets, which the waiting call sees itself.
 
 use crate::budget::{Hold, Waiting};
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// The answers of one connection that wait so; shared by its calls and its socket.
+/// The waiting responses of one connection; shared by its calls and its socket.
 #[derive(Debug, Default)]
 pub struct Unsent(RefCell<BTreeMap<u32, Entry>>);
 
@@ -35,13 +35,13 @@ impl Unsent {
         self.0.borrow().len()
     }
 
-    /// From now on the answer of this stream waits, held by this.
+    /// From now on the response of this stream waits, held by `hold`.
     pub fn add(self: &Rc<Self>, stream: u32, hold: Hold) -> QueueSlot {
         self.0.borrow_mut().insert(stream, Entry { waiting: Waiting::new(hold), waker: None });
         QueueSlot { unsent: Rc::clone(self), stream }
     }
 
-    /// A head of so many bytes for this stream has gone out.
+    /// A head of so many bytes for this stream has been sent.
     pub fn left(&self, stream: u32, bytes: usize) {
         let Some(entry) = self.0.borrow_mut().remove(&stream) else { return };
         entry.waiting.goes_on(bytes as u64);
@@ -51,7 +51,7 @@ impl Unsent {
     }
 }
 
-/// An answer's place among those that wait; it waits no longer when this is dropped.
+/// A response's place among those that wait; dropping this removes it.
 #[derive(Debug)]
 pub struct QueueSlot {
     unsent: Rc<Unsent>,
@@ -59,7 +59,7 @@ pub struct QueueSlot {
 }
 
 impl QueueSlot {
-    /// Ready when the answer has left.
+    /// Ready when the response has been sent.
     pub fn poll_left(&self, context: &mut Context<'_>) -> Poll<()> {
         match self.unsent.0.borrow_mut().get_mut(&self.stream) {
             None => Poll::Ready(()),

@@ -1,9 +1,9 @@
-//! Goal: answers that are a head and nothing else hold a bounded number of bytes, and cost a client that does not read its
-//! connection. Method: an allocator that counts; so a process of its own, with one test.
+//! Goal: responses that are a head and nothing else hold a bounded number of bytes, and a client that does not read
+//! them loses its connection. Method: an allocator that counts; so a process of its own, with one test.
 
 #[path = "held/counting.rs"]
 mod counting;
-#[allow(dead_code)] // it is the other tests', too
+#[allow(dead_code)] // other tests use it, too
 #[path = "face/fixture.rs"]
 mod fixture;
 
@@ -18,16 +18,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// What a client says first.
+/// The first bytes of a client.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const CALLS: u32 = 3_000;
-/// A client may say so much about each, none of which is anything that the member knows.
+/// A client may send so many bytes of metadata with each, none of it known to the member.
 const TEXT_BYTES: usize = 4_000;
-/// How long a client may take nothing where it takes little.
+/// How long a client that takes little may take nothing.
 const DRIP_STALL: Duration = Duration::from_millis(1_000);
 /// At 10 KiB a second it has had 20 s, and has earned 13 of them and [`DRIP_STALL`].
 const TAKEN_MAX: usize = 200 << 10;
-/// What the sockets take in of answers, and what the test itself takes meanwhile.
+/// Bytes of responses in the sockets, and bytes that the test itself allocates meanwhile.
 const TEST_BYTES: usize = 4 << 20;
 
 /// A face whose sockets take in little of what their clients do not read, as on a slow link.
@@ -53,12 +53,12 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A call that is a head and no body, at a level that nobody knows.
+/// A call that is a head without a body, at an unknown level.
 fn call(stream: u32) -> Vec<u8> {
     let mut head = head_of(b"/etcdserverpb.KV/Range");
     head.extend([0, 17]);
     head.extend(b"kattu-consistency");
-    // Each says something else, so that none can be told as what was told before.
+    // Each text differs, so that none can be encoded as a reference to an earlier one.
     let text = [format!("{stream:08}").into_bytes(), vec![0xff; TEXT_BYTES]].concat();
     let more = text.len() - 127;
     head.extend([0x7f, (more & 0x7f) as u8 | 0x80, (more >> 7) as u8]);
@@ -66,7 +66,7 @@ fn call(stream: u32) -> Vec<u8> {
     frame(1, 5, stream, &head)
 }
 
-/// A call whose request is whole, and that a silent replica has.
+/// A call with a complete request, which a silent replica has.
 fn whole_call(stream: u32) -> Vec<u8> {
     let head = head_of(b"/grpc.health.v1.Health/Check");
     [frame(1, 4, stream, &head), frame(0, 1, stream, &[0; 5])].concat()
@@ -76,7 +76,7 @@ fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &8_u32.to_be_bytes()) // CANCEL
 }
 
-/// A client that asks for all of it, and reads nothing.
+/// A client that sends all calls, and reads nothing.
 async fn ask(face: &Face) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(2 << 10).unwrap();
@@ -102,7 +102,7 @@ async fn heads_that_nobody_reads_are_held_and_cost_the_connection() {
     assert!(CALLS as usize / 2 * CALL_BYTES as usize <= counted, "{counted} bytes: most have not left");
     assert!(held <= counted + TEST_BYTES, "{held} bytes are held, {counted} are counted");
 
-    // Who reads after all has given back what was held for it, and so has who leaves.
+    // A client that reads after all frees what was held for it, and so does one that leaves.
     let mut all = vec![0; 64 << 10];
     eventually(|| {
         // What it has read may still be held for a moment, with nothing more to come.
@@ -125,7 +125,8 @@ async fn heads_that_nobody_reads_are_held_and_cost_the_connection() {
 
     unread_refusals_cost_the_connection().await;
 
-    // Who takes a little now and then is as good as one who takes nothing, and the system does not end it first.
+    // A client that takes a little now and then is treated as one that takes nothing, and the system does not end it
+    // first.
     let face = narrow(DRIP_STALL, 256 << 20).await;
     let mut client = ask(&face).await;
     let counters = &face.config.counters;
@@ -140,7 +141,7 @@ async fn heads_that_nobody_reads_are_held_and_cost_the_connection() {
     assert_eq!(face.config.budget.held(), 0);
 }
 
-/// Nothing is held for a refusal, so those that nobody reads have a number, also where one in so many is none.
+/// Nothing is held for a refusal, so unread refusals are counted, even if accepted calls come between them.
 async fn unread_refusals_cost_the_connection() {
     const ROUNDS: u32 = 20;
     const REFUSALS: u32 = 400;
@@ -161,7 +162,8 @@ async fn unread_refusals_cost_the_connection() {
     while !is_closed() {
         rounds += 1;
         assert!(rounds <= ROUNDS, "{} refusals are unread", ROUNDS * REFUSALS);
-        // It may be closed at any time. One goes, and another takes its place: what is refused is not in a row with what was refused before.
+        // It may be closed at any time. One call goes, and another takes its place, so that refusals are not in a row
+        // with those before.
         let _ = socket.write_all(&reset(2 * rounds - 1)).await;
         eventually(|| is_closed() || waiting(&face) == 99).await;
         let _ = socket.write_all(&whole_call(streams.next().unwrap())).await;

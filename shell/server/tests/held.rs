@@ -1,9 +1,9 @@
-//! Goal: clients that read nothing hold a bounded number of bytes, whatever they ask for. Method: an allocator that counts;
-//! so a process of its own, with one test.
+//! Goal: clients that read nothing hold a bounded number of bytes, whatever they request. Method: an allocator that
+//! counts; so a process of its own, with one test.
 
 #[path = "held/counting.rs"]
 mod counting;
-#[allow(dead_code)] // it is the other tests', too
+#[allow(dead_code)] // other tests use it, too
 #[path = "face/fixture.rs"]
 mod fixture;
 
@@ -19,15 +19,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 const MIB: usize = 1 << 20;
-/// What a client asks for, in values of a mebibyte.
+/// Values of a mebibyte that a client requests.
 const ASKED: usize = 60;
 const CLIENTS: usize = 16;
-/// Each may have half of what nobody has: room for four such answers.
+/// Each may have half of what is free: room for four such responses.
 const BUDGET: usize = 400 * MIB;
-/// What the test itself takes meanwhile: a value on its way into the store, its clients.
+/// Bytes that the test itself allocates meanwhile: a value on its way into the store, its clients.
 const TEST: usize = 4 * MIB;
 
-/// A new version of every value, and no older one: what an answer has is in no store any more.
+/// A new version of every value, and no older one: the values of an earlier response are in no store any more.
 fn overwrite_all(face: &Face, with: u8) {
     face.store.set(|state| {
         for number in 0..ASKED {
@@ -40,7 +40,7 @@ fn overwrite_all(face: &Face, with: u8) {
     });
 }
 
-/// Asks for everything, and reads no more than whether there is an answer.
+/// Requests everything, and reads no more than the head of the response.
 async fn ask(face: &Face, window: u32) -> (SendRequest<Bytes>, Result<h2::RecvStream, tonic::Status>) {
     let (client, connection) =
         h2::client::Builder::new().initial_window_size(window).handshake(face.raw().await).await.unwrap();
@@ -84,7 +84,8 @@ async fn clients_that_ask_for_much_and_read_nothing_hold_no_more_than_the_budget
         overwrite_all(&face, number as u8 + 1);
     }
     let (held, peak) = (HELD.load(Relaxed) - before, PEAK.load(Relaxed) - before);
-    // Without a word the store has one version and, while it is written over, another; the answer that is judged has a third.
+    // Without responses the store has one version and, while it is overwritten, another; the response under judgement
+    // has a third.
     let beside = 2 * ASKED * MIB + CLIENTS * (CONNECTION_BYTES + SMALL_BYTES) as usize + TEST;
     println!(
         "{CLIENTS} clients asked for {ASKED} MiB each, {refused} were refused; held {} MiB, at most {} MiB, counted as {} MiB",
@@ -94,7 +95,7 @@ async fn clients_that_ask_for_much_and_read_nothing_hold_no_more_than_the_budget
     );
     assert_eq!((unread.len(), refused), (4, CLIENTS - 4), "the budget has room for some and not for all");
     let least = unread.len() * (ASKED - 2) * MIB;
-    assert!(least <= held, "{held} bytes: the versions that were asked for are nowhere but in the answers");
+    assert!(least <= held, "{held} bytes: the versions that were requested are only in the responses");
     assert!(peak <= BUDGET + beside, "at most {peak} bytes beside the store");
     assert!(held <= budget.held() as usize + beside, "{held} bytes are held, {} are counted", budget.held());
 

@@ -1,9 +1,9 @@
-//! Goal: a request that is refused for its number of parts takes no more memory than its bytes. Method: an allocator that
-//! counts; so a process of its own, with one test.
+//! Goal: a request that is refused for its number of parts takes no more memory than its bytes. Method: an allocator
+//! that counts; so a process of its own, with one test.
 
 #[path = "held/counting.rs"]
 mod counting;
-#[allow(dead_code)] // it is the other tests', too
+#[allow(dead_code)] // other tests use it, too
 #[path = "face/fixture.rs"]
 mod fixture;
 
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const MIB: usize = 1 << 20;
 /// The largest message that is read.
 const MESSAGE_BYTES: usize = 2 * MIB;
-/// The message in the blocks that it comes in, and whole; and as much for what brings it here.
+/// The message in the blocks in which it arrives, and whole; and as much for the client that sends it.
 const PEAK_MAX: usize = 8 * MIB;
 
 /// A field of that tag with these bytes.
@@ -31,7 +31,7 @@ fn empty_fields(tag: u8) -> Vec<u8> {
     [tag << 3 | 2, 0].repeat((MESSAGE_BYTES - 1024) / 2)
 }
 
-/// Sends one call, and is told no.
+/// Sends one call, which is refused; returns the error, and the most bytes allocated meanwhile.
 async fn refusal(face: &Face, path: &str, message: Vec<u8>) -> (tonic::Status, usize) {
     let (client, connection) = h2::client::handshake(face.raw().await).await.unwrap();
     tokio::spawn(connection);
@@ -49,7 +49,7 @@ async fn refusal(face: &Face, path: &str, message: Vec<u8>) -> (tonic::Status, u
     body.send_data(framed, true).unwrap();
     let answer = answer.await.unwrap();
     let peak = PEAK.load(Relaxed) - before;
-    (tonic::Status::from_header_map(answer.headers()).expect("a no"), peak)
+    (tonic::Status::from_header_map(answer.headers()).expect("a refusal"), peak)
 }
 
 #[tokio::test]

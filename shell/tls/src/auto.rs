@@ -1,7 +1,7 @@
-//! Auto: a certificate that nobody signed but its own key. It encrypts, and proves nothing to anybody. [`--auto-tls`, `--peer-auto-tls`]
+//! Auto: self-signed certificates. They encrypt, and prove no identity. [`--auto-tls`, `--peer-auto-tls`]
 //!
-//! It is made once, kept, and made anew at a start when its time is nearly over, when it does not fit its key, or when the hosts
-//! that it is for have changed.
+//! One is made once, kept, and made anew at a start when its time is nearly over, when it does not fit its key, or when
+//! its hosts have changed.
 //! Knows nothing of: ports.
 
 use crate::Allowed;
@@ -15,12 +15,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// How long such a certificate is good, if nothing else is asked for. [etcd --self-signed-cert-validity: 1 year]
+/// How long a self-signed certificate is valid by default. [etcd --self-signed-cert-validity: 1 year]
 pub const SELF_SIGNED_DAYS: u64 = 365;
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The files of a self-signed certificate for these hosts, `STEM.crt` and `STEM.key` in `dir`; made if there are none that are
-/// good for a tenth of `days` yet.
+/// The files of a self-signed certificate for these hosts, `STEM.crt` and `STEM.key` in `dir`; made unless they exist
+/// and are valid for another tenth of `days`.
 ///
 /// # Errors
 /// Files that cannot be written; hosts that no certificate can name.
@@ -53,7 +53,7 @@ pub fn ensure_self_signed(
 
 fn make(dir: &Path, cert: &Path, key: &Path, hosts: &[String], days: u64) -> Result<(), FileError> {
     let wrong = |file: &Path, what: String| FileError { file: file.to_path_buf(), what };
-    let failed = |error: rcgen::Error| wrong(cert, format!("cannot be made: {error}"));
+    let failed = |error: rcgen::Error| wrong(cert, format!("cannot be created: {error}"));
     let pair = KeyPair::generate().map_err(failed)?;
     let mut params = CertificateParams::new(hosts.to_vec()).map_err(failed)?;
     params.distinguished_name.push(DnType::OrganizationName, "Kattu, self-signed");
@@ -64,7 +64,7 @@ fn make(dir: &Path, cert: &Path, key: &Path, hosts: &[String], days: u64) -> Res
     params.not_after = (now + DAY * u32::try_from(days).unwrap_or(u32::MAX)).into();
     let made = params.self_signed(&pair).map_err(failed)?;
     let made_dir = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made_dir.map_err(|error| wrong(dir, format!("cannot be made: {error}")))?;
+    made_dir.map_err(|error| wrong(dir, format!("cannot be created: {error}")))?;
     for (file, text) in [(key, pair.serialize_pem()), (cert, made.pem())] {
         let write = || {
             let aside = file.with_extension("part");

@@ -1,5 +1,5 @@
-//! Client: the side of TLS that asks. What a server shows is always verified, by the authorities in a file or by those of the
-//! system; there is nothing to switch that off. [fault-model SE1]
+//! Client: the connecting side of TLS. A server's certificate is always verified, against the authorities in a file or
+//! those of the system; this cannot be switched off. [fault-model SE1]
 //!
 //! Knows nothing of: sockets.
 
@@ -14,10 +14,11 @@ use std::sync::Arc;
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// Trusts the authorities in `ca`, or those of the system; shows this certificate, with its key, to whoever asks for one.
+    /// Trusts the authorities in `ca`, or those of the system; presents this certificate, with its key, when asked for
+    /// one.
     ///
     /// # Errors
-    /// A file that cannot work; no authority at all.
+    /// A file that cannot be used; no authority at all.
     pub fn load(ca: Option<&Path>, own: Option<(&Path, &Path)>) -> Result<ClientTls, FileError> {
         let provider = Policy::default().provider();
         let mut roots = RootCertStore::empty();

@@ -1,8 +1,8 @@
-//! Clients: whose certificates are taken. One must be signed by an authority of ours, be good now, not be revoked, be made for
-//! clients, and say a name that is allowed, if names are.
+//! Clients: which certificates are accepted. One must be signed by an authority of ours, be valid now, not be revoked,
+//! be made for clients, and have an allowed name, if names are restricted.
 //!
-//! A list of revoked certificates rules those of its authority; of an authority without a list none is revoked. A list that is
-//! past its time still counts: what was revoked stays so.
+//! A list of revoked certificates covers those of its authority; of an authority without a list none is revoked. A list
+//! that is past its time still counts: a revoked certificate stays revoked.
 //! Knows nothing of: files, connections.
 
 use crate::leaf::Leaf;
@@ -17,8 +17,8 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// Certificates that a client may show beside its own. The search for a way to an authority tries them in every order, before
-/// anybody has proved anything: hundreds of them would take minutes.
+/// Certificates that a client may present beside its own. The search for a path to an authority tries them in every
+/// order, before the client has proved anything: hundreds of them would take minutes.
 pub const INTERMEDIATES_MAX: usize = 5;
 
 /// Whether a certificate could be for this host or address.
@@ -27,7 +27,7 @@ pub fn is_name(host: &str) -> bool {
     ServerName::try_from(host).is_ok()
 }
 
-/// What a certificate must say. Nothing, if both are empty.
+/// Names that a certificate must have. Any, if both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     /// One of these common names.
@@ -75,7 +75,7 @@ impl ClientCertVerifier for Clients {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         if INTERMEDIATES_MAX < intermediates.len() {
-            return Err(Error::General("it shows too many certificates".into()));
+            return Err(Error::General("it presents too many certificates".into()));
         }
         let verified = self.signed.verify_client_cert(end_entity, intermediates, now)?;
         match self.allowed.allows(end_entity) {

@@ -1,6 +1,6 @@
-//! Files: certificate, key, authorities and revocations as they stand in files, and why they cannot work.
+//! Files: certificate, key, authorities and revocations, and why a file cannot be used.
 //!
-//! Knows nothing of: when they are read again, what a connection makes of them.
+//! Knows nothing of: when files are read again, connections.
 
 use crate::clients::{self, Allowed};
 use crate::leaf::Leaf;
@@ -21,8 +21,8 @@ use std::sync::Arc;
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
 
-/// Largest file that is read. Of a list of revoked certificates, some 25,000: the signature over all of it is checked for each
-/// client, on the thread that the member lives on.
+/// Largest file that is read. Of a list of revoked certificates, some 25,000: the signature over all of it is checked
+/// for each client, on the node's thread.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The files of one port.
@@ -36,15 +36,15 @@ pub struct TlsFiles {
     pub trusted_ca: Option<PathBuf>,
     /// Certificates that were revoked. PEM or DER.
     pub crl: Option<PathBuf>,
-    /// What a client's certificate must say beside that.
+    /// The names that a client's certificate must have.
     pub allowed: Allowed,
     /// Versions and suites.
     pub policy: Policy,
-    /// Whether members are dialled with them, and whom of those that are dialled is believed.
+    /// Whether members are dialled with them, and which of those are accepted.
     pub dials: Dials,
 }
 
-/// A file that cannot work.
+/// A file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     /// Which.
@@ -65,14 +65,14 @@ pub(crate) fn wrong(file: &Path, what: impl fmt::Display) -> FileError {
     FileError { file: file.to_path_buf(), what: what.to_string() }
 }
 
-/// What was read.
+/// The contents of all files.
 pub(crate) struct Read {
     pub(crate) config: ServerConfig,
     pub(crate) clients: Option<Arc<dyn ClientCertVerifier>>,
     pub(crate) dial: Option<Dial>,
-    /// What those who come are shown.
+    /// Shown to callers.
     pub(crate) own: Own,
-    /// What members are shown that are dialled, if that is another one.
+    /// Shown to dialled members, if it is another one.
     pub(crate) shown: Option<Own>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Own {
 }
 
 impl TlsFiles {
-    /// All files there are.
+    /// All files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         let shown = match &self.dials {
             Dials::Trusted { shows: Some((cert, key)) } => [Some(cert), Some(key)],
@@ -94,7 +94,7 @@ impl TlsFiles {
         own.flatten().map(PathBuf::as_path).chain(self.judges())
     }
 
-    /// Those that rule whose certificates are taken.
+    /// Those that decide which certificates are accepted.
     pub(crate) fn judges(&self) -> impl Iterator<Item = &Path> {
         [&self.trusted_ca, &self.crl].into_iter().flatten().map(PathBuf::as_path)
     }
@@ -119,7 +119,7 @@ impl TlsFiles {
             Dials::Trusted { .. } | Dials::Anybody => vec![members::PROTOCOL.to_vec()],
         };
         if clients.is_some() {
-            // A session that is taken up again asks for no certificate, and so for none that is still good.
+            // A resumed session asks for no certificate, and so its validity would not be checked again.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -139,8 +139,8 @@ impl TlsFiles {
         verifier.map(Some).map_err(|error| wrong(of, error))
     }
 
-    /// The lists of revoked certificates, each signed by the authority whose name it has, if that is one of those in the file:
-    /// with another one's list everybody whom that authority has signed would be refused.
+    /// The lists of revoked certificates. If the authority that a list names is in the file, it must have signed the
+    /// list: a foreign list would refuse all certificates of that authority.
     fn revocations(
         &self,
         provider: &CryptoProvider,
@@ -152,8 +152,8 @@ impl TlsFiles {
             let issuer = signed::is_by_its_issuer(list, &authorities, provider);
             if let Err(issuer) = issuer {
                 let what = format!(
-                    "a list in it says that it is of {issuer}, and the authority of this name that is trusted has not signed it, \
-                     or in a way that is not supported: it would refuse all its certificates"
+                    "a list in it names the issuer {issuer}, but the trusted authority of this name has not signed it, or not in a \
+                     supported way: the list would refuse all its certificates"
                 );
                 return Err(wrong(file, what));
             }
@@ -161,7 +161,7 @@ impl TlsFiles {
         Ok(lists)
     }
 
-    /// What members are dialled with, and what they are shown then if that is not the port's own certificate.
+    /// Settings for dialling members, and the certificate shown then if it is not the port's own.
     fn dial(
         &self,
         own: &CertifiedKey,
@@ -214,7 +214,7 @@ pub(crate) fn certified(
     })?;
     let certified = CertifiedKey::from_der(chain, parsed, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            wrong(key, format!("this key is not that of the certificate in {}", cert.display()))
+            wrong(key, format!("this key does not belong to the certificate in {}", cert.display()))
         }
         error => wrong(key, format!("the key cannot be used: {error}")),
     })?;
@@ -225,7 +225,7 @@ pub(crate) fn certified(
 pub(crate) fn add_authorities(roots: &mut RootCertStore, file: &Path) -> Result<(), FileError> {
     for authority in certificates(file)? {
         let added = roots.add(authority);
-        added.map_err(|error| wrong(file, format!("a certificate in it is of no authority: {error}")))?;
+        added.map_err(|error| wrong(file, format!("a certificate in it is not an authority's: {error}")))?;
     }
     Ok(())
 }
@@ -269,7 +269,7 @@ fn revocations(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>
     let all: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
     let all = match all {
         Ok(all) if !all.is_empty() => all,
-        // A sequence in DER begins so.
+        // A sequence in DER begins with this byte.
         Ok(_) if bytes.first() == Some(&0x30) => vec![bytes.into()],
         Ok(_) => return Err(wrong(file, "no list of revoked certificates is in it")),
         Err(error) => return Err(wrong(file, format!("a list in it cannot be read: {error}"))),

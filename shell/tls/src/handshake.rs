@@ -1,11 +1,11 @@
-//! Handshakes of TLS, a step at a time: each takes a fraction of a millisecond of the thread that the node lives on, and
-//! thousands of clients may come at once.
+//! Handshakes of TLS, a step at a time: each step takes a fraction of a millisecond of the node's thread, and thousands
+//! of clients may connect at once.
 //!
-//! Rules: 1. Of all handshakes of a thread one of a client and one of a member take a step between two looks at the sockets:
-//!           heartbeats, answers and other clients have their turn in between. Those that wait take their steps in the order in
-//!           which they asked, and those that have begun before those that have not.
-//!        2. Whoever waits for its client holds nobody up, and nobody takes more than a stated number of steps.
-//!        3. However many clients come, a member waits behind none of them.
+//! Rules: 1. Between two looks at the sockets, a thread takes at most one step of a client's handshake and one of a
+//!           member's: heartbeats, answers and other clients have their turn in between. Waiting handshakes take their
+//!           steps in the order of their requests, and begun ones before new ones.
+//!        2. A handshake that waits for its client delays no other, and each takes at most a stated number of steps.
+//!        3. However many clients connect, a member waits behind none of them.
 //! Knows nothing of: certificates, deadlines.
 
 use crate::refused::Refused;
@@ -19,31 +19,32 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-/// The first byte of a client that speaks TLS: a record with its part of the handshake. [RFC 8446 §5.1]
+/// The first byte of a client that uses TLS: a record with its part of the handshake. [RFC 8446 §5.1]
 pub const RECORD_OF_HANDSHAKE: u8 = 22;
 
-/// What a connection may keep encrypted that its socket does not take: a record. What waits beyond that waits where it is
+/// Encrypted bytes that a connection may hold while its socket does not take them: a record. The rest waits where it is
 /// counted.
 const UNSENT_BYTES_MAX: usize = 16 << 10;
 
-/// Steps of one handshake. Those of a client come in three pieces or four; one that dribbles would buy a turn with each byte.
+/// Steps of one handshake, at most. A client's part comes in three or four pieces; one that sends single bytes would
+/// take a turn for each.
 const STEPS_MAX: u32 = 32;
 
-/// Who waits for whom.
+/// Handshakes that wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Of the ports for clients.
+    /// Those on the ports for clients.
     Clients,
-    /// Of the ports for members.
+    /// Those on the ports for members.
     Members,
 }
 
-/// Of one line.
+/// The turns of one line.
 struct Turns {
-    /// Whose step it is.
+    /// Held during a step.
     step: Arc<Semaphore>,
-    /// Which of those that have taken none yet stands among those that have: the others wait behind all of them, so that
-    /// handshakes that have begun come to their end however many begin.
+    /// Held by the one new handshake that waits among the begun ones: the other new ones wait behind all of these, so
+    /// that begun handshakes finish however many begin.
     first: Arc<Semaphore>,
 }
 
@@ -85,7 +86,7 @@ impl<F> InTurn<F> {
     }
 }
 
-/// None where it wants too many steps.
+/// `None` if it needs too many steps.
 impl<F: Future + Unpin> Future for InTurn<F> {
     type Output = Option<F::Output>;
 
@@ -96,7 +97,7 @@ impl<F: Future + Unpin> Future for InTurn<F> {
         *asked = None;
         *steps += 1;
         let stepped = Pin::new(future).poll(context);
-        // The next one's turn comes when the thread has looked at its sockets again.
+        // The next handshake's turn comes when the thread has looked at its sockets again.
         tokio::task::spawn_local(async move {
             tokio::task::yield_now().await;
             drop(permits);
@@ -108,14 +109,14 @@ impl<F: Future + Unpin> Future for InTurn<F> {
     }
 }
 
-/// Does something that takes as long as a step, when it is its turn.
+/// Runs something that takes as long as a step, in turn.
 pub async fn in_turn<T>(line: Line, step: impl FnOnce() -> T) -> T {
     let step = Box::pin(async move { step() });
     InTurn::new(line, step).await.expect("one step is not too many")
 }
 
-/// Judges somebody anew, in turn, whenever others may be let in or believed than before; comes back with the reason when it is
-/// refused. `rejudged` is as of before the first judgement. [fault-model SE3]
+/// Checks a peer again, in turn, whenever the rules may have changed; returns the reason when it is refused. `rejudged`
+/// is as of before the first check. [fault-model SE3]
 pub async fn until_refused(
     line: Line,
     mut rejudged: watch::Receiver<u64>,
@@ -129,7 +130,7 @@ pub async fn until_refused(
     std::future::pending().await
 }
 
-/// Carries out the handshake of somebody who has just come. Must be awaited inside a `LocalSet`.
+/// Carries out the handshake of a new connection. Must be awaited inside a `LocalSet`.
 ///
 /// # Errors
 /// Why it failed; [`crate::refused`] has words for it.
@@ -139,7 +140,8 @@ pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     config: Arc<ServerConfig>,
 ) -> io::Result<Box<TlsStream<S>>> {
     let accepted = InTurn::new(line, TlsAcceptor::from(config).accept(stream)).await;
-    let mut stream = accepted.unwrap_or_else(|| Err(io::Error::other("it comes in too many pieces")))?;
+    let mut stream =
+        accepted.unwrap_or_else(|| Err(io::Error::other("the handshake comes in too many pieces")))?;
     stream.get_mut().1.set_buffer_limit(Some(UNSENT_BYTES_MAX));
     Ok(Box::new(stream.into()))
 }
@@ -151,7 +153,7 @@ mod tests {
     use std::rc::Rc;
     use tokio::task::LocalSet;
 
-    /// Something that takes two steps, and counts those of all in each round of the thread.
+    /// A future that takes two steps, and counts the steps of all of them in each round of the thread.
     struct Steps {
         left: u32,
         in_round: Rc<Cell<u32>>,
@@ -221,7 +223,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         LocalSet::new().block_on(&runtime, async {
             const ALL: u32 = 100;
-            // Steps that any of them has taken; and how many those were when each came to its end.
+            // The steps that all of them have taken; and that number when each came to its end.
             let (all, ends) = (Rc::<Cell<u32>>::default(), Rc::new(std::cell::RefCell::new(Vec::new())));
             let tasks = (0..ALL).map(|_| {
                 let steps = Steps { left: 2, in_round: all.clone(), most: Rc::default() };

@@ -1,6 +1,6 @@
-//! Leaf: what a certificate says of itself.
+//! Leaf: validity and names of a certificate.
 //!
-//! Knows nothing of: who signed it, whether that is to be believed.
+//! Knows nothing of: signatures, trust.
 
 use rustls::pki_types::CertificateDer;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,12 +14,12 @@ use x509_cert::ext::pkix::name::GeneralName;
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
 
-/// What matters of a certificate.
+/// The parts of a certificate that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// It is good from here on.
+    /// The beginning of its validity.
     pub not_before: SystemTime,
-    /// It is good no more after this.
+    /// The end of its validity.
     pub not_after: SystemTime,
     /// Its subject's common name; empty if it has none.
     pub common_name: String,
@@ -28,10 +28,10 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// Reads one.
+    /// Parses one.
     ///
     /// # Errors
-    /// What it is instead.
+    /// Why it cannot be parsed.
     pub fn of(certificate: &CertificateDer<'_>) -> Result<Leaf, String> {
         let parsed = Certificate::from_der(certificate).map_err(|error| error.to_string())?;
         let tbs = parsed.tbs_certificate;
@@ -44,7 +44,7 @@ impl Leaf {
         let alternative = extensions.iter().find(|extension| extension.extn_id == SUBJECT_ALT_NAME);
         let names = match alternative.map(|it| SubjectAltName::from_der(it.extn_value.as_bytes())) {
             Some(Ok(alternative)) => alternative.0.iter().filter_map(name_of).collect(),
-            Some(Err(error)) => return Err(format!("the names it is for: {error}")),
+            Some(Err(error)) => return Err(format!("alternative names: {error}")),
             None => Vec::new(),
         };
         Ok(Leaf {
@@ -55,7 +55,7 @@ impl Leaf {
         })
     }
 
-    /// How long it is still good; none if it is not any more, or not yet.
+    /// How long it is still valid; none if it has expired, or is not valid yet.
     #[must_use]
     pub fn left(&self, now: SystemTime) -> Option<Duration> {
         let is_good = self.not_before <= now;

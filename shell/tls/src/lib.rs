@@ -1,23 +1,24 @@
-//! TLS for the ports of a member: certificates from files, judged when they are read, and read again while the member runs.
+//! TLS for the ports of a member: certificates from files, checked when they are read, and read again while the member
+//! runs.
 //!
 //! | File | One idea |
 //! |---|---|
 //! | `policy.rs` | which versions and cipher suites |
-//! | `files.rs` | what stands in the files, and one line for each way in which it cannot work |
-//! | `leaf.rs` | what a certificate says: until when, of whom |
-//! | `clients.rs` | which clients' certificates are taken: by whom they were signed, revoked, named |
-//! | `client.rs` | the side that asks: whom it trusts, what it shows |
+//! | `files.rs` | the contents of the files, and one line for each way in which they cannot be used |
+//! | `leaf.rs` | validity and names of a certificate |
+//! | `clients.rs` | which clients' certificates are accepted: by authority, revocations, names |
+//! | `client.rs` | the connecting side: what it trusts, what it presents |
 //! | `members.rs` | how one member dials another, and which hosts a certificate is for |
-//! | `handshake.rs` | handshakes of those who come, a step at a time |
-//! | `signed.rs` | whether a list of revoked certificates is its authority's |
+//! | `handshake.rs` | handshakes of incoming connections, a step at a time |
+//! | `signed.rs` | whether a list of revoked certificates is signed by its authority |
 //! | `socket.rs` | a socket with TLS or without |
 //! | `server.rs` | a port's side of TLS, renewed when its files are |
-//! | `auto.rs` | a certificate that nobody signed but its own key, for `--auto-tls` |
+//! | `auto.rs` | self-signed certificates, for `--auto-tls` |
 //! | `refused.rs` | why a handshake failed, in words |
 //!
-//! Only suites with forward secrecy and authenticated encryption are there to be chosen from, and nothing skips verification.
+//! Only suites with forward secrecy and authenticated encryption can be chosen, and verification is never skipped.
 //! [fault-model SE1–SE3]
-//! Knows nothing of: ports, what is said inside.
+//! Knows nothing of: ports, the protocols inside.
 
 mod auto;
 mod client;

@@ -1,10 +1,10 @@
-//! Members: how one member dials another. Both show certificates. The one that was dialled must show one for the host that was
-//! dialled; that of the other must be for a host at which the member is reached that it says it is: whoever accepts
-//! connections asks [`is_for`] that.
+//! Members: how one member dials another. Both present certificates. The dialled member's must be for the host that was
+//! dialled; the caller's must be for a host of the member that it claims to be, which the accepting side checks with
+//! [`is_for`].
 //!
-//! With [`Dials::Anybody`] nothing is asked of a certificate: what is said is encrypted, and who says it is proved otherwise.
+//! With [`Dials::Anybody`] certificates are not checked: the connection is encrypted, and identity is proved otherwise.
 //! [fault-model SE2]
-//! Knows nothing of: sockets, who the members are.
+//! Knows nothing of: sockets, the member list.
 
 use crate::clients::{Allowed, INTERMEDIATES_MAX};
 use crate::files::{self, FileError};
@@ -19,21 +19,21 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootC
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The protocol that is spoken inside. A port for clients speaks others, and refuses it.
+/// The protocol inside. A port for clients has others, and refuses it.
 pub(crate) const PROTOCOL: &[u8] = b"kattu-peer";
 
-/// Whom a member believes whose port it has dialled.
+/// Which dialled members are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Dials {
-    /// The files are of a port for clients: nobody is dialled.
+    /// The files are of a port for clients: no member is dialled.
     #[default]
     Nobody,
-    /// Whoever has a certificate for the host that was dialled, signed by an authority that is trusted.
+    /// Those with a certificate for the host that was dialled, signed by a trusted authority.
     Trusted {
-        /// The certificate, and its key, that are shown there; the port's own if there is none.
+        /// The certificate, and its key, that are presented there; the port's own if there is none.
         shows: Option<(PathBuf, PathBuf)>,
     },
-    /// Anybody.
+    /// All of them.
     Anybody,
 }
 
@@ -45,12 +45,12 @@ pub fn is_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
     name.is_ok_and(|name| parsed.is_ok_and(|it| verify_server_name(&it, &name).is_ok()))
 }
 
-/// What a member dials with.
+/// Settings for dialling members.
 #[derive(Clone, Debug)]
 pub(crate) struct Dial {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) verifier: Arc<Dialled>,
-    /// Whom it believes is a matter of certificates.
+    /// Certificates decide which members it accepts.
     pub(crate) is_trusting: bool,
 }
 
@@ -70,16 +70,16 @@ impl Dial {
             .with_custom_certificate_verifier(verifier.clone())
             .with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(shows)));
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        // Whoever takes a session up again shows no certificate.
+        // A caller that resumes a session presents no certificate.
         config.resumption = Resumption::disabled();
         Ok(Dial { config: Arc::new(config), verifier, is_trusting })
     }
 }
 
-/// Judges what whoever was dialled shows.
+/// Checks the certificates of a dialled member.
 #[derive(Debug)]
 pub(crate) struct Dialled {
-    /// None believes anybody.
+    /// `None` accepts all.
     signed: Option<Arc<WebPkiServerVerifier>>,
     allowed: Allowed,
     provider: Arc<CryptoProvider>,
@@ -90,7 +90,7 @@ impl Dialled {
         Dialled { signed: None, allowed: Allowed::default(), provider: provider.clone() }
     }
 
-    /// Believes whom these authorities have signed, and not revoked.
+    /// Accepts certificates that these authorities have signed, and not revoked.
     pub(crate) fn trusted(
         roots: RootCertStore,
         lists: Vec<CertificateRevocationListDer<'static>>,
@@ -117,7 +117,7 @@ impl ServerCertVerifier for Dialled {
     ) -> Result<ServerCertVerified, Error> {
         let Some(signed) = &self.signed else { return Ok(ServerCertVerified::assertion()) };
         if INTERMEDIATES_MAX < intermediates.len() {
-            return Err(Error::General("it shows too many certificates".into()));
+            return Err(Error::General("it presents too many certificates".into()));
         }
         let verified =
             signed.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;

@@ -1,7 +1,7 @@
 //! Policy: which versions of TLS and which cipher suites a port speaks.
 //!
-//! Suites have the names that etcd's flag takes, which are those of the registry [IANA TLS Cipher Suites]. As there, the list
-//! rules TLS 1.2 only: the suites of TLS 1.3 are all good, and all offered.
+//! Suites have the names of etcd's flag, which are those of the registry [IANA TLS Cipher Suites]. As there, the list
+//! applies to TLS 1.2 only: the suites of TLS 1.3 are all good, and all offered.
 //! Knows nothing of: certificates.
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -9,7 +9,7 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 use std::fmt;
 use std::sync::Arc;
 
-/// A version of the protocol. Older ones than these are not spoken.
+/// A version of the protocol. Older ones are not supported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// 1.2 [RFC 5246]
@@ -71,16 +71,16 @@ impl Policy {
     /// No version is left; a suite that is weak or unknown; suites although only TLS 1.3 is spoken.
     pub fn new(min: Version, max: Version, suites: Vec<String>) -> Result<Policy, PolicyError> {
         if max < min {
-            return Err(PolicyError("the least version is above the greatest".into()));
+            return Err(PolicyError("the minimum version is above the maximum".into()));
         }
         if min == Version::Tls13 && !suites.is_empty() {
             return Err(PolicyError(
-                "TLS 1.3 alone is spoken, whose cipher suites cannot be chosen; leave the list out".into(),
+                "TLS 1.3 alone is allowed, whose cipher suites cannot be chosen; omit the list".into(),
             ));
         }
         if let Some(unknown) = suites.iter().find(|name| !known().any(|(known, _)| known == **name)) {
             let names: Vec<String> = known().map(|(name, _)| name).collect();
-            let what = format!("{unknown:?} is weak or unknown; there are {}", names.join(", "));
+            let what = format!("{unknown:?} is weak or unknown; known suites: {}", names.join(", "));
             return Err(PolicyError(what));
         }
         Ok(Policy { min, max, suites })

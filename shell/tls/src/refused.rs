@@ -1,26 +1,26 @@
-//! Refused: why a handshake failed, in words for the operator. The other side learns an alert of the protocol, not words.
+//! Refused: why a handshake failed, in words for the operator. The other side gets an alert of the protocol, no words.
 //!
 //! Knows nothing of: where the words go.
 
 use rustls::{AlertDescription, CertificateError, Error};
 use std::fmt;
 
-/// Why.
+/// Why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It shows no certificate.
+    /// It presents no certificate.
     NoCertificate,
     /// Its certificate was revoked.
     Revoked,
-    /// Its certificate is good no more.
+    /// Its certificate has expired.
     Expired,
-    /// Its certificate is not good yet.
+    /// Its certificate is not valid yet.
     NotYet,
-    /// Nobody that we trust has signed its certificate.
+    /// Its certificate is not signed by a trusted authority.
     UnknownAuthority,
-    /// Its certificate says none of the names that are allowed.
+    /// Its certificate has no allowed name.
     WrongName,
-    /// Its certificate is not made for clients.
+    /// Its certificate is not for clients.
     WrongPurpose,
     /// Something else is wrong with its certificate.
     Certificate(String),
@@ -28,9 +28,9 @@ pub enum Refused {
     Distrusts(String),
     /// It does not speak TLS.
     NotTls,
-    /// It speaks no version or suite that we do.
+    /// It has no version or suite in common with us.
     NothingInCommon(String),
-    /// It took too long, or left.
+    /// It took too long, or closed the connection.
     Left,
     /// Something else.
     Other(String),
@@ -39,29 +39,29 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::NoCertificate => f.write_str("it shows no certificate, and must"),
+            Refused::NoCertificate => f.write_str("it presents no certificate, which is required"),
             Refused::Revoked => f.write_str("its certificate is revoked"),
             Refused::Expired => f.write_str("its certificate has expired"),
-            Refused::NotYet => f.write_str("its certificate is not good yet; are both clocks right?"),
+            Refused::NotYet => f.write_str("its certificate is not valid yet; are both clocks right?"),
             Refused::UnknownAuthority => {
-                f.write_str("its certificate is signed by no authority in the trusted CA file")
+                f.write_str("its certificate is not signed by an authority in the trusted CA file")
             }
-            Refused::WrongName => f.write_str("its certificate says no name that is allowed"),
-            Refused::WrongPurpose => {
-                f.write_str("its certificate is not made for clients (clientAuth), which whoever connects is")
-            }
+            Refused::WrongName => f.write_str("its certificate has no allowed name"),
+            Refused::WrongPurpose => f.write_str(
+                "its certificate is not for clients (clientAuth), as the connecting side's must be",
+            ),
             Refused::Certificate(what) => write!(f, "its certificate: {what}"),
             Refused::Distrusts(what) => write!(f, "it does not trust the certificate of this member: {what}"),
             Refused::NotTls => f.write_str("it does not speak TLS; use https://"),
             Refused::NothingInCommon(what) => write!(f, "no version or cipher suite in common: {what}"),
-            Refused::Left => f.write_str("it left, or took too long"),
+            Refused::Left => f.write_str("it closed the connection, or took too long"),
             Refused::Other(what) => f.write_str(what),
         }
     }
 }
 
 impl Refused {
-    /// A number of its own for each kind, so that many of one do not hide another.
+    /// A number for each kind, so that many of one kind do not hide another.
     #[must_use]
     pub fn kind(&self) -> u64 {
         match self {
@@ -94,7 +94,7 @@ pub fn refused(error: &std::io::Error) -> Refused {
             CertificateError::Revoked => Refused::Revoked,
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => Refused::Expired,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Refused::NotYet,
-            // Another authority of the same name has signed it.
+            // An authority of the same name with another key has signed it.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => Refused::UnknownAuthority,
             CertificateError::ApplicationVerificationFailure => Refused::WrongName,
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
@@ -116,7 +116,7 @@ pub fn refused(error: &std::io::Error) -> Refused {
     }
 }
 
-/// Whose flags the words name.
+/// Whose flags the texts name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// A client's.
@@ -125,7 +125,7 @@ pub enum Asker {
     Member,
 }
 
-/// Why a handshake with a server failed, for whoever asked: in words, where there are any.
+/// Why a handshake with a server failed, for the connecting side: in words, where there are any.
 #[must_use]
 pub fn why_of_server(error: &std::io::Error, asker: Asker) -> Option<String> {
     let (authority, own) = match asker {
@@ -137,15 +137,13 @@ pub fn why_of_server(error: &std::io::Error, asker: Asker) -> Option<String> {
         Error::InvalidCertificate(why) => match why {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 format!(
-                    "its certificate is signed by no authority that is trusted here; name that authority's file ({authority})"
+                    "its certificate is not signed by an authority that is trusted here; name its authority's file ({authority})"
                 )
             }
             CertificateError::Revoked => "its certificate is revoked".into(),
-            CertificateError::ApplicationVerificationFailure => {
-                "its certificate says no name that is allowed".into()
-            }
+            CertificateError::ApplicationVerificationFailure => "its certificate has no allowed name".into(),
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-                "its certificate is not made for servers (serverAuth)".into()
+                "its certificate is not for servers (serverAuth)".into()
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("its certificate is not for this host: {why}")
@@ -154,14 +152,14 @@ pub fn why_of_server(error: &std::io::Error, asker: Asker) -> Option<String> {
                 "its certificate has expired".into()
             }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "its certificate is not good yet; are both clocks right?".into()
+                "its certificate is not valid yet; are both clocks right?".into()
             }
             other => format!("its certificate: {other}"),
         },
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
-            format!("it wants a client's certificate ({own})")
+            format!("it requires a client certificate ({own})")
         }
-        Error::AlertReceived(alert) => format!("it does not let us in: {alert:?}"),
+        Error::AlertReceived(alert) => format!("it refuses the connection: {alert:?}"),
         Error::InvalidMessage(_) => "it does not speak TLS; use http://".into(),
         Error::PeerIncompatible(what) => format!("no version or cipher suite in common: {what:?}"),
         other => other.to_string(),

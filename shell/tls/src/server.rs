@@ -1,12 +1,12 @@
-//! Server: a port's side of TLS. New connections take what was read last; its files are looked at now and then, and read again
-//! when they have changed and lie still.
+//! Server: a port's side of TLS. New connections use what was read last; the files are looked at now and then, and read
+//! again when they have changed and stay as they are.
 //!
 //! ```text
 //!  look ── as they were read ──▶ nothing
-//!       ── changed since the last look ──▶ wait for the next: whoever writes two files writes one of them first
-//!       ── changed, and as at the last look ──▶ read ── good ──▶ renewed: new connections take it; if other clients are let in
-//!                                                    │           than before, those who are in are judged by it
-//!                                                    └─ bad ──▶ broken: everything stays, told once, and tried again
+//!       ── changed since the last look ──▶ wait for the next one: two files are written one after the other
+//!       ── changed, and as at the last look ──▶ read ── good ──▶ renewed: new connections use it; if the rules for
+//!                                                    │           peers have changed, open ones are checked again
+//!                                                    └─ bad ──▶ broken: all stays, reported once, tried again
 //! ```
 //! Knows nothing of: when to look, sockets.
 
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// What was read last, and was good.
+/// The last files that were read and are good.
 #[derive(Debug)]
 pub struct Current {
     /// For new connections.
@@ -33,18 +33,18 @@ pub struct Current {
     shown: Option<Own>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
     dial: Option<Dial>,
-    /// How the files lay that rule whose certificates are taken.
+    /// The state of the files that decide which certificates are accepted.
     of_clients: Vec<Stamp>,
 }
 
 impl Current {
-    /// The certificate that those who come are shown.
+    /// The certificate that callers are shown.
     #[must_use]
     pub fn leaf(&self) -> &Leaf {
         &self.own.leaf
     }
 
-    /// Of the certificates that are shown to those who come, and to those who are dialled, the one that ends first.
+    /// Of the certificates that callers and dialled members are shown, the one that expires first.
     #[must_use]
     pub fn ends_first(&self) -> &Leaf {
         match &self.shown {
@@ -59,10 +59,10 @@ impl Current {
         self.own.leaf.names.iter().any(|name| names(name, host))
     }
 
-    /// Judges a client anew that showed this chain when it came.
+    /// Checks a client again that showed this chain when it connected.
     ///
     /// # Errors
-    /// It would not be let in now, and why.
+    /// It would not be accepted now, and why.
     pub fn judge(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<(), Refused> {
         let Some(clients) = &self.clients else { return Ok(()) };
         let Some((leaf, rest)) = chain.and_then(<[_]>::split_first) else {
@@ -72,8 +72,8 @@ impl Current {
         judged.map(|_| ()).map_err(|error| refused(&std::io::Error::other(error)))
     }
 
-    /// Where members show each other certificates, whether this one's own would be taken: what it trusts all trust, soon or
-    /// already, so files by which it is taken no more would end all links.
+    /// Where members show each other certificates, whether they would accept this one's own: all trust what this one
+    /// trusts, soon or already, so files under which it is refused would end all links.
     fn takes_itself(&self, files: &TlsFiles) -> Result<(), FileError> {
         let (Some(dial), Some(_)) = (&self.dial, &self.clients) else { return Ok(()) };
         let host = self.own.leaf.names.iter().find(|name| !name.starts_with('*'));
@@ -82,14 +82,14 @@ impl Current {
         let judged = self.judge_dialled(Some(&self.own.chain), host);
         let judged = judged.and_then(|()| self.judge(Some(&shown.chain)));
         match judged {
-            // That is told otherwise, and is no reason to go on with the old ones.
+            // These are reported otherwise, and are no reason to keep the old files.
             Ok(())
             | Err(
                 Refused::Expired
                 | Refused::NotYet
                 | Refused::Revoked
                 | Refused::WrongPurpose
-                | Refused::WrongName, // who else is allowed is a matter of each member's own
+                | Refused::WrongName, // each member has its own list of allowed names
             ) => Ok(()),
             Err(why) => {
                 let what = format!(
@@ -100,22 +100,22 @@ impl Current {
         }
     }
 
-    /// What members are dialled with, if they are.
+    /// Settings for dialling members, if any are dialled.
     #[must_use]
     pub fn dial(&self) -> Option<Arc<ClientConfig>> {
         self.dial.as_ref().map(|dial| dial.config.clone())
     }
 
-    /// Whether who comes shows a certificate that an authority of ours has signed.
+    /// Whether a caller must show a certificate that an authority of ours has signed.
     #[must_use]
     pub fn asks_clients(&self) -> bool {
         self.clients.is_some()
     }
 
-    /// Judges a member anew that was dialled at `host` and showed this chain.
+    /// Checks a member again that was dialled at `host` and showed this chain.
     ///
     /// # Errors
-    /// It would not be believed now, and why.
+    /// It would not be accepted now, and why.
     pub fn judge_dialled(&self, chain: Option<&[CertificateDer<'_>]>, host: &str) -> Result<(), Refused> {
         let Some(dial) = &self.dial else { return Ok(()) };
         let Some((leaf, rest)) = chain.and_then(<[_]>::split_first) else {
@@ -127,18 +127,18 @@ impl Current {
     }
 }
 
-/// What a look at the files has come to.
+/// The result of a look at the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Looked {
-    /// Nothing is new.
+    /// Nothing has changed.
     Same,
-    /// What they hold now is in force; the certificate that ends first.
+    /// Their new contents are in force; the certificate that expires first.
     Renewed(Box<Leaf>),
-    /// What they hold now cannot work, and what was in force still is.
+    /// Their new contents cannot be used; the old ones stay in force.
     Broken(FileError),
 }
 
-/// How a file lay when it was looked at.
+/// The state of a file when it was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp(Option<(u64, u64, i64, i64, i64, i64)>);
 
@@ -152,11 +152,11 @@ impl Stamp {
 #[derive(Debug)]
 struct State {
     current: Arc<Current>,
-    /// How the files lay when they were read last, for better or worse.
+    /// The state of the files when they were last read, successfully or not.
     read: Vec<Stamp>,
     /// … and at the last look.
     seen: Vec<Stamp>,
-    /// What is wrong with those that were read last, if they are not in force.
+    /// The error of the last read, if its contents are not in force.
     broken: Option<FileError>,
 }
 
@@ -173,7 +173,7 @@ impl ServerTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// A file that cannot work.
+    /// A file that cannot be used.
     pub fn load(files: TlsFiles) -> Result<ServerTls, FileError> {
         let seen = stamps(&files);
         let current = read(&files, &seen)?;
@@ -186,13 +186,13 @@ impl ServerTls {
         })
     }
 
-    /// What new connections take.
+    /// For new connections.
     #[must_use]
     pub fn current(&self) -> Arc<Current> {
         self.state().current.clone()
     }
 
-    /// Changes when other clients are let in than before: those who are in are to be judged anew.
+    /// Changes when the rules for peers change: open connections have to be checked again.
     #[must_use]
     pub fn rejudged(&self) -> watch::Receiver<u64> {
         self.rejudged.subscribe()
@@ -204,27 +204,27 @@ impl ServerTls {
         self.broken.load(Relaxed)
     }
 
-    /// What is wrong with the files as they are now, if they could not be used.
+    /// The error of the files as they are now, if they cannot be used.
     #[must_use]
     pub fn broken_now(&self) -> Option<FileError> {
         self.state().broken.clone()
     }
 
-    /// Looks at the files; `at_once` does not wait until they lie still, because somebody says that they do. Reads files: not for
-    /// a thread that must not wait, and one look at a time.
+    /// Looks at the files; `at_once` does not wait until they stay as they are. Reads files: not for a thread that must
+    /// not wait, and one look at a time.
     pub fn look(&self, at_once: bool) -> Looked {
         let now = stamps(&self.files);
         let before = {
             let mut state = self.state();
             let lies_still = state.seen == now || at_once;
             state.seen.clone_from(&now);
-            // What could not be used is tried again and again: a file may have been out of reach for a moment.
+            // Unusable files are tried again and again: a file may have been out of reach for a moment.
             if state.read == now && state.broken.is_none() || !lies_still {
                 return Looked::Same;
             }
             state.broken.clone()
         };
-        // Where it was not taken before, somebody has wanted it so.
+        // If it was refused before, the operator wanted it so.
         let takes_itself = self.current().takes_itself(&self.files).is_ok();
         let read = read(&self.files, &now).and_then(|read| match takes_itself {
             true => read.takes_itself(&self.files).map(|()| read),
@@ -265,12 +265,12 @@ pub enum Speaks {
     Plain,
     /// TLS only.
     Tls(Arc<ServerTls>),
-    /// Whatever whoever comes begins with: for a cluster that moves from one to the other.
+    /// Either, as the caller begins: for a cluster that moves from one to the other.
     Both(Arc<ServerTls>),
 }
 
 impl Speaks {
-    /// What a port speaks whose URLs ask for it, with and without TLS.
+    /// The setting for a port whose URLs ask for it without TLS (`plain`), with TLS, or both.
     #[must_use]
     pub fn as_asked(plain: bool, tls: Option<&Arc<ServerTls>>) -> Speaks {
         match tls {
@@ -280,7 +280,7 @@ impl Speaks {
         }
     }
 
-    /// The TLS of it, if it has any.
+    /// Its TLS, if it has any.
     #[must_use]
     pub fn tls(&self) -> Option<&Arc<ServerTls>> {
         match self {
@@ -305,7 +305,7 @@ fn stamps(files: &TlsFiles) -> Vec<Stamp> {
 
 fn read(files: &TlsFiles, stamps: &[Stamp]) -> Result<Current, FileError> {
     let read = files.read()?;
-    // Those stand at the end.
+    // Those are the last ones.
     let of_clients = stamps[stamps.len() - files.judges().count()..].to_vec();
     Ok(Current {
         config: Arc::new(read.config),

@@ -1,6 +1,6 @@
-//! Signed: whether a list of revoked certificates is signed by the authority whose name it has.
+//! Signed: whether a list of revoked certificates is signed by the authority that it names.
 //!
-//! Knows nothing of: files, what becomes of a list that is not.
+//! Knows nothing of: files, the use of a list.
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
@@ -9,18 +9,18 @@ use x509_cert::crl::CertificateList;
 use x509_cert::der::{Decode, Encode, Reader, SliceReader};
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
-/// Nothing is wrong: one of these authorities has the list's name and has signed it, or none has its name. Else the name.
+/// `Ok` if one of these authorities has the list's name and has signed it, or if none has its name. Else the name.
 pub(crate) fn is_by_its_issuer(
     list: &CertificateRevocationListDer<'_>,
     authorities: &[CertificateDer<'_>],
     provider: &CryptoProvider,
 ) -> Result<(), String> {
-    let Ok(parsed) = CertificateList::from_der(list) else { return Ok(()) }; // it was read before
+    let Ok(parsed) = CertificateList::from_der(list) else { return Ok(()) }; // it was parsed before
     let issuer = &parsed.tbs_cert_list.issuer;
     let of_name = authorities.iter().filter_map(|authority| Certificate::from_der(authority).ok());
     let mut of_name = of_name.filter(|authority| authority.tbs_certificate.subject == *issuer).peekable();
     if of_name.peek().is_none() {
-        return Ok(()); // of one between, perhaps
+        return Ok(()); // perhaps an intermediate's
     }
     let is_signed = |authority: Certificate| {
         let key = authority.tbs_certificate.subject_public_key_info;
@@ -45,7 +45,7 @@ pub(crate) fn is_by_its_issuer(
     }
 }
 
-/// What stands in an identifier, as rustls compares them.
+/// The content of an identifier, as rustls compares them.
 fn content(algorithm: &AlgorithmIdentifierOwned) -> Option<Vec<u8>> {
     let mut bytes = algorithm.oid.to_der().ok()?;
     if let Some(parameters) = &algorithm.parameters {

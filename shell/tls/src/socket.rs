@@ -1,6 +1,6 @@
 //! A socket, in the clear or in TLS, of a client or of a member.
 //!
-//! Knows nothing of: how TLS came about, what is said.
+//! Knows nothing of: handshakes, protocols.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio_rustls::TlsStream;
 /// The socket.
 #[derive(Debug)]
 pub enum Socket {
-    /// As it comes.
+    /// Without TLS.
     Plain(TcpStream),
     /// In TLS; boxed, for it is far larger, and a socket is moved about.
     Tls(Box<TlsStream<TcpStream>>),

@@ -1,4 +1,4 @@
-//! Files that are renewed, broken, made; what certificates say.
+//! Files that are renewed, broken, made; the contents of certificates.
 
 use kattu_tls::{Allowed, Leaf, Looked, Policy, Refused, ServerTls, TlsFiles, ensure_self_signed};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -127,7 +127,7 @@ fn new_files_are_taken_when_they_lie_still_and_broken_ones_change_nothing() {
     assert_eq!((tls.look(false), tls.broken()), (Looked::Same, 1), "it is said once");
     assert!(tls.current().is_for("n2.example"), "what was there stays in force");
     std::fs::remove_file(folder.at("cert")).expect("it is there");
-    assert!(matches!(tls.look(true), Looked::Broken(_)), "whoever says so is believed that they lie still");
+    assert!(matches!(tls.look(true), Looked::Broken(_)), "`at_once` takes them as unchanged");
     write(&folder.at("cert"), &cert);
     write(&folder.at("key"), &key);
     assert!(matches!(tls.look(true), Looked::Renewed(_)));
@@ -144,13 +144,13 @@ fn files_that_were_out_of_reach_for_a_moment_are_taken_when_they_are_back() {
     let (cert, key) = sign(&authority, &["n2.example"], "n2");
     write(&folder.at("key"), &key);
     write(&folder.at("cert"), &cert);
-    // It is there, and cannot be read: as where a process may open no more files.
+    // It is there, and cannot be read: as in a process that may open no more files.
     std::fs::rename(folder.at("ca"), folder.at("ca-away")).expect("it is there");
     std::os::unix::fs::symlink(folder.at("nowhere"), folder.at("ca")).expect("a link");
     assert!(matches!(tls.look(true), Looked::Broken(_)));
     assert!(tls.broken_now().is_some());
     assert_eq!((tls.look(true), tls.look(false), tls.broken()), (Looked::Same, Looked::Same, 1));
-    // What the link leads to is there again; how the link lies has changed as little as the files.
+    // The target of the link is there again; the state of the link has changed as little as that of the files.
     std::fs::rename(folder.at("ca-away"), folder.at("nowhere")).expect("it is there");
     assert!(matches!(tls.look(true), Looked::Renewed(_)));
     assert_eq!(tls.broken_now(), None);
@@ -191,7 +191,11 @@ fn clients_are_judged_by_what_is_in_force_now() {
     assert_eq!(judge(allowed(&[], &["client"]), Some(&good)), Ok(()));
     assert_eq!(judge(allowed(&[], &["Client"]), Some(&good)), Err(Refused::WrongName));
     let without = TlsFiles { trusted_ca: None, ..files(&folder, Allowed::default()) };
-    assert_eq!(ServerTls::load(without).expect("they fit").current().judge(None), Ok(()), "nobody is asked");
+    assert_eq!(
+        ServerTls::load(without).expect("they fit").current().judge(None),
+        Ok(()),
+        "no certificate is asked for"
+    );
 }
 
 #[test]
@@ -216,7 +220,7 @@ fn a_self_signed_certificate_is_kept_until_it_is_nearly_over_or_for_other_hosts(
     assert!(ensure_self_signed(&folder.at("tls"), "x", &["\u{e9}".to_string()], 1).is_err());
 }
 
-/// A list of nobody, by this authority.
+/// An empty list, by this authority.
 fn list(of: &CertifiedIssuer<'static, KeyPair>) -> String {
     let now = SystemTime::now();
     let params = rcgen::CertificateRevocationListParams {
@@ -243,7 +247,7 @@ fn a_list_that_its_authority_has_not_signed_is_refused_before_it_refuses_everybo
     // The same name, another key: an authority that has begun anew.
     let anew = with_list(&list(&crate::authority())).expect_err("it would refuse all").to_string();
     assert!(anew.contains("has not signed it"), "{anew}");
-    // Of somebody between the two there is no telling.
+    // The issuer may be an intermediate: its list cannot be checked.
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "somebody else");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -275,8 +279,8 @@ fn of_the_certificates_that_a_member_shows_the_one_that_ends_first_is_told_of() 
     let Looked::Renewed(leaf) = tls.look(true) else { panic!("it has been renewed") };
     assert_eq!(leaf.common_name, "n1", "the other one ends later now");
 
-    // Others would refuse this one where it is shown, whatever the port itself shows.
+    // Other members would refuse this one when it is shown, whatever the port itself shows.
     put(sign_for(DAY * 30, &self::authority(), names, "dials"));
-    let Looked::Broken(error) = tls.look(true) else { panic!("it is of an authority that nobody trusts") };
+    let Looked::Broken(error) = tls.look(true) else { panic!("its authority is not trusted") };
     assert!(error.what.contains("would be refused by the others"), "{error}");
 }

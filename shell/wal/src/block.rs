@@ -1,4 +1,4 @@
-//! Blocks: what one write of the log puts into a segment. [fault-model ST5, ST6]
+//! Blocks: the units in which the log is written into a segment. [fault-model ST5, ST6]
 //!
 //! ```text
 //!  0       4      6       8      12      16    20        24       28     32        40      48       56
@@ -6,10 +6,10 @@
 //!  64               72              80          80+body          len      next multiple of 512
 //!  ├ synced segment ┼ synced offset ┼ records … ┼ group table … ┼ 0 0 0 …┤
 //! ```
-//! Version 2 is padded to the next multiple of more than 512, of what its disk writes as one; its flags say of how much.
-//! Little-endian. A row of the group table: group u32, records u32, lsn u64, commit u64, slots u64. The checksum covers the
-//! records' header checksums in order, then the table, then the header without itself. `docs/formats/block.md`
-//! Knows nothing of: files, what to do about a bad block.
+//! A block of version 2 is padded to a multiple of a larger sector, that of its disk; its flags hold the size.
+//! Little-endian. A row of the group table: group u32, records u32, lsn u64, commit u64, slots u64. The checksum covers
+//! the records' header checksums in order, then the table, then the header without itself. `docs/formats/block.md`
+//! Knows nothing of: files, repair.
 
 use crate::scan::Position;
 use kattu_raft::{GroupId, LogIndex, Lsn};
@@ -18,16 +18,16 @@ use kattu_wire::record::{RecordHeader, record_verify};
 use std::fmt;
 use std::ops::Range;
 
-/// The least that a disk writes as one; blocks begin at multiples of it.
+/// The smallest sector of a disk in bytes; blocks begin at multiples of it.
 pub const SECTOR: usize = 512;
 
-/// The most that a disk writes as one, as far as blocks know: a page, which segments' headers have for themselves.
+/// The largest sector that blocks can be padded to: a page, which is also what a segment reserves for its header.
 pub const SECTOR_MAX: usize = 4096;
 
 /// Bytes before the records.
 pub const HEADER_BYTES: usize = 80;
 
-/// Where the header has the block's checksum.
+/// Where the block's checksum is in the header.
 pub(crate) const CRC_AT: Range<usize> = 8..12;
 
 /// Bytes of a row of the group table.
@@ -36,16 +36,16 @@ pub const ROW_BYTES: usize = 32;
 /// The version of a block that is padded to 512 bytes.
 pub const VERSION: u16 = 1;
 
-/// The version of a block that is padded to more. What does not know it refuses it: the next block is further on than
-/// version 1 would have it.
+/// The version of a block that is padded to more. A program that knows only version 1 refuses it: the next block begins
+/// later than version 1 would have it.
 pub const VERSION_WIDE: u16 = 2;
 
-/// Bits of the flags on disk, from this one on, that say of a wide block how often 512 was doubled.
+/// From this bit on, the flags of a wide block on disk hold how often 512 was doubled.
 const SECTOR_SHIFT: u16 = 8;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"KTBK");
 
-/// What a block is besides a carrier of records.
+/// Flags: the roles of a block besides carrying records.
 pub mod flags {
     /// Written in an idle moment, for its synced mark.
     pub const MARK: u16 = 1;
@@ -53,26 +53,26 @@ pub mod flags {
     pub const ROTATE: u16 = 2;
     /// The log was closed in good order.
     pub const CLOSE: u16 = 4;
-    /// The first block of a segment: it says of every group what the log held there, so that the segments before it
-    /// may go.
+    /// The first block of a segment: it records what the log held of every group, so that the segments before it can be
+    /// removed.
     pub const START: u16 = 8;
 }
 
-/// Where the next block begins after one of `len` bytes at `offset`, on a disk that writes `sector` bytes as one: what it
-/// writes then touches nothing of what is before it.
+/// Where the next block begins after one of `len` bytes at `offset`, on a disk with sectors of `sector` bytes: writing
+/// it then touches no sector of an earlier block.
 #[must_use]
 pub fn next_block(offset: u64, len: usize, sector: usize) -> u64 {
     (offset + len as u64).next_multiple_of(sector as u64)
 }
 
-/// What a block says about one group.
+/// A row of the group table: the state of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupRow {
-    /// Which.
+    /// The group.
     pub group: GroupId,
-    /// How many of the block's records are its.
+    /// How many of the block's records belong to the group.
     pub records: u32,
-    /// Highest record number up to here, records without bytes of their own included.
+    /// Highest record number up to here, including records without bytes of their own.
     pub lsn: Lsn,
     /// Commit mark.
     pub commit: LogIndex,
@@ -81,7 +81,7 @@ pub struct GroupRow {
 }
 
 impl GroupRow {
-    /// Adds the row's bytes.
+    /// Appends the row's bytes to `out`.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.group.0.to_le_bytes());
         out.extend_from_slice(&self.records.to_le_bytes());
@@ -109,7 +109,7 @@ impl GroupRow {
 pub struct BlockHeader {
     /// See [`flags`].
     pub flags: u16,
-    /// What the block is padded to a multiple of: a power of two from [`SECTOR`] to [`SECTOR_MAX`].
+    /// The block is padded to a multiple of this: a power of two from [`SECTOR`] to [`SECTOR_MAX`].
     pub sector: usize,
     /// Checksum of the block before this one, 0 for the first of the log.
     pub chain: u32,
@@ -121,7 +121,7 @@ pub struct BlockHeader {
     pub groups: u32,
     /// Bytes of records.
     pub body: usize,
-    /// The segment's mark.
+    /// The segment's file id.
     pub file_id: u64,
     /// The segment's number.
     pub generation: u64,
@@ -134,7 +134,7 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Lays out the header; `crc` is the sum over the records' checksums and the group table. Returns the block's
+    /// Lays out the header; `crc` is the checksum over the records' checksums and the group table. Returns the block's
     /// checksum.
     pub fn put(&self, out: &mut [u8], crc: u32) -> u32 {
         let narrow = |len: usize| u32::try_from(len).expect("a block is far below 4 GiB").to_le_bytes();
@@ -162,8 +162,8 @@ impl BlockHeader {
         crc
     }
 
-    /// Reads the header at the start of `bytes`, believing nothing but that it is of this place and that its lengths
-    /// fit each other and the bytes.
+    /// Reads the header at the start of `bytes`. Checks only that it belongs to this place and that its lengths fit
+    /// each other and the bytes.
     ///
     /// # Errors
     /// Why there is no block.
@@ -223,9 +223,9 @@ fn header_checksum(crc: u32, header: &[u8]) -> u32 {
 /// Why there is no block at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockError {
-    /// Zeros: nothing was ever written here, or it did not arrive.
+    /// Zeros: nothing was ever written here, or the write did not reach the disk.
     Zeros,
-    /// Something else than a block.
+    /// The bytes do not begin with a block's magic number.
     Magic(u32),
     /// A block of another file or another place.
     Misplaced,
@@ -233,34 +233,34 @@ pub enum BlockError {
     Length(usize),
     /// The checksum does not match.
     Checksum {
-        /// What the block says.
+        /// The checksum in the block.
         found: u32,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         computed: u32,
     },
     /// One of its records is bad.
     Record {
-        /// Where in the segment.
+        /// Byte offset in the segment.
         offset: u64,
-        /// Why.
+        /// The record's error.
         error: RecordError,
     },
     /// It does not follow the block before it.
     Chain {
-        /// What it says the checksum before it is.
+        /// The checksum that it names for the block before it.
         found: u32,
-        /// What that checksum is.
+        /// The checksum of the block before it.
         expected: u32,
     },
-    /// It is whole, but of a version this program does not read.
+    /// It is whole, but has a version that this program does not read.
     Version(u16),
 }
 
 impl fmt::Display for BlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BlockError::Zeros => f.write_str("zeros where a block was"),
-            BlockError::Magic(found) => write!(f, "starts with {found:#010x}, a block with {MAGIC:#010x}"),
+            BlockError::Zeros => f.write_str("zeros instead of a block"),
+            BlockError::Magic(found) => write!(f, "starts with {found:#010x}, expected {MAGIC:#010x}"),
             BlockError::Misplaced => f.write_str("a block of another file or place"),
             BlockError::Length(len) => write!(f, "a block of {len} bytes does not fit here"),
             BlockError::Checksum { found, computed } => {
@@ -268,7 +268,7 @@ impl fmt::Display for BlockError {
             }
             BlockError::Record { offset, error } => write!(f, "at byte {offset}: {error}"),
             BlockError::Chain { found, expected } => {
-                write!(f, "block follows checksum {found:#010x}, the one before it has {expected:#010x}")
+                write!(f, "block follows checksum {found:#010x}, the block before it has {expected:#010x}")
             }
             BlockError::Version(found) => {
                 write!(f, "block version {found}, this program reads {VERSION} and {VERSION_WIDE}")
@@ -282,7 +282,7 @@ impl fmt::Display for BlockError {
 pub struct Block {
     /// Its header.
     pub header: BlockHeader,
-    /// Its checksum: what the next block's chain says.
+    /// Its checksum, which the next block has as its chain.
     pub crc: u32,
     /// The group table.
     pub groups: Vec<GroupRow>,
@@ -298,7 +298,7 @@ impl Block {
     }
 
     /// Reads and verifies the block at `at` of the segment whose bytes are `segment`, records and payloads included.
-    /// The chain is the caller's to check.
+    /// The caller checks the chain.
     ///
     /// # Errors
     /// Why there is no block.

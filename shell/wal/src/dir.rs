@@ -1,9 +1,9 @@
-//! A data directory: whose it is, and that nobody else has it.
+//! Data directory: its identity, and the lock that keeps other processes out.
 //!
 //! Creation makes slots and the first segment, then the identity, each durable before the next: a directory with an
-//! identity is complete, one without may be finished or, if its log was ever written, has lost its identity and is
-//! refused. A member never starts empty on a past that is not. [fault-model F15, ST14]
-//! Knows nothing of: what the log holds.
+//! identity is complete. One without may be finished or, if its log was ever written, has lost its identity and is
+//! refused. A member with a past never starts empty. [fault-model F15, ST14]
+//! Knows nothing of: entries, elections.
 
 use crate::error::WalError;
 use crate::files::{Files, LockGuard};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) mod incarnations;
 pub(crate) mod vote_hold;
 
-/// The file that says whose directory this is: without it, the directory is nobody's yet. `docs/formats/identity.md`
+/// The file with the identity of the directory; without it, the directory has no owner yet. `docs/formats/identity.md`
 pub const IDENTITY: &str = "identity";
 const LOCK: &str = "lock";
 
@@ -47,7 +47,7 @@ pub(crate) fn read_identity(files: &dyn Files) -> Result<Option<Identity>, WalEr
 }
 
 impl DataDir {
-    /// Locks the directory and reads whose it is.
+    /// Locks the directory and reads its identity.
     ///
     /// # Errors
     /// [`WalError::Locked`], [`WalError::Foreign`], [`WalError::OtherFormat`], [`WalError::Damaged`],
@@ -73,13 +73,13 @@ impl DataDir {
         Ok(dir)
     }
 
-    /// Whose it is; `None` for a new directory.
+    /// Its identity; `None` for a new directory.
     #[must_use]
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
     }
 
-    /// Checks that the directory is the given member's of the given cluster.
+    /// Checks that the directory belongs to this member of this cluster.
     ///
     /// # Errors
     /// [`WalError::Foreign`] naming what differs.
@@ -103,13 +103,13 @@ impl DataDir {
         Err(WalError::Foreign { dir: self.files.place(), what: differs.join("; ") })
     }
 
-    /// Makes a new directory `identity`'s.
+    /// Makes a new directory complete, with this identity.
     ///
     /// # Errors
     /// [`WalError::NoSpace`], [`WalError::Io`].
     ///
     /// # Panics
-    /// If it is somebody's already.
+    /// If it has an identity already.
     pub fn create(&mut self, identity: Identity, options: &WalOptions) -> Result<(), WalError> {
         assert!(self.identity.is_none(), "a directory gets its identity once");
         let files = &*self.files;
@@ -129,14 +129,14 @@ impl DataDir {
         self.sign_lock()
     }
 
-    /// What is there without an identity must be the leftovers of a creation that did not finish.
+    /// Checks that a directory without an identity holds only leftovers of a creation that did not finish.
     fn check_that_it_is_new(&self) -> Result<(), WalError> {
         let names = self.files.names().map_err(|error| WalError::io(&self.files.place(), "list", &error))?;
         for name in names {
             let leftover =
                 name.ends_with(".tmp") || name.ends_with(".part") || name == LOCK || name == "reserve";
             if name.starts_with("slots-") && !leftover {
-                // A member can vote before its log gets a block: that, too, is a past.
+                // A member can vote before its log gets a block: then the directory has a past, too.
                 let voted = slots::were_used(&*self.files, &name);
                 if voted.map_err(|error| WalError::io(&name, "read", &error))? {
                     let what = format!("the file is missing although {name} holds a vote");
@@ -151,11 +151,11 @@ impl DataDir {
                 || name == vote_hold::VOTE_HOLD
                 || name == incarnations::INCARNATIONS
             {
-                let what = format!("the file is missing although {name} holds a promise");
+                let what = format!("the file is missing although {name} holds state of an earlier run");
                 return Err(WalError::damaged(IDENTITY, 0, what));
             }
             if crate::snapshot::named(&name).is_some() {
-                let what = format!("the file is missing although {name} holds a state");
+                let what = format!("the file is missing although {name} holds a snapshot");
                 return Err(WalError::damaged(IDENTITY, 0, what));
             }
             if segment::generation_of(&name).is_none() {

@@ -1,6 +1,6 @@
-//! What can go wrong with a data directory, each with what to do next.
+//! Errors of a data directory: each text says what the operator does next.
 //!
-//! Knows nothing of: how it is shown.
+//! Knows nothing of: log lines, exit codes.
 
 use kattu_raft::{EntryId, GroupId};
 use std::fmt;
@@ -8,104 +8,106 @@ use std::io;
 
 const SYNC: &str = "sync";
 
-/// What went wrong.
+/// Why an operation on a data directory failed, or which defect was found and left behind or repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalError {
-    /// The data directory's path names something else.
+    /// The data directory's path names something other than a directory.
     NotADirectory {
         /// The path.
         dir: String,
     },
-    /// Files cannot be made in the data directory.
+    /// Files cannot be created in the data directory.
     Unwritable {
         /// The path.
         dir: String,
-        /// What the system said.
+        /// The operating system's error.
         error: String,
     },
-    /// Another process has the data directory.
+    /// Another process holds the lock of the data directory.
     Locked {
         /// The path.
         dir: String,
-        /// What the other process wrote about itself: its pid, then its identity.
+        /// The description that the other process wrote into the lock file: its pid, then its identity.
         holder: String,
     },
-    /// A file is of a format version that this program does not read.
+    /// A file has a format version that this program does not read.
     OtherFormat {
-        /// Which file.
+        /// The file's name.
         file: String,
         /// Its version.
         found: u32,
         /// The version this program reads.
         supported: u32,
     },
-    /// The data directory is somebody else's.
+    /// The data directory belongs to another member or cluster, or Kattu did not make it.
     Foreign {
         /// The path.
         dir: String,
-        /// What was found there.
+        /// The reason.
         what: String,
     },
-    /// A file does not hold what was written and synced.
+    /// A file does not hold the bytes that were written and synced.
     Damaged {
-        /// Which file.
+        /// The file's name.
         file: String,
-        /// Where.
+        /// Byte offset of the damage.
         offset: u64,
-        /// What was seen.
+        /// Description of the damage.
         what: String,
     },
-    /// Every byte of a peer's snapshot is as that peer has it, and nobody can read what they say.
+    /// A peer's snapshot was received intact, but its content cannot be decoded.
     Unreadable {
-        /// Which file.
+        /// The file's name.
         file: String,
-        /// What was seen.
+        /// The decoder's error.
         what: String,
     },
-    /// The log begins after something that no good snapshot covers: this member's state is lost, its promises are not.
+    /// The log begins after an entry that no good snapshot covers: this member's state is lost; its term and vote are
+    /// not.
     Uncovered {
-        /// Whose log.
+        /// The log's group.
         group: GroupId,
         /// The position before its first entry.
         base: EntryId,
-        /// What was found wrong with each snapshot, newest first.
+        /// The defect of each snapshot, newest first.
         snapshots: Vec<String>,
     },
-    /// What is damaged is nowhere else: this member is the only one of its cluster.
+    /// The damaged data exists nowhere else: this member is the only one of its cluster.
     OnlyCopy {
-        /// What was found, with the file and the byte.
+        /// The damage, with file and byte.
         why: String,
     },
-    /// The log was damaged, and was cut before the damage: what is gone comes again from the others.
+    /// The log was damaged and was cut before the damage; the leader sends the lost entries again.
     Repaired {
-        /// Which file.
+        /// The file's name.
         file: String,
-        /// Where.
+        /// Byte offset of the damage.
         offset: u64,
-        /// What was seen.
+        /// Description of the damage.
         what: String,
-        /// Where the log of each group ends that is short now, and where it ended, or a bound of that.
+        /// For each group that lost entries: the last entry of its log now, and a position at or after its last entry
+        /// before.
         cut: Vec<(GroupId, EntryId, EntryId)>,
     },
-    /// No room for another segment. Nothing that was acknowledged is touched; asking again later is fine.
+    /// The disk has no space. Acknowledged data is not affected; the caller may retry later.
     NoSpace {
-        /// The file that could not be made.
+        /// The file that could not be created or extended.
         file: String,
         /// Its size in bytes.
         bytes: u64,
     },
-    /// The system failed to read or write.
+    /// The operating system failed to read or write.
     Io {
-        /// Which file.
+        /// The file's name.
         file: String,
-        /// What was being done.
+        /// The operation, as a verb.
         doing: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         error: String,
     },
-    /// A write or sync has failed before: nothing is known about what the disk holds, so nothing more is promised.
+    /// An earlier write or sync failed: the content of the disk is unknown, so the log acknowledges nothing more.
     Poisoned {
-        /// The failure.
+        /// The first failure.
         first: String,
     },
 }
@@ -130,20 +132,21 @@ impl WalError {
         WalError::io(file, SYNC, error)
     }
 
-    /// Whether nothing is known any more about what the disk holds: no second try may be believed. [fault-model F11]
+    /// Whether a sync failed: the content of the disk is unknown, and a retry that succeeds proves nothing.
+    /// [fault-model F11]
     #[must_use]
     pub fn is_failed_sync(&self) -> bool {
         matches!(self, WalError::Io { doing: SYNC, .. })
     }
 
-    /// Whether the log has come to its end with this: it takes and promises nothing more until it is read back, so that
-    /// its member must stop, now and not at the next write. [fault-model F11]
+    /// Whether this error ends the log: until it is read back it accepts and acknowledges nothing more, so its member
+    /// must stop now, not at the next write. [fault-model F11]
     #[must_use]
     pub fn ends_the_log(&self) -> bool {
         self.is_failed_sync() || matches!(self, WalError::Poisoned { .. })
     }
 
-    /// What was found, and no word on what that means for the member: for a member that goes on without what is damaged.
+    /// The finding without its consequences: for a member that goes on without the damaged file.
     #[must_use]
     pub fn finding(&self) -> String {
         match self {
@@ -152,7 +155,7 @@ impl WalError {
         }
     }
 
-    /// The same of a member that is the only one of its cluster: no peer can help, a backup can.
+    /// This error for the only member of a cluster: no peer can help, but a backup can.
     #[must_use]
     pub fn of_only_copy(self) -> WalError {
         match self {
@@ -213,28 +216,27 @@ impl fmt::Display for WalError {
                 "{}; this member neither votes nor serves. Keep a copy of the \
                  directory, look at it with `kattu wal inspect`, check the disk; then remove this member from the \
                  cluster with `kattu member remove`, and add it as a new one with `kattu member add` and an empty \
-                 directory. The only member of a cluster comes back from a backup, with `kattu restore`",
+                 directory. If it is the only member of its cluster, restore a backup with `kattu restore`",
                 self.finding()
             ),
             WalError::Unreadable { file, what } => {
-                write!(f, "{file}: as the peer that sent it has it, and nobody can read what it says: {what}")
+                write!(f, "{file}: received intact from the peer, but its content cannot be decoded: {what}")
             }
             WalError::Uncovered { group, base, snapshots } => write!(
                 f,
                 "{}; this member asks its leader for a snapshot and serves nothing until it has one. If there is no \
-                 leader, put a copy of the snapshot's file back, or remove this member from the cluster with `kattu \
+                 leader, put a copy of the snapshot file back, or remove this member from the cluster with `kattu \
                  member remove`, and add it as a new one with `kattu member add` and an empty directory",
                 uncovered(*group, *base, snapshots)
             ),
             WalError::OnlyCopy { why } => write!(
                 f,
-                "{why}; this member is the only one of its cluster, so what is lost is nowhere else, and nothing was \
-                 changed. Keep a copy of the directory, look at it with `kattu wal inspect`, check the disk; if the \
-                 disk gives the file back whole, start again; if not, make another directory from a backup, with \
-                 `kattu restore`"
+                "{why}; this member is the only one of its cluster, so no peer has the lost data, and nothing was changed. \
+                 Keep a copy of the directory, look at it with `kattu wal inspect`, check the disk; if the file becomes \
+                 readable again, restart; if not, make a new directory from a backup with `kattu restore`"
             ),
             WalError::Repaired { file, offset, what, cut } => {
-                write!(f, "{file}: damaged at byte {offset}: {what}; mended")?;
+                write!(f, "{file}: damaged at byte {offset}: {what}; repaired")?;
                 cut.iter().try_for_each(|(group, last, vote_floor)| {
                     write!(
                         f,
@@ -244,8 +246,8 @@ impl fmt::Display for WalError {
                 })?;
                 if !cut.is_empty() {
                     f.write_str(
-                        "; what is gone comes again from this member's leader, and until then it serves nothing it lacks, \
-                         votes only for logs that reach that far, and does not lead",
+                        "; the leader sends the lost entries again; until then this member serves nothing that needs them, \
+                         votes only for candidates whose log reaches that far, and does not lead",
                     )?;
                 }
                 f.write_str("; check the disk")
@@ -253,8 +255,8 @@ impl fmt::Display for WalError {
             WalError::NoSpace { file, bytes } => {
                 write!(
                     f,
-                    "no room for {file} of {bytes} bytes; free disk space: writes of a member that runs resume by themselves, one \
-                     that has ended is to be started again"
+                    "no space for {file} ({bytes} bytes); free disk space: a running member then resumes its writes by itself, \
+                     a stopped one must be started again"
                 )
             }
             WalError::Io { file, doing, error } => {

@@ -1,4 +1,4 @@
-//! Extent: which entries one group's log holds, by their identities alone.
+//! Extent: which entries one group's log holds, by their ids alone.
 //!
 //! ```text
 //!   base          term starts                last
@@ -6,11 +6,11 @@
 //!    └ covered by a snapshot up to here
 //! ```
 //!
-//! It changes by three kinds of record: an entry adds to its end, a truncation takes from its end, a base takes from its
-//! start. If the log holds the base, what comes after it stays; if not (it is short of it, or says something else in its
-//! place), nothing does. A record of kind `Base` carries the extent after it, so that a log can be read from any segment
-//! on that begins with one. [replication-protocols N3; fault-model ST9, ST10]
-//! Knows nothing of: where entries are, what they say.
+//! Three kinds of record change it: an entry extends its end, a truncation shortens its end, a base shortens its start.
+//! If the log holds the base, the entries after it stay; if not (the log ends before it, or has another entry there),
+//! none stays. A record of kind `Base` carries the resulting extent, so that a log can be read from any segment on that
+//! begins with one. [replication-protocols N3; fault-model ST9, ST10]
+//! Knows nothing of: segments, payloads.
 
 use kattu_raft::{EntryId, LogIndex, Term};
 
@@ -40,7 +40,7 @@ impl Extent {
         id.index == self.last.index.next() && self.last.term <= id.term
     }
 
-    /// `count` more entries of one term, from `first` on.
+    /// Adds `count` entries of one term, from `first` on.
     pub fn extend(&mut self, first: EntryId, count: u64) {
         if self.term_starts.last().is_none_or(|start| start.term != first.term) {
             self.term_starts.push(first);
@@ -65,7 +65,7 @@ impl Extent {
         self.term_at(id.index) == Some(id.term)
     }
 
-    /// All entries from `from` on go.
+    /// Removes all entries from `from` on.
     pub fn truncate(&mut self, from: LogIndex) {
         assert!(self.base.index < from, "truncation from {} on, the log begins after {}", from.0, self.base);
         self.term_starts.retain(|start| start.index < from);
@@ -73,7 +73,8 @@ impl Extent {
         self.last = EntryId { term, index: from.previous() };
     }
 
-    /// A snapshot covers everything up to `base`. Returns whether the log held it: then what comes after stays.
+    /// Moves the base: a snapshot covers everything up to `base`. Returns whether the log held it: then the entries
+    /// after it stay.
     pub fn rebase(&mut self, base: EntryId) -> bool {
         assert!(self.base.index <= base.index, "base {base} after {}", self.base);
         if !self.holds(base) {
@@ -90,7 +91,7 @@ impl Extent {
         true
     }
 
-    /// What a record says besides the base: the last index, then where terms start.
+    /// The payload of a base record: the last index, then where terms start.
     pub fn payload(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(8 + self.term_starts.len() * 16);
         out.extend_from_slice(&self.last.index.0.to_le_bytes());
@@ -101,7 +102,7 @@ impl Extent {
         out
     }
 
-    /// Reads a payload; `None` if it is none.
+    /// Reads a payload; `None` if it is invalid.
     pub fn parse(base: EntryId, payload: &[u8]) -> Option<Extent> {
         let (last, rest) = payload.split_first_chunk::<8>()?;
         let last = LogIndex(u64::from_le_bytes(*last));
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A log as a plain list, and what is asked of it.
+    /// A change to an extent and to the plain list that it is compared with.
     #[derive(Clone, Debug)]
     enum Change {
         Push(u64),

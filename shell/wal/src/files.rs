@@ -1,14 +1,15 @@
 //! The seam between the log and the disk: one flat directory of files.
 //!
-//! What the log asks of a disk is little: whole-range reads and writes, a sync that means it, rename as the only
-//! atomic step, and a sync of names. Knows nothing of: what the files hold.
+//! The log needs little of a disk: reads and writes of whole ranges, a sync that makes them durable, rename as the only
+//! atomic step, and a sync of names.
+//! Knows nothing of: the content of files.
 
 use std::fmt::Debug;
 use std::io;
 
 /// One directory.
 pub trait Files: Send + Sync + Debug {
-    /// Where it is, for people.
+    /// Its place, for messages.
     fn place(&self) -> String;
 
     /// The names in it, in any order.
@@ -29,13 +30,13 @@ pub trait Files: Send + Sync + Debug {
     /// The system's.
     fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>>;
 
-    /// Gives a file another name, replacing whatever had it, in one step.
+    /// Renames a file in one step, replacing an existing target.
     ///
     /// # Errors
     /// The system's.
     fn rename(&self, source: &str, target: &str) -> io::Result<()>;
 
-    /// Removes a file; one that is not there is fine.
+    /// Removes a file; succeeds if there is none.
     ///
     /// # Errors
     /// The system's.
@@ -47,8 +48,8 @@ pub trait Files: Send + Sync + Debug {
     /// The system's.
     fn sync_names(&self) -> io::Result<()>;
 
-    /// Takes the one lock of the directory, in the file `name`, until the guard is dropped. If somebody else has it,
-    /// the answer is what they wrote into it.
+    /// Takes the one lock of the directory, in the file `name`, until the guard is dropped. If another process holds
+    /// it, returns the text that this process wrote into the file.
     ///
     /// # Errors
     /// The system's.
@@ -90,7 +91,7 @@ pub trait LogFile: Send + Sync + Debug {
 
 /// A lock that is held.
 pub trait LockGuard: Send + Sync + Debug {
-    /// Writes who holds it, for whoever comes second.
+    /// Writes a description of the holder, for a process that finds the lock taken.
     ///
     /// # Errors
     /// The system's.

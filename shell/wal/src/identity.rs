@@ -1,4 +1,4 @@
-//! Who a data directory belongs to: drawn once, when it is created. [fault-model ST14]
+//! Identity: the member that a data directory belongs to; drawn once, when it is created. [fault-model ST14]
 //!
 //! ```text
 //!  0       4      8     12      16
@@ -20,17 +20,17 @@ const JOINED: u32 = 2;
 const MAGIC: u32 = u32::from_le_bytes(*b"KTID");
 const HEADER_BYTES: usize = 16;
 
-/// Far above what any cluster needs; keeps a damaged length from asking for memory.
+/// Far above the needs of any cluster; keeps a damaged length from allocating memory.
 pub(crate) const BYTES_MAX: u64 = 1 << 20;
 
-/// Whose a data directory is.
+/// The owner of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
     pub cluster: u64,
     /// The member.
     pub node: NodeId,
-    /// This life of the directory: a random number of the creator's.
+    /// This life of the directory: a random number, drawn by its creator.
     pub incarnation: Incarnation,
     /// The member's name when the directory was created.
     pub name: String,
@@ -38,13 +38,13 @@ pub struct Identity {
     pub groups: Vec<GroupId>,
     /// The members the cluster began with.
     pub members: Vec<InitialMember>,
-    /// The members that it found when it joined a cluster that was there already, itself included: whom it may speak to
-    /// before its own log tells. `None` for one of those the cluster began with. A member that joined takes nobody for a
-    /// voter, itself least of all, before its log or a snapshot says so.
+    /// The members that it found when it joined an existing cluster, itself included: its peers before its own log
+    /// names any. `None` for an initial member. A member that joined counts no member as a voter, not even itself,
+    /// before its log or a snapshot says so.
     pub joined: Option<Vec<InitialMember>>,
 }
 
-/// One of the members a cluster began with, or that somebody found when joining.
+/// One of the members a cluster began with, or that a joining member found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialMember {
     /// Its id.
@@ -117,7 +117,7 @@ impl Identity {
             return Err(damaged(0, format!("starts with {:#010x}, expected {MAGIC:#010x}", u32_at(0))));
         }
         if u32_at(8) as usize != bytes.len() {
-            return Err(damaged(8, format!("says {} bytes, {} are there", u32_at(8), bytes.len())));
+            return Err(damaged(8, format!("says {} bytes, the file has {}", u32_at(8), bytes.len())));
         }
         let (found, computed) = (u32_at(12), checksum(bytes));
         if found != computed {
@@ -147,8 +147,8 @@ impl Identity {
         Ok(Identity { cluster, node, incarnation, name, groups, members, joined })
     }
 
-    /// The number that marks all blocks of segment `generation` as this directory's: a block that was copied here
-    /// from anywhere else, or left by an earlier user of the file, does not carry it. The mixing is splitmix64's: not secret,
+    /// The number that marks all blocks of segment `generation` as this directory's: a block that was copied here from
+    /// elsewhere, or left by an earlier use of the file, does not carry it. The mixing is splitmix64's: not secret,
     /// only different for different directories.
     pub(crate) fn file_id(&self, generation: u64) -> u64 {
         let mut mixed = 0_u64;

@@ -1,14 +1,14 @@
-//! Where entries are: for each group, runs of the log that hold consecutive entries.
+//! Index: the place of each entry; for each group, runs of the log that hold consecutive entries.
 //!
-//! A run grows with every block until it reaches [`RUN_BYTES_MAX`], so the index takes some 40 bytes of memory per
-//! 128 KiB of log. A block that is larger is a run of its own. No run holds a truncation: a run's live entries are its
-//! first so many.
-//! Knows nothing of: how runs are read.
+//! A run grows with every block until it reaches [`RUN_BYTES_MAX`], so the index takes some 40 bytes of memory per 128
+//! KiB of log. A block that is larger is a run of its own. No run holds a truncation: the live entries of a run are its
+//! first ones.
+//! Knows nothing of: files, payloads.
 
 use crate::scan::Position;
 use kattu_raft::LogIndex;
 
-/// A reader takes a run in one piece; this is how much it may have to read for one entry.
+/// A reader reads a run in one piece; it may have to read this many bytes for one entry.
 const RUN_BYTES_MAX: u64 = 128 << 10;
 
 /// Whole blocks in one segment, holding the entries `first..end` of one group (and entries of others).
@@ -35,7 +35,7 @@ impl Index {
         if let Some(last) = self.runs.last_mut().filter(|_| !self.sealed) {
             assert!(last.end == first, "run from {} after {}", first.0, last.end.0);
             let follows = last.start.segment == start.segment && last.start.offset <= start.offset;
-            // A block is read in one piece, however large: its entries never part.
+            // A block is read in one piece, however large: its entries stay in one run.
             let same_block = last.stop == stop;
             if follows && (same_block || stop - last.start.offset <= RUN_BYTES_MAX) {
                 last.end = end;
@@ -71,17 +71,17 @@ impl Index {
         self.sealed = true;
     }
 
-    /// The first entry there is.
+    /// The index of the first entry.
     pub fn first(&self) -> Option<LogIndex> {
         self.runs.first().map(|run| run.first)
     }
 
-    /// The segment that holds it.
+    /// The segment that holds the first entry.
     pub fn first_segment(&self) -> Option<u64> {
         self.runs.first().map(|run| run.start.segment)
     }
 
-    /// Whether entries of the block at `start` are the newest.
+    /// Whether the newest entries are in the block from `start` to `stop`.
     pub fn ends_in(&self, start: Position, stop: u64) -> bool {
         self.runs.last().is_some_and(|run| run.start.segment == start.segment && run.stop == stop)
     }

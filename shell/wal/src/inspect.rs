@@ -1,6 +1,6 @@
-//! Looking at a data directory without changing it.
+//! Inspect: lists and checks the content of a data directory without changing it.
 //!
-//! Knows nothing of: how a line is printed, exit codes.
+//! Knows nothing of: JSON, exit codes.
 
 use crate::block::flags;
 use crate::dir::incarnations::{self, INCARNATIONS};
@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// One thing that is in a data directory.
+/// One item of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// Whose it is.
+    /// The identity of the directory.
     Identity(Identity),
     /// One of the two slots of a group's term and vote.
     Slot {
@@ -33,22 +33,22 @@ pub enum Item {
         group: GroupId,
         /// 0 or 1.
         place: usize,
-        /// Its generation, what it says, and the record number; or why it is bad.
+        /// Its generation, its term and vote, and the record number; or why it is bad.
         state: Result<(u64, HardState, Lsn), String>,
     },
-    /// Where a group's log ended before damage cut it; until it has grown back.
+    /// The vote floor: where a group's log ended before damage cut it; until the log has grown back.
     VoteFloor {
         /// The group.
         group: GroupId,
         /// The position; or why it cannot be read.
         state: Result<EntryId, String>,
     },
-    /// From which directories other voters came; only where any was met.
+    /// The incarnations of the other voters; only if any was met.
     Incarnations {
-        /// How many; or why that cannot be read.
+        /// Their number; or why the file cannot be read.
         state: Result<usize, String>,
     },
-    /// How long this member's promises to leaders last; only where there were leases.
+    /// How long this member's vote holds last; only if there were leader leases.
     VoteHold {
         /// The time; or why it cannot be read.
         state: Result<Duration, String>,
@@ -57,27 +57,27 @@ pub enum Item {
     Entry {
         /// Where its record begins.
         at: Position,
-        /// Whose.
+        /// Its group.
         group: GroupId,
-        /// What it is.
+        /// Its id, kind, form and stamp.
         head: EntryHead,
         /// Bytes of its payload.
         payload_bytes: usize,
     },
-    /// All entries of the group from here on are gone.
+    /// A truncation: the group's entries from here on are removed.
     Truncate {
         /// Where its record begins.
         at: Position,
-        /// Whose.
+        /// Its group.
         group: GroupId,
-        /// First index that is gone.
+        /// First index that is removed.
         from: LogIndex,
     },
-    /// A snapshot covers the group's log up to here; at the start of a segment, said once more.
+    /// A base: a snapshot covers the group's log up to here. Repeated at the start of a segment.
     Base {
         /// Where its record begins.
         at: Position,
-        /// Whose.
+        /// Its group.
         group: GroupId,
         /// The last entry that is covered.
         base: EntryId,
@@ -88,25 +88,25 @@ pub enum Item {
     Snapshot {
         /// Its file.
         file: String,
-        /// What it covers; or what is wrong with it.
+        /// Its metadata; or its defect.
         state: Result<Snapshot, String>,
     },
-    /// A group's commit index moved, says the block.
+    /// A block that moves a group's commit index.
     Commit {
         /// Where the block begins.
         at: Position,
-        /// Whose.
+        /// Its group.
         group: GroupId,
         /// The index.
         index: LogIndex,
     },
-    /// A block without records.
+    /// A block with a flag.
     Mark {
         /// Where it begins.
         at: Position,
         /// `idle`, `rotation`, `closed` or `start`.
         kind: &'static str,
-        /// Up to where the log was synced.
+        /// The log was synced up to here when the block was written.
         synced: Position,
     },
 }
@@ -120,7 +120,7 @@ impl fmt::Display for Item {
                 identity.cluster, identity.node.0, identity.name, identity.incarnation.0
             ),
             Item::Slot { group, place, state: Ok((generation, hard, lsn)) } => {
-                let vote = hard.vote.map_or("nobody".to_owned(), |node| format!("{:x}", node.0));
+                let vote = hard.vote.map_or("none".to_owned(), |node| format!("{:x}", node.0));
                 write!(
                     f,
                     "slot {place}    group {}  generation {generation}  term {}  vote {vote}  lsn {}",
@@ -136,9 +136,11 @@ impl fmt::Display for Item {
             Item::VoteFloor { group, state: Err(what) } => {
                 write!(f, "floor     group {}  bad: {what}", group.0)
             }
-            Item::Incarnations { state: Ok(count) } => write!(f, "lives     of {count} other voters"),
+            Item::Incarnations { state: Ok(count) } => {
+                write!(f, "lives     incarnations of {count} other voters")
+            }
             Item::Incarnations { state: Err(what) } => write!(f, "lives     bad: {what}"),
-            Item::VoteHold { state: Ok(vote_hold) } => write!(f, "promise   lasts {vote_hold:?}"),
+            Item::VoteHold { state: Ok(vote_hold) } => write!(f, "promise   vote hold {vote_hold:?}"),
             Item::VoteHold { state: Err(what) } => write!(f, "promise   bad: {what}"),
             Item::Entry { at, group, head, payload_bytes } => write!(
                 f,
@@ -167,38 +169,38 @@ impl fmt::Display for Item {
     }
 }
 
-/// What became of the look.
+/// The result of an inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Everything that was written is there.
+    /// All that was written is there.
     Clean {
-        /// Whether the last one to write closed the log.
+        /// Whether the last process closed the log.
         closed: bool,
     },
-    /// Something follows the log that was never promised; the next start cuts it.
+    /// The log is followed by bytes that were never acknowledged; the next start cuts them.
     TornTail {
-        /// Which file.
+        /// The file's name.
         file: String,
-        /// Where.
+        /// Byte offset in the file.
         offset: u64,
         /// Bytes up to the last that is not zero.
         bytes: u64,
-        /// What was seen.
+        /// Description of the finding.
         what: String,
     },
-    /// Something that was written and synced is not there.
+    /// Bytes that were written and synced are not there.
     Damaged {
-        /// Which file.
+        /// The file's name.
         file: String,
-        /// Where.
+        /// Byte offset in the file.
         offset: u64,
-        /// What was seen.
+        /// Description of the finding.
         what: String,
     },
 }
 
-/// Shows everything in a data directory to `visit`, in order, and judges it. Takes no lock: what a running member is
-/// just writing may look like a torn tail.
+/// Passes every item of a data directory to `visit`, in order, and returns a verdict. Takes no lock: the current write
+/// of a running member may look like a torn tail.
 ///
 /// # Errors
 /// [`WalError::OtherFormat`], [`WalError::Foreign`] for a directory without an identity, [`WalError::Io`].
@@ -282,8 +284,7 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
         };
         let needed = replay.groups[&group].slots;
         if generation < needed {
-            let what =
-                format!("newest slot of generation {generation}, the log knows of generation {needed}");
+            let what = format!("newest slot has generation {generation}, the log names generation {needed}");
             return Err(WalError::damaged(&file, 0, what));
         }
     }
@@ -294,7 +295,7 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
                 "the log of group {} begins after {base}, the newest good snapshot ends at {}",
                 id.0, newest.0
             );
-            // A damaged one that would cover it is what is damaged; the log itself is whole.
+            // If a damaged snapshot would cover the gap, that snapshot is the damage; the log itself is whole.
             let covers = |file: &&String| {
                 snapshot::named(file).is_some_and(|(group, last)| group == *id && base.index <= last.index)
             };
@@ -304,7 +305,8 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
             return Err(WalError::damaged(&name_of(scanned.segments[0].generation), DATA_START, what));
         }
     }
-    // It is only ever replaced as a whole: no loss of power leaves it like this. A log that is damaged was told of first.
+    // These files are only replaced as a whole: no power cut leaves them like this. Damage to the log is reported
+    // first.
     if let Some(Err(what)) = lives {
         return Err(WalError::damaged(INCARNATIONS, 0, what));
     }
@@ -322,7 +324,8 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
     })
 }
 
-/// Shows and checks every snapshot. Returns up to where good ones cover each group, and the files of bad ones, ascending.
+/// Checks every snapshot and passes it to `visit`. Returns the last index that good ones cover in each group, and the
+/// files of bad ones, ascending.
 fn look_at_snapshots(
     files: &dyn Files,
     identity: &Identity,

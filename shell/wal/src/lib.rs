@@ -8,16 +8,17 @@
 //!  ├ log-0000000000000001.seg    preallocated, written front to back, block by block
 //!  ├ log-0000000000000002.seg    …
 //!  ├ snapshot-<group>-<index>-<term>.snap    a group's state as of that entry; the newest two are kept
-//!  └ reserve                     room for the way out of a full disk
+//!  └ reserve                     space that is given back when the disk is full
 //! ```
 //!
-//! [`DataDir`] locks a directory and knows whose it is; [`Wal`] appends, syncs, reads back and prunes; a
-//! [`SnapshotStore`] keeps snapshots; [`inspect`] shows what is there. Everything goes through the [`Files`] seam: [`RealFiles`] is a directory, [`sim::SimDisk`] is a disk that
-//! loses power on request. The crate starts no thread, reads no clock and draws no random number.
+//! [`DataDir`] locks a directory and reads its identity; [`Wal`] appends, syncs, reads back and prunes; a
+//! [`SnapshotStore`] keeps snapshots; [`inspect`] lists the content of a directory. All access goes through the
+//! [`Files`] seam: [`RealFiles`] is a directory, [`sim::SimDisk`] a disk that loses power on request. The crate starts
+//! no thread, reads no clock and draws no random number.
 //!
 //! The layouts are drawn in `docs/formats/`: `record.md`, `block.md`, `slots.md`, `identity.md`,
 //! `snapshot.md`.
-//! Knows nothing of: what a command means, peers, threads.
+//! Knows nothing of: commands, peers, threads.
 //!
 //! ```
 //! use kattu_raft::{GroupId, Incarnation, NodeId};

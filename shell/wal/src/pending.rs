@@ -1,17 +1,17 @@
 //! Pending: the blocks that the next write will put into the log.
 //!
-//! Records are gathered into one buffer, laid out as they will be on disk; what depends on the place (segment, offset,
-//! chain) is filled in when the place is known. The buffer is kept and used again.
+//! Records are gathered into one buffer, laid out as they will be on disk; fields that depend on the place (segment,
+//! offset, chain) are filled in when the place is known. The buffer is kept and used again.
 //! Knows nothing of: files, segments.
 
 use crate::block::{BlockHeader, GroupRow, HEADER_BYTES, ROW_BYTES, next_block};
 use kattu_raft::{EntryId, GroupId, LogIndex};
 use std::ops::Range;
 
-/// Memory that is kept between writes, whatever a burst needed.
+/// Bytes of the buffer that are kept between writes, even after a burst.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
-/// What a block changes in the index.
+/// A change that a block makes to the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// Entries of one term.
@@ -40,7 +40,7 @@ pub(crate) struct Sealed {
     body: usize,
     records: u32,
     groups: u32,
-    /// Sum over records' checksums and group table.
+    /// Checksum over the records' checksums and the group table.
     crc: u32,
     pub changes: Range<usize>,
 }
@@ -56,7 +56,7 @@ impl Sealed {
 /// Blocks that are complete, and the one that still grows.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// What blocks are padded to a multiple of.
+    /// Blocks are padded to a multiple of this.
     sector: usize,
     pub buffer: Vec<u8>,
     pub sealed: Vec<Sealed>,
@@ -75,7 +75,7 @@ struct Open {
 }
 
 impl Pending {
-    /// Nothing yet; for a disk that writes `sector` bytes as one.
+    /// No block yet; for a disk with sectors of `sector` bytes.
     pub fn new(sector: usize) -> Pending {
         let (buffer, sealed, changes) = (Vec::new(), Vec::new(), Vec::new());
         Pending { sector, buffer, sealed, written: 0, changes, open: None }
@@ -104,7 +104,7 @@ impl Pending {
         self.open.get_or_insert(Open { start, records: 0, crc: 0, changes_start })
     }
 
-    /// Adds a record that changes nothing; its header's checksum ends at byte 48.
+    /// Adds a record that does not change the index; its header's checksum ends at byte 48.
     pub fn restate(&mut self, record: &[u8]) {
         let open = self.opened();
         open.records += 1;
@@ -163,8 +163,8 @@ impl Pending {
         self.open.is_some()
     }
 
-    /// Fills in what depends on the place of block `number`: `place` holds it, the lengths are the block's own.
-    /// Returns the block's checksum.
+    /// Fills in the fields of a sealed block that depend on its place: `place` holds them, the lengths are the block's
+    /// own. Returns the block's checksum.
     pub fn finish(&mut self, block: usize, place: BlockHeader) -> u32 {
         let sealed = &self.sealed[block];
         let header = BlockHeader {

@@ -1,6 +1,6 @@
-//! A directory of the real machine behind the [`Files`] seam.
+//! Real files: a directory of the machine behind the [`Files`] seam.
 //!
-//! Knows nothing of: what the files hold.
+//! Knows nothing of: the content of files.
 
 use crate::block::{SECTOR, SECTOR_MAX};
 use crate::error::WalError;
@@ -40,7 +40,7 @@ impl RealFiles {
         }
         let probe = dir.join("probe.tmp");
         match File::create(&probe).and_then(|_| std::fs::remove_file(&probe)) {
-            // A disk without room for one more file must not keep a member from its log.
+            // A full disk must not keep a member from its log.
             Err(error)
                 if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
             {
@@ -50,7 +50,7 @@ impl RealFiles {
         }
     }
 
-    /// The directory at `dir`, which must be there; nothing is written to find out.
+    /// The directory at `dir`, which must exist. Writes nothing.
     ///
     /// # Errors
     /// [`WalError::NotADirectory`].
@@ -70,8 +70,9 @@ impl RealFiles {
     }
 }
 
-/// What the disk below a directory writes as one, in bytes: 512 to 4096, and 512 where nobody can tell (a file system in
-/// memory, over a network, or made of others). A directory that is not there yet is on the disk of the one above it.
+/// The sector size of the disk below a directory, in bytes: 512 to 4096, and 512 if the kernel does not report it (a
+/// file system in memory, over a network, or made of others). A directory that does not exist yet is on the disk of the
+/// one above it.
 #[must_use]
 pub fn sector_of(dir: &Path) -> usize {
     let there = dir.ancestors().find(|place| place.exists());
@@ -80,7 +81,7 @@ pub fn sector_of(dir: &Path) -> usize {
     told_of(Path::new(&format!("/sys/dev/block/{major}:{minor}")))
 }
 
-/// What the kernel tells of a disk, or of the disk of a partition.
+/// The sector size that the kernel reports of a disk, or of the disk of a partition.
 fn told_of(device: &Path) -> usize {
     let sizes = ["queue", "../queue"].map(|queue| device.join(queue).join("physical_block_size"));
     let told = sizes.iter().find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok());
@@ -88,8 +89,8 @@ fn told_of(device: &Path) -> usize {
     sector.clamp(SECTOR, SECTOR_MAX)
 }
 
-/// Makes a directory and those above it that are missing, each durable in its own: a power cut that took one of their
-/// names would take the log with it. `sync` makes the names in a directory durable.
+/// Makes a directory and those above it that are missing, each durable in its own parent: a power cut that took one of
+/// their names would take the log with it. `sync` makes the names in a directory durable.
 fn make_durably(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let above = match dir.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -100,7 +101,7 @@ fn make_durably(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io
         make_durably(above, sync)?;
     }
     match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {} // somebody else was quicker
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {} // another process was quicker
         made => made?,
     }
     sync(above)
@@ -122,7 +123,7 @@ impl Files for RealFiles {
     fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
         let path = self.path(name);
         let file = match OpenOptions::new().read(true).write(true).open(&path) {
-            // Whoever may only read can still look; a write will say what is missing.
+            // With read permission only, the file can still be inspected; a write will report the missing permission.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(&path)?,
             other => other?,
         };
@@ -166,7 +167,7 @@ impl Files for RealFiles {
     }
 }
 
-/// The lock lives as long as the open file: a process that dies lets go of it.
+/// The lock lasts as long as the file is open: a process that dies releases it.
 #[derive(Debug)]
 struct RealLock(File);
 
@@ -198,7 +199,7 @@ impl LogFile for RealFile {
     fn allocate(&self, len: u64) -> io::Result<()> {
         match fallocate(&self.0, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
-            // A file system that cannot set space aside gets the length; the zeros written next take the space.
+            // A file system that cannot allocate space gets the length; the zeros written next take the space.
             Err(rustix::io::Errno::OPNOTSUPP) => self.0.set_len(len),
             Err(error) => Err(error.into()),
         }

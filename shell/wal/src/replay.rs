@@ -1,8 +1,8 @@
-//! Replay: the blocks of the log, in order, become what each group knows after a restart.
+//! Replay: turns the blocks of the log, in order, into the state of each group after a restart.
 //!
-//! A log that begins in the middle begins with what each group held there. Those entries are not here; by the end all of
-//! them must lie at or below the group's base, or something is missing. [fault-model ST11]
-//! Knows nothing of: where blocks come from, slots, snapshots.
+//! A log that begins in the middle begins with the extent of each group there. Those entries are not here; by the end
+//! all of them must lie at or below the group's base, or something is missing. [fault-model ST11]
+//! Knows nothing of: files, slots, snapshots.
 
 use crate::block::{Block, flags};
 use crate::error::WalError;
@@ -47,7 +47,7 @@ impl Replay {
         Replay { groups, window_bytes, first: None, blocks: 0, records: 0 }
     }
 
-    /// Takes the next block. What does not fit what came before was never written by this program.
+    /// Takes the next block. This program never writes a record that does not fit the ones before it.
     pub fn take(&mut self, met: &Met<'_>) -> Result<(), WalError> {
         let Met { at, block, segment } = met;
         let damaged = |offset: u64, what: String| WalError::damaged(&name_of(at.segment), offset, what);
@@ -90,7 +90,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Checks that nothing is missing that was in segments that are gone.
+    /// Checks that no entry is missing that was in a removed segment.
     pub fn check(&self) -> Result<(), WalError> {
         let Some(first) = self.first.filter(|first| *first != 1) else { return Ok(()) };
         let missing = |what: String| Err(WalError::damaged(&name_of(first - 1), 0, what));
@@ -101,7 +101,7 @@ impl Replay {
             if !extent.is_empty() && index.first() != Some(extent.base.index.next()) {
                 let found = index.first().map_or("none".to_owned(), |found| found.0.to_string());
                 return missing(format!(
-                    "the file is missing: of the entries of group {} after {} the first that is there is {found}",
+                    "the file is missing: the first entry of group {} after {} is {found}",
                     id.0, extent.base
                 ));
             }
@@ -154,7 +154,7 @@ impl GroupReplay {
         Ok(())
     }
 
-    /// A base that moves, one that says once more where it is, or, where the log `begins` in the middle, what was there.
+    /// A base that moves, one that is repeated, or, where the log `begins` in the middle, the extent there.
     fn take_base(
         &mut self,
         record: &RecordHeader,
@@ -189,7 +189,7 @@ impl GroupReplay {
         }
         if self.extent != said {
             return Err(format!(
-                "base {base} speaks of a log up to {}, it goes up to {}",
+                "base {base} says that the log ends at {}, it ends at {}",
                 said.last, self.extent.last
             ));
         }
@@ -208,8 +208,8 @@ impl GroupReplay {
         }
     }
 
-    /// The newest entries, each with a buffer of its own: a window must not pin whole segments. If a truncation took all
-    /// that was in the window, the newest one is read back.
+    /// The newest entries, each with a buffer of its own: a window must not pin whole segments. If a truncation took
+    /// all entries of the window, the newest one is read back.
     pub fn take_tail(
         &mut self,
         newest_read_back: impl FnOnce() -> Result<Option<Entry>, WalError>,

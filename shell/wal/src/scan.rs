@@ -1,24 +1,24 @@
-//! The walk: reads the log from its first block to its end, and tells a torn tail from damage. [fault-model ST6]
+//! Scan: reads the log from its first block to its end, and distinguishes a torn tail from damage. [fault-model ST6]
 //!
-//! Blocks are believed one after the other, each by its checksums and by its link to the one before it. At the first
+//! Blocks are accepted one after the other, each by its checksums and by its link to the one before it. At the first
 //! place without such a block the log ends or is damaged:
 //!
-//! 1. Every block says up to where the log was synced when it was written.
-//! 2. If any whole block behind that place, in this segment or a later one, says that the place had been synced, what
-//!    was there is lost: damage.
-//! 3. Otherwise nothing there was ever promised: a torn tail, also when whole blocks follow, since unsynced writes may
-//!    survive in any order.
+//! 1. Every block records up to where the log was synced when it was written.
+//! 2. If any whole block behind that place, in this segment or a later one, records that the place had been synced, the
+//!    block there is lost: damage.
+//! 3. Otherwise nothing there was ever acknowledged: a torn tail, even if whole blocks follow, since unsynced writes
+//!    may survive in any order.
 //!
-//! The log begins with its first segment, or with any that begins with a start block: the ones before it were not needed
-//! any more. That block was durable before they went, so a log that does not begin with it is damaged, not torn.
+//! The log begins with its first segment, or with any that begins with a start block: the ones before it were no longer
+//! needed. That block was durable before they were removed, so a log that does not begin with it is damaged, not torn.
 //!
-//! In a segment that was another one before, old bytes are everywhere. Only whole headers of this very segment are signs
-//! of a torn write there. [fault-model ST5]
+//! In a recycled segment old bytes are everywhere. Only whole headers of this very segment are signs of a torn write
+//! there. [fault-model ST5]
 //!
-//! Where the log is damaged, what can be read behind the damage still says how far it went (`tail_bound.rs`).
+//! Where the log is damaged, readable blocks behind the damage still bound where it ended (`tail_bound.rs`).
 //!
-//! Nothing is changed here; `wal.rs` cuts what is torn, `inspect.rs` shows it.
-//! Knows nothing of: what the records mean.
+//! Nothing is changed here; `wal/settle.rs` cuts a torn tail, `inspect.rs` shows it.
+//! Knows nothing of: entries, snapshots.
 
 use crate::block::{Block, BlockError, BlockHeader, SECTOR, VERSION, flags};
 use crate::error::WalError;
@@ -46,7 +46,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// A block that was met.
+/// A block that the scan has accepted.
 pub(crate) struct Met<'a> {
     pub at: Position,
     pub block: &'a Block,
@@ -54,18 +54,18 @@ pub(crate) struct Met<'a> {
     pub segment: &'a SharedBytes,
 }
 
-/// What is behind the last block and was never promised.
+/// Bytes behind the last block that were never acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Torn {
     /// Why the log ends here.
     pub what: String,
-    /// What is to be cleared: start and stop, ascending.
+    /// Ranges to clear: start and stop, ascending.
     pub ranges: Vec<(Position, u64)>,
     /// Whole blocks among them.
     pub blocks: u64,
 }
 
-/// What the walk found out.
+/// The result of a scan.
 #[derive(Debug)]
 pub(crate) struct Scanned {
     /// All segments; the ones behind the end are spare.
@@ -79,17 +79,17 @@ pub(crate) struct Scanned {
     pub synced: Position,
     /// The last block's flags.
     pub flags: u16,
-    /// Record numbers up to here.
+    /// The last record number of each group.
     pub lsns: BTreeMap<GroupId, Lsn>,
     pub torn: Option<Torn>,
-    /// What was promised is not there: the log cannot be believed from its end on.
+    /// Synced blocks are gone: the log is damaged from its end on.
     pub damage: Option<Damage>,
     /// Segments whose own headers are bad, while their blocks are good.
     pub headless: Vec<(u64, WalError)>,
 }
 
 impl Scanned {
-    /// What is wrong with the log; nothing but a tear is nothing.
+    /// The damage of the log, as an error; a torn tail is none.
     pub fn judge(&self) -> Result<(), WalError> {
         match (&self.damage, self.headless.first()) {
             (Some(damage), _) => Err(damage.error.clone()),
@@ -99,12 +99,12 @@ impl Scanned {
     }
 }
 
-/// A segment that was met.
+/// A segment that was scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentFound {
     pub generation: u64,
     pub len: u64,
-    /// Its first block says what the log held there: the segments before it may go.
+    /// Its first block is a start block: the segments before it can be removed.
     pub is_start: bool,
     /// Bytes of its blocks.
     pub block_bytes: u64,
@@ -135,7 +135,7 @@ fn read_segment(files: &dyn Files, generation: u64) -> Result<SharedBytes, WalEr
     Ok(SharedBytes::from(bytes))
 }
 
-/// Walks the whole log up to its end or to the first damage, and shows every block to `visit`.
+/// Scans the whole log up to its end or to the first damage, and passes every block to `visit`.
 pub(crate) fn scan(
     files: &dyn Files,
     identity: &Identity,
@@ -167,7 +167,7 @@ pub(crate) fn scan(
         let is_recycled = match check_header(identity, generation, &bytes) {
             Ok(is_recycled) => is_recycled,
             Err(error) => {
-                // A spare segment that nothing was written to yet may be made again; the log's own may not.
+                // A spare segment without blocks may be made again; a segment of the log may not.
                 let blocks = whole_blocks(&bytes, DATA_START as usize, file_id, generation).count();
                 if matches!(error, WalError::OtherFormat { .. }) {
                     return Err(error);
@@ -180,7 +180,7 @@ pub(crate) fn scan(
                         torn_ranges.push((start, bytes.len() as u64));
                         continue;
                     }
-                    // The header says nothing that the name, the identity and the blocks do not say too.
+                    // The header holds nothing that the name, the identity and the blocks do not hold, too.
                     _ if goes_on && is_bad_header(&bytes) => {
                         scanned.headless.push((generation, error));
                         true
@@ -226,7 +226,7 @@ pub(crate) fn scan(
             continue;
         }
 
-        // The log ended in this segment or before it: whatever is here must not have been promised.
+        // The log ended in this segment or before it: from here on nothing may have been acknowledged.
         if scanned.end.segment == generation && Block::parse(&bytes, at, file_id, generation).is_err() {
             tail_bound.take_ruin(&bytes, at, file_id, generation, scanned.number + 1);
         }
@@ -252,7 +252,7 @@ pub(crate) fn scan(
         }
     }
     let Some(what) = ended else {
-        // The rotation mark is written when the next segment is there for good.
+        // The rotation mark is written only when the next segment is durable.
         return Err(WalError::damaged(&name_of(scanned.end.segment), 0, "the file is missing"));
     };
     if let Some(damage) = &mut scanned.damage {
@@ -268,7 +268,7 @@ fn other_format(generation: u64, found: u32) -> WalError {
     WalError::OtherFormat { file: name_of(generation), found, supported: VERSION.into() }
 }
 
-/// The log begins in the middle: its first block must say what was there before it.
+/// The log begins in the middle: its first block must be a start block.
 fn begin(scanned: &mut Scanned, first: &Result<Block, BlockError>) -> Result<(), WalError> {
     let Position { segment, offset } = scanned.end;
     match first {

@@ -1,7 +1,7 @@
 //! Segments: the files of the log, made ahead of time: new ones full of zeros, used ones full of old blocks.
 //!
-//! A new segment is written aside, filled with zeros, synced, renamed, and its name synced, before the first block goes in:
-//! from then on every write overwrites, and a sync moves no metadata. [fault-model ST9]
+//! A new segment is written aside, filled with zeros, synced, renamed, and its name synced, before the first block is
+//! written: later writes only overwrite, so a sync writes no metadata. [fault-model ST9]
 //!
 //! ```text
 //!  0       4      8     12      16        24           32    40        48     56            64    4096
@@ -9,12 +9,12 @@
 //! ```
 //! Little-endian; the checksum covers bytes 12..64. `docs/formats/block.md`
 //!
-//! They are made and named beside the log, and the log makes one itself only when it cannot wait: a gate sees to it that a
-//! number is given once, and only when the number before it is there for good.
+//! A task makes and names segments beside the log; the log makes one itself only when it cannot wait. A gate ensures
+//! that each number is given once, and only after the segment before it is durable.
 //!
-//! A segment that is not needed any more becomes the next one: its file gets another header and another name, and keeps
-//! its bytes. They are blocks of another segment by their own words, so they are none here; the header says that they
-//! are to be expected, and bytes that are not zero are no sign of a torn write. [fault-model ST5]
+//! A segment that is no longer needed becomes the next one: its file gets another header and another name, and keeps
+//! its bytes. Its old blocks name another segment, so they are not valid here. The header says that old bytes are
+//! expected, so bytes that are not zero are no sign of a torn write. [fault-model ST5]
 //! Knows nothing of: blocks.
 
 use crate::error::WalError;
@@ -24,20 +24,20 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where the first block goes: a page of its own for the header, so that no write of a block touches it.
+/// Where the first block begins: the header has a page of its own, so that no write of a block touches it.
 pub(crate) const DATA_START: u64 = 4096;
 
-/// The smallest segment that makes sense.
+/// The smallest segment in bytes.
 pub(crate) const BYTES_MIN: u64 = 2 * DATA_START;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"KTSG");
 /// Flag: the file was another segment before.
 const RECYCLED: u32 = 1;
 const HEADER_BYTES: usize = 64;
-/// Zeros that go to the disk at once, and are synced, while the log syncs on the same disk: each of its syncs may wait for so
-/// many. With 4 MiB the p99 of puts was a fifth higher (docs/performance.md).
+/// Bytes of zeros that are written and synced at a time: a sync of the log on the same disk may wait for that many.
+/// With 4 MiB the p99 of puts was a fifth higher (docs/performance.md).
 const FILL_BYTES: usize = 256 << 10;
-/// Names that one task changes, at most: what is ready is of use only when the log has been told.
+/// Names that one task changes at most: the log can use the segments only after the task has ended.
 const TASK_NAMES_MAX: usize = 4;
 const RESERVE: &str = "reserve";
 
@@ -45,7 +45,7 @@ pub(crate) fn name_of(generation: u64) -> String {
     format!("log-{generation:016x}.seg")
 }
 
-/// The number in a segment's name, if it is one.
+/// The number in a segment's name; `None` for any other name.
 pub(crate) fn generation_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("log-")?.strip_suffix(".seg")?;
     let generation = u64::from_str_radix(digits, 16).ok()?;
@@ -67,7 +67,7 @@ impl Segment {
     }
 }
 
-/// The length of a segment that takes a block of `block` bytes, at least `wanted`, on a disk of such sectors.
+/// The length of a segment that has room for a block of `block` bytes, at least `wanted`, with sectors of this size.
 pub(crate) fn length_for(wanted: u64, block: u64, sector: usize) -> u64 {
     wanted.max(DATA_START + block + sector as u64).max(BYTES_MIN).next_multiple_of(DATA_START)
 }
@@ -107,7 +107,7 @@ pub(crate) fn check_header(identity: &Identity, generation: u64, bytes: &[u8]) -
     let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
     if u32_at(0) != MAGIC {
-        return Err(damaged(0, format!("starts with {:#010x}, a segment with {MAGIC:#010x}", u32_at(0))));
+        return Err(damaged(0, format!("starts with {:#010x}, expected {MAGIC:#010x}", u32_at(0))));
     }
     let (found, computed) = (u32_at(8), checksum(header));
     if found != computed {
@@ -133,19 +133,19 @@ pub(crate) fn check_header(identity: &Identity, generation: u64, bytes: &[u8]) -
         return Err(damaged(16, what));
     }
     if u64_at(32) != bytes.len() as u64 {
-        let what = format!("{} bytes are there, the header says {}", bytes.len(), u64_at(32));
+        let what = format!("the file has {} bytes, its header says {}", bytes.len(), u64_at(32));
         return Err(damaged(bytes.len() as u64, what));
     }
     Ok(u32_at(12) & RECYCLED != 0)
 }
 
-/// Whether the header is no header of any segment: something else than one that is whole and of another file.
+/// Whether the header is not a valid one of any segment. A valid header of another file is not bad.
 pub(crate) fn is_bad_header(bytes: &[u8]) -> bool {
     let Some(header) = bytes.get(..HEADER_BYTES) else { return false };
     header[..4] != MAGIC.to_le_bytes() || header[8..12] != checksum(header).to_le_bytes()
 }
 
-/// Writes the header of a segment anew, durably. What was there before its blocks is not known any more.
+/// Writes the header of a segment again, durably. It is marked as recycled, because the flag of the old header is lost.
 pub(crate) fn restore_header(
     file: &dyn LogFile,
     identity: &Identity,
@@ -156,8 +156,8 @@ pub(crate) fn restore_header(
     file.sync()
 }
 
-/// Fills the file that was `created` under the name `aside` with `header` and zeros, and syncs it. When it cannot, nothing
-/// is left of it: a full disk gets its bytes back.
+/// Fills the file that was `created` under the name `aside` with `header` and zeros, and syncs it. After a failure the
+/// file is removed: a full disk gets its bytes back.
 fn fill(
     files: &dyn Files,
     created: std::io::Result<Box<dyn LogFile>>,
@@ -190,7 +190,7 @@ fn fill(
         Err(error) => Err(WalError::syncing(name, &error)),
     });
     if made.is_err() {
-        let _ = files.remove(aside); // the error above is what counts
+        let _ = files.remove(aside); // the error above is returned
     }
     made
 }
@@ -210,7 +210,7 @@ pub(crate) fn create(
     Ok(Segment { generation, len, file })
 }
 
-/// Opens a segment that has its name, durable in content and name.
+/// Opens a segment that has its final name; content and name are durable.
 pub(crate) fn open_named(files: &dyn Files, generation: u64) -> Result<Segment, WalError> {
     let name = name_of(generation);
     let file = files.open(&name).map_err(|error| WalError::io(&name, "open", &error))?;
@@ -218,17 +218,17 @@ pub(crate) fn open_named(files: &dyn Files, generation: u64) -> Result<Segment, 
     Ok(Segment { generation, len, file })
 }
 
-/// Gives a synced file of `bytes` its final name, durably. A directory, too, may have no room for another name.
+/// Gives a synced file of `bytes` bytes its final name, durably. A directory, too, may have no space for another name.
 pub(crate) fn publish(files: &dyn Files, aside: &str, name: &str, bytes: u64) -> Result<(), WalError> {
     files.rename(aside, name).map_err(|error| {
-        let _ = files.remove(aside); // gives a full disk its bytes back; the error below is what counts
+        let _ = files.remove(aside); // gives a full disk its bytes back; the error below is returned
         WalError::growing(name, bytes, &error)
     })?;
     files.sync_names().map_err(|error| WalError::syncing(name, &error))
 }
 
-/// Makes a small file of these bytes, or replaces one: written aside, synced, and given its name durably. Whoever is
-/// interrupted leaves the old one.
+/// Makes or replaces a small file: it is written aside, synced, and renamed durably. An interruption leaves the old
+/// file.
 pub(crate) fn publish_whole(files: &dyn Files, name: &str, bytes: &[u8]) -> Result<(), WalError> {
     let aside = format!("{name}.tmp");
     let made = files.create(&aside).and_then(|file| {
@@ -239,12 +239,12 @@ pub(crate) fn publish_whole(files: &dyn Files, name: &str, bytes: &[u8]) -> Resu
     publish(files, &aside, name, bytes.len() as u64)
 }
 
-/// Whether the reserve is there, of the size asked for.
+/// Whether the reserve exists with at least `bytes` bytes.
 pub(crate) fn has_reserve(files: &dyn Files, bytes: u64) -> bool {
     bytes == 0 || files.open(RESERVE).and_then(|file| file.bytes()).is_ok_and(|found| bytes <= found)
 }
 
-/// Sets the reserve aside. [fault-model ST15]
+/// Makes the reserve, if it does not exist. [fault-model ST15]
 pub(crate) fn make_reserve(files: &dyn Files, bytes: u64) -> Result<(), WalError> {
     if has_reserve(files, bytes) {
         return Ok(());
@@ -269,64 +269,65 @@ pub(crate) fn free_reserve(files: &dyn Files) -> Result<(), WalError> {
         .map_err(|error| WalError::io(RESERVE, "remove", &error))
 }
 
-/// A segment that nothing needs any more.
+/// A segment that is no longer needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Used {
     pub generation: u64,
     pub len: u64,
 }
 
-/// Removes the segments that are not needed any more and makes the next ones, on whatever thread runs it, while the log
-/// goes on in the current one.
+/// Removes the segments that are no longer needed and makes the next ones, on any thread, while the log goes on in the
+/// current segment.
 pub struct SegmentTask {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) identity: Arc<Identity>,
     /// The length of a segment.
     pub(crate) len: u64,
-    /// How many segments are to be made at least, and at most: more only of used ones.
+    /// How many segments to make at least and at most. Above the minimum only used ones are taken.
     pub(crate) wanted: (usize, usize),
-    /// Segments that go, or become new ones; oldest first.
+    /// Segments to remove or to recycle; oldest first.
     pub(crate) used: Vec<Used>,
     pub(crate) reserve: u64,
     pub(crate) gate: Gate,
 }
 
-/// What the log and the task beside it must not both do.
+/// The names of segments, which the log and the task beside it must not change at the same time.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// A task that outlives the log changes no names, for the directory may have another owner by then.
+    /// The log was closed. A task that outlives it changes no names, because the directory may have another owner by
+    /// then.
     is_closed: bool,
-    /// The next segment to get its name; all before it are there for good.
+    /// The next segment to get its name; all before it are durable.
     pub next: u64,
-    /// A name that is not known to be durable: nothing goes on from there. [fault-model F11]
+    /// A sync of a name failed: the log must not go on in a segment whose name may not be durable. [fault-model F11]
     pub broken: Option<WalError>,
 }
 
-/// Who is inside changes names; nobody else does meanwhile.
+/// A lock for changes of names.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     names: Arc<Mutex<Names>>,
-    /// The log will need the segment that is being made before long.
-    hurry: Arc<AtomicBool>,
+    /// The log will soon need the segment that is being made.
+    is_urgent: Arc<AtomicBool>,
 }
 
 impl Gate {
     pub fn new(next: u64) -> Gate {
         let names = Names { is_closed: false, next, broken: None };
-        Gate { names: Arc::new(Mutex::new(names)), hurry: Arc::default() }
+        Gate { names: Arc::new(Mutex::new(names)), is_urgent: Arc::default() }
     }
 
-    /// Comes back when nobody is inside any more.
+    /// Closes the gate; waits until the lock is free.
     pub fn close(&self) {
         self.own().is_closed = true;
     }
 
-    /// The log itself goes in.
+    /// Locks the names for the log itself.
     pub fn own(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A task goes in, while the log is open.
+    /// Locks the names for a task; an error once the log is closed.
     fn enter(&self, name: &str) -> Result<MutexGuard<'_, Names>, WalError> {
         let names = self.own();
         match names.is_closed {
@@ -335,31 +336,31 @@ impl Gate {
         }
     }
 
-    /// Whether the task under way is to hurry.
-    pub fn set_hurry(&self, hurry: bool) {
-        self.hurry.store(hurry, Ordering::Relaxed);
+    /// Sets whether the running task is to is_urgent.
+    pub fn set_urgent(&self, is_urgent: bool) {
+        self.is_urgent.store(is_urgent, Ordering::Relaxed);
     }
 }
 
 impl SegmentTask {
-    /// Does it; makes the reserve, too, if it is gone.
+    /// Runs the task; also makes the reserve, if it is gone.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`], [`WalError::Io`], when nothing was made before it. Hand it to [`crate::Wal::accept`] like a
+    /// [`WalError::NoSpace`], [`WalError::Io`], if nothing was made before it. Pass it to [`crate::Wal::accept`] like a
     /// success.
     pub fn run(self) -> Result<Prepared, WalError> {
         self.run_paced(&mut || {})
     }
 
-    /// As [`SegmentTask::run`]; `pause` is called between pieces of work at the disk, unless the log is in a hurry: whoever
-    /// can wait a little leaves the disk to the log.
+    /// As [`SegmentTask::run`]; `pause` is called between pieces of disk work, unless the log is in a is_urgent: the pauses
+    /// leave the disk to the log.
     ///
     /// # Errors
     /// As [`SegmentTask::run`].
     pub fn run_paced(self, pause: &mut dyn FnMut()) -> Result<Prepared, WalError> {
-        let hurry = self.gate.hurry.clone();
+        let is_urgent = self.gate.is_urgent.clone();
         let mut between = || {
-            let has_time = !hurry.load(Ordering::Relaxed);
+            let has_time = !is_urgent.load(Ordering::Relaxed);
             if has_time {
                 pause();
             }
@@ -374,8 +375,8 @@ impl SegmentTask {
         }
     }
 
-    /// One name changes at a time, and is durable before the next does: whatever a power cut leaves are segments
-    /// without a gap. [fault-model ST9]
+    /// Changes one name at a time, each durable before the next: a power cut leaves segments without a gap.
+    /// [fault-model ST9]
     fn run_into(&self, prepared: &mut Prepared, between: &mut dyn FnMut() -> bool) -> Result<(), WalError> {
         let (min, max) = self.wanted;
         for used in self.used.iter().take(TASK_NAMES_MAX) {
@@ -397,7 +398,7 @@ impl SegmentTask {
             let (name, aside) = (name_of(generation), aside_of(generation));
             let header = header_bytes(&self.identity, generation, self.len, 0);
             let created = {
-                let _open = self.gate.enter(&name)?; // the log's next owner makes a file of this name, too
+                let _open = self.gate.enter(&name)?; // the directory's next owner uses this name, too
                 self.files.create(&aside)
             };
             let filled = fill(&*self.files, created, &aside, &name, &header, self.len, between);
@@ -408,8 +409,8 @@ impl SegmentTask {
         Ok(())
     }
 
-    /// Makes a used segment the next one: first it loses its name, then it gets its header; its new name it gets like any
-    /// other. Returns whether it was there: a task that failed half-way may have taken it.
+    /// Makes a used segment the next one: takes away its name, writes its new header, then names it like a new one.
+    /// Returns whether it was there: a task that failed half-way may have taken it.
     fn recycle(
         &self,
         used: Used,
@@ -441,8 +442,8 @@ impl SegmentTask {
         Ok(true)
     }
 
-    /// Gives a segment that is there in content its name, durably. The log may have made one of its number meanwhile: then it
-    /// becomes the one after that.
+    /// Names a segment whose content is durable. If the log has made one of the same number meanwhile, this one gets
+    /// the next number.
     fn give_name(
         &self,
         file: Box<dyn LogFile>,
@@ -474,11 +475,11 @@ impl SegmentTask {
         }
     }
 
-    /// Gives the disk back what came to nothing. Whoever owns the directory after this log removes what it has left, and
-    /// makes files of the same names.
+    /// Removes an unfinished file, unless the log is closed: the directory's next owner removes such leftovers itself,
+    /// and makes files of the same names.
     fn forget(&self, aside: &str) {
         if let Ok(_open) = self.gate.enter(aside) {
-            let _ = self.files.remove(aside); // the error that led here is what counts
+            let _ = self.files.remove(aside); // the error that led here is returned
         }
     }
 
@@ -487,7 +488,7 @@ impl SegmentTask {
     }
 }
 
-/// What a segment is called while a task makes it: never what the log calls one that it makes itself.
+/// The name of a segment while a task makes it. The log uses another one for a segment that it makes itself.
 fn aside_of(generation: u64) -> String {
     format!("{}.ahead.tmp", name_of(generation))
 }
@@ -502,11 +503,11 @@ impl fmt::Debug for SegmentTask {
 #[derive(Debug)]
 pub struct Prepared {
     pub(crate) segments: Vec<Segment>,
-    /// Used segments with smaller numbers are gone.
+    /// Used segments with smaller numbers are removed or recycled.
     pub(crate) used_below: u64,
-    /// The reserve was there at the end.
+    /// The reserve existed at the end.
     pub(crate) has_reserve: bool,
-    /// Why there is no more of it.
+    /// The error that ended the task early.
     pub(crate) error: Option<WalError>,
 }
 

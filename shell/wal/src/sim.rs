@@ -1,22 +1,22 @@
-//! A disk that loses power on request, and does everything else that disks do wrong.
+//! Simulated disk: loses power on request, and does everything else that disks do wrong.
 //!
 //! Everything written stays doubtful until its file is synced, everything renamed until the names are: each sector may
-//! arrive or not, in any order, and so may each change of a name or a length. [`SimDisk::power_fails`] draws one disk that
-//! could be found afterwards, at a cost of what was doubtful; [`SimDisk::crash_images`] shows them: all of them while
-//! few things are doubtful, a seeded choice of the telling ones when there are many.
+//! arrive or not, in any order, and so may each change of a name or a length. [`SimDisk::power_fails`] draws one disk
+//! that could be found afterwards, at a cost that grows with the doubtful things only; [`SimDisk::crash_images`]
+//! returns such disks: all of them while few things are doubtful, a seeded choice when there are many.
 //!
 //! ```text
 //!  what processes read      content    ── written at once
 //!  what may be lost         doubtful   ── until a sync; then it is on the medium
-//!  what the medium has      ghosts     ── where that differs although no one knows: a failed sync, a lost write
-//!  what it ought to have    wronged    ── where that differs by the disk's fault: the judge's side
+//!  what the medium has      ghosts     ── where that differs unnoticed: a failed sync, a lost write
+//!  what it should have      wronged    ── where that differs by the disk's fault: for judges
 //! ```
 //!
-//! Faults are armed and fire at the next operation they can do something to; each that did something says so
-//! ([`SimDisk::take_fired`]). Time is charged, not taken ([`SimDisk::begin`], [`SimDisk::spent`]); a process that dies in the
-//! middle of a call is one whose later operations of that call never happened. Everything follows from seeds.
+//! Faults are armed and fire at the next operation that they can affect; [`SimDisk::take_fired`] returns those that
+//! did. Time is charged, not taken ([`SimDisk::begin`], [`SimDisk::spent`]); a process that dies in the middle of a
+//! call is one whose later operations of that call never happened. Everything follows from seeds.
 //! [fault-model F06, F10–F17]
-//! Knows nothing of: what the files hold (`damage.rs` and `truth.rs` do).
+//! Knows nothing of: the log's formats (`damage.rs` and `truth.rs` know them).
 
 mod content;
 mod damage;
@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Default)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
-    /// Which life of the disk's user this handle belongs to; see [`SimDisk::mount`].
+    /// The process that this handle belongs to; see [`SimDisk::mount`].
     life: u64,
 }
 
@@ -57,8 +57,8 @@ impl SimDisk {
         SimDisk::default()
     }
 
-    /// An empty disk whose armed faults and times follow from `seed`, and that can undo what a process that died had not
-    /// done yet.
+    /// An empty disk whose armed faults and times follow from `seed`, and that can undo operations that a dead process
+    /// had not done yet.
     #[must_use]
     pub fn seeded(seed: u64, speed: Speed) -> SimDisk {
         let mut dice = Dice::new(seed);
@@ -66,8 +66,8 @@ impl SimDisk {
         SimDisk::from_state(State { dice: Some(dice), meter, journal: Some(Vec::new()), ..State::default() })
     }
 
-    /// The same disk, but it writes `bytes` as one: a power cut may ruin all of what it was writing then, what had been
-    /// synced long ago included. [fault-model ST5]
+    /// The same disk with sectors of `bytes`: a power cut may ruin a whole sector that was being written, including
+    /// bytes in it that were synced long before. [fault-model ST5]
     ///
     /// # Panics
     /// If that is no multiple of 512.
@@ -96,13 +96,13 @@ impl SimDisk {
         Ok(state)
     }
 
-    /// A handle for the next process. Handles of processes that died do nothing any more.
+    /// A handle for the next process. Operations through handles of dead processes fail.
     #[must_use]
     pub fn mount(&self) -> SimDisk {
         SimDisk { state: self.state.clone(), life: self.state().life }
     }
 
-    /// A copy that shares nothing, doubts included.
+    /// A copy that shares nothing, including what is doubtful.
     #[must_use]
     pub fn copy(&self) -> SimDisk {
         let mut state = self.state().clone();
@@ -110,12 +110,12 @@ impl SimDisk {
         SimDisk::from_state(state)
     }
 
-    /// Power is lost after so many more operations that change something: from then on every operation fails.
+    /// Power is lost after `operations` more operations that change something: from then on every operation fails.
     pub fn lose_power_after(&self, operations: u64) {
         self.state().limits.power = Some(operations);
     }
 
-    /// Whether [`SimDisk::lose_power_after`] has come true.
+    /// Whether the power is out, by [`SimDisk::lose_power_after`].
     #[must_use]
     pub fn is_out(&self) -> bool {
         self.state().limits.is_out
@@ -127,60 +127,60 @@ impl SimDisk {
         self.state().clock
     }
 
-    /// Every sync after so many more fails.
+    /// Every sync after `syncs` more fails.
     pub fn fail_syncs_after(&self, syncs: u64) {
         self.state().limits.syncs = Some(syncs);
     }
 
-    /// Every write after so many more fails.
+    /// Every write after `writes` more fails.
     pub fn fail_writes_after(&self, writes: u64) {
         self.state().limits.writes = Some(writes);
     }
 
-    /// All files together may have so many bytes; `None` for any number. [fault-model F12]
+    /// All files together may have at most `bytes`; `None` for any number. [fault-model F12]
     pub fn limit_to(&self, bytes: Option<u64>) {
         self.state().limits.capacity = bytes;
     }
 
-    /// There may be so many files; `None` for any number. [fault-model F12]
+    /// There may be at most this number of files; `None` for any number. [fault-model F12]
     pub fn limit_files_to(&self, files: Option<usize>) {
         self.state().limits.files = files;
     }
 
-    /// Lets `fault` happen once, after so many more operations of its kind.
+    /// Lets `fault` happen once, `after` so many more operations of its kind.
     pub fn arm(&self, fault: Fault, after: u64) {
         self.state().armed.push(Armed { fault, after });
     }
 
-    /// Forgets what is armed and has not fired.
+    /// Disarms all faults that have not fired.
     pub fn disarm(&self) {
         self.state().armed.clear();
     }
 
-    /// What faults have done since this was last asked.
+    /// The faults that fired since the last call.
     #[must_use]
     pub fn take_fired(&self) -> Vec<Fired> {
         core::mem::take(&mut self.state().fired)
     }
 
-    /// How fast the disk is from now on.
+    /// Sets the speed of the disk.
     pub fn set_speed(&self, speed: Speed) {
         self.state().meter.speed = speed;
     }
 
-    /// Everything takes so many times as long; 1 for as long as it should. [fault-model F17]
+    /// Everything takes `times` times as long; 1 is the normal speed. [fault-model F17]
     pub fn slow_down(&self, times: u64) {
         let meter = &mut self.state().meter;
         meter.slowness = times.max(1);
         meter.noted = meter.slowness == 1;
     }
 
-    /// The next operation takes so many nanoseconds longer. [fault-model F16]
+    /// The next operation takes so many `nanoseconds` longer. [fault-model F16]
     pub fn stall(&self, nanoseconds: u64) {
         self.state().meter.stall += nanoseconds;
     }
 
-    /// A call begins: what was done before it is done, and time is counted from 0.
+    /// A call begins: earlier operations cannot be undone any more, and time is counted from 0.
     pub fn begin(&self) {
         let mut state = self.state();
         state.settle();
@@ -193,27 +193,26 @@ impl SimDisk {
         self.state().meter.spent
     }
 
-    /// Nanoseconds that the longest operation took since this was last asked.
+    /// Nanoseconds that the longest operation took since the last call.
     #[must_use]
     pub fn take_longest(&self) -> u64 {
         core::mem::take(&mut self.state().meter.longest)
     }
 
-    /// The process dies, `elapsed` nanoseconds after the call began (`u64::MAX`: after it ended). What it wrote is still in
-    /// the system's memory; what it had open is closed, its lock is free.
+    /// The process dies, `elapsed` nanoseconds after the call began (`u64::MAX`: after it ended). Its written bytes are
+    /// still in the system's memory; its open files are closed, its lock is free.
     pub fn process_dies(&self, elapsed: u64) {
         let mut state = self.state();
         state.undo_after(elapsed);
         state.end_life();
     }
 
-    /// Pages that are believed clean are dropped from memory, as happens at any time. Returns how many turn out
-    /// not to have been.
+    /// Clean pages are dropped from memory, as happens at any time. Returns how many of them were not on the medium.
     pub fn drop_cache(&self) -> usize {
         let mut state = self.state();
         let dropped = state.inodes.iter_mut().map(Inode::drop_cache).sum();
         if dropped != 0 {
-            state.settle(); // what was read before this cannot come back
+            state.settle(); // the dropped content cannot be restored
         }
         dropped
     }
@@ -225,14 +224,14 @@ impl SimDisk {
         state.names.now.values().map(|&inode| state.inodes[inode].content.len() as u64).sum()
     }
 
-    /// What a file holds.
+    /// The content of a file.
     #[must_use]
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
         Some(state.inodes[*state.names.now.get(name)?].content.to_vec())
     }
 
-    /// Replaces what a file holds, durably, as damage at rest does; `None` removes it.
+    /// Replaces the content of a file, durably, as damage at rest does; `None` removes it.
     pub fn set_contents(&self, name: &str, bytes: Option<Vec<u8>>) {
         self.state().set_contents(name, bytes.as_deref());
     }

@@ -1,15 +1,15 @@
-//! Slots: term and vote of one group, written in turn to two places, so that damage in the log's tail never puts the
-//! vote in doubt and a vote needs no room in the log. [fault-model ST8]
+//! Slots: term and vote of one group, written in turn to two places, so that damage to the log's tail never affects the
+//! vote, and a vote needs no space in the log. [fault-model ST8]
 //!
 //! ```text
 //!  0       4      8     12          16        24           32     40     48    56    (64 bytes, at 0 and at 4096)
 //!  ├ magic ┼ vers ┼ crc ┼ group ────┼ file id ┼ generation ┼ term ┼ vote ┼ lsn ┼ 0
 //! ```
 //! Little-endian; the checksum covers the rest. Generation `g` is written to slot `g mod 2` and synced; then, without a
-//! sync of its own, the same bytes go to the other slot, so that sooner or later both say the same and losing either is
-//! harmless. While only one is sure to hold the newest, it is the one that is not written to. The blocks of the log say
-//! which generation they were written after, so that an old slot is not taken for the newest one.
-//! Knows nothing of: entries, who votes for whom.
+//! sync of its own, the same bytes go to the other slot, so that in the end both are equal and losing either is
+//! harmless. While only one slot is known to hold the newest generation, the next write goes to the other. The blocks
+//! of the log name the generation that they were written after, so that an old slot is not taken for the newest one.
+//! Knows nothing of: entries, elections.
 
 use crate::error::WalError;
 use crate::files::{Files, LogFile};
@@ -22,14 +22,14 @@ const SLOT_BYTES: usize = 64;
 const FILE_BYTES: usize = 8192;
 const PLACES: [usize; 2] = [0, 4096];
 
-/// What slots are made with.
+/// The generation of new slots.
 const FIRST_GENERATION: u64 = 1;
 
 pub(crate) fn name_of(group: GroupId) -> String {
     format!("slots-{:08x}", group.0)
 }
 
-/// What one valid slot says.
+/// The content of a valid slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub generation: u64,
@@ -57,10 +57,7 @@ impl Slot {
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if u32_at(0) != MAGIC {
-            return Err(BadSlot::Damaged(format!(
-                "starts with {:#010x}, a slot with {MAGIC:#010x}",
-                u32_at(0)
-            )));
+            return Err(BadSlot::Damaged(format!("starts with {:#010x}, expected {MAGIC:#010x}", u32_at(0))));
         }
         let (found, computed) = (u32_at(8), checksum(bytes));
         if found != computed {
@@ -88,7 +85,7 @@ fn checksum(slot: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&slot[..8]), &slot[12..SLOT_BYTES])
 }
 
-/// Whether the slots in the file `name` were ever written after they were made, whosever they are.
+/// Whether the slots in the file `name`, of any member, were written again after they were made.
 pub(crate) fn were_used(files: &dyn Files, name: &str) -> std::io::Result<bool> {
     let file = files.open(name)?;
     let mut bytes = vec![0; FILE_BYTES.min(file.bytes()? as usize)];
@@ -173,8 +170,8 @@ impl Slots {
         Ok((file, slots))
     }
 
-    /// Reads the slots, makes both say the newest, and syncs them: what was read back is only then believed.
-    /// `generation_min` is the newest generation the log knows of.
+    /// Reads the slots, writes the newest to both, and syncs them: only then is the content known to be durable.
+    /// `generation_min` is the newest generation that the log names.
     pub fn open(
         files: &dyn Files,
         identity: &Identity,
@@ -193,14 +190,13 @@ impl Slots {
         };
         if newest.generation < generation_min {
             let what = format!(
-                "the newest slot is of generation {}, the log was written after generation {generation_min}: a vote \
-                 is lost",
+                "the newest slot has generation {}, the log was written after generation {generation_min}: a vote is lost",
                 newest.generation
             );
             return Err(WalError::damaged(&name, PLACES[held_at] as u64, what));
         }
         let mut slots = Slots { file, name, file_id: identity.file_id(0), group, newest, copy_is_open: true };
-        // The newest stays where it is until its copy is safe.
+        // The newest is not overwritten before its copy is durable.
         for place in [PLACES[held_at ^ 1], PLACES[held_at]] {
             slots.write_to(place)?;
             slots.sync()?;

@@ -8,9 +8,9 @@
 //!   open, chunks               read_chunk …              `snapshot-<group>-<index>-<term>.snap`
 //! ```
 //!
-//! A file is written once and never changed, and it is believed only after every byte of it was checked. The newest two
-//! good ones are kept, and those that wait to become the tables. The layout is in `docs/formats/snapshot.md`.
-//! Knows nothing of: what the chunks mean, when a snapshot is due, the log.
+//! A file is written once and never changed, and it is used only after every byte of it was checked. The newest two
+//! good ones are kept, and those that wait to be loaded into the tables. The layout is in `docs/formats/snapshot.md`.
+//! Knows nothing of: the state in the chunks, the schedule of snapshots, the log.
 
 mod format;
 mod read;

@@ -1,20 +1,20 @@
-//! Beyond: what can still be read behind damage says how far the log went. [fault-model ST7]
+//! Tail bound: blocks that can still be read behind damage bound where the log ended. [fault-model ST7]
 //!
 //! ```text
 //!   … ├ block 7 ┤ ✗✗✗✗✗✗✗ ├ block 9: entries up to 4.31 ┤ ├ block 10: a mark ┤
-//!               end of what is believed
+//!               end of the accepted log
 //! ```
 //!
-//! Nothing of it is believed as log. It is believed as a bound: the last entry that this disk has promised to keep is not
-//! behind the newest that is named there, if no unreadable block can have named a newer one. A block whose payload alone is
-//! bad still names its entries, since each record's header has a checksum of its own. Where nothing bounds it better, the
-//! term does: no entry is of a newer one than the newest that the member has seen.
+//! These blocks are not accepted as log, only as a bound: the last entry that this disk has acknowledged is not behind
+//! the newest that they name, if no unreadable block can have named a newer one. A block whose payload alone is bad
+//! still names its entries, since each record's header has a checksum of its own. Without a better bound the term is
+//! the bound: no entry has a newer term than the newest that the member has seen.
 //!
-//! A disk may also give back what a sector held before: a block of this very place, whole, from before the log was cut
-//! there once. Only its neighbours tell: of two blocks of which the later does not follow the earlier, or has a lower number,
-//! one is not what was written last, and says nothing about what was. Nor does a block whose record numbers are behind those
-//! that are believed: after a cut they go on behind all that was seen.
-//! Knows nothing of: files, what is done with it.
+//! A disk may also return an older content of a sector: a whole block of this very place, from before the log was cut
+//! there once. Only its neighbours show that: if of two blocks the later does not follow the earlier, or has a lower
+//! number, one is not the last that was written, and bounds nothing. Nor does a block whose record numbers are below
+//! those of the accepted log: after a cut, numbers go on above all that were seen.
+//! Knows nothing of: files, repair.
 
 use crate::block::{Block, BlockHeader, CRC_AT, HEADER_BYTES};
 use crate::error::WalError;
@@ -24,20 +24,20 @@ use kattu_raft::{EntryId, EntryKind, GroupId, LogIndex, Lsn, Membership, Term};
 use kattu_wire::record::{HEADER_BYTES as RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A log that is not what was promised.
+/// Damage to a log: synced blocks are gone.
 #[derive(Debug)]
 pub(crate) struct Damage {
-    /// Where it was noticed, in words for the operator.
+    /// The error for the operator, with the place.
     pub error: WalError,
-    /// What is behind it.
+    /// The bound from the blocks behind it.
     pub tail_bound: TailBound,
 }
 
-/// What is behind the damage.
+/// The readable blocks behind the damage.
 #[derive(Debug, Default)]
 pub(crate) struct TailBound {
     groups: BTreeMap<GroupId, GroupTailBound>,
-    /// Blocks that could be read, or whose entries could, by their numbers.
+    /// Blocks that could be read, or whose record headers could, by their numbers.
     readable: BTreeMap<u64, Links>,
     /// The highest number so far.
     highest: u64,
@@ -45,33 +45,33 @@ pub(crate) struct TailBound {
     disordered: BTreeSet<u64>,
 }
 
-/// What ties a block to its neighbours.
+/// The links of a block to its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Links {
-    /// Checksum of the block before it, as it says.
+    /// Checksum of the block before it, as this block has it.
     pub chain: u32,
-    /// Its own.
+    /// Its own checksum.
     pub crc: u32,
 }
 
-/// The last block that is believed.
+/// The last block of the accepted log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Believed {
     pub number: u64,
     pub crc: u32,
 }
 
-/// Of one group.
+/// The bound of one group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GroupTailBound {
-    /// The newest position that is named.
+    /// The newest entry that a block names.
     pub newest: EntryId,
-    /// The last block that names one.
+    /// The last block that names an entry.
     named_in: u64,
     pub commit: LogIndex,
     pub lsn: Lsn,
     pub slots: u64,
-    /// Most members that a configuration has.
+    /// The number of members of the largest configuration.
     pub members: usize,
 }
 
@@ -80,7 +80,7 @@ impl TailBound {
         self.groups.get(&group).copied().unwrap_or_default()
     }
 
-    /// A whole block; `believed` are the record numbers up to which the log is believed.
+    /// Adds a whole block; `believed` holds the last record number of each group in the accepted log.
     pub fn take(&mut self, block: &Block, segment: &[u8], believed: &BTreeMap<GroupId, Lsn>) {
         if block.groups.iter().any(|row| Some(&row.lsn) < believed.get(&row.group)) {
             return; // from before a cut
@@ -119,8 +119,8 @@ impl TailBound {
         }
     }
 
-    /// What is left of the block of this number at the place where the log cannot be believed any more. It counts only if
-    /// every record in it can be told.
+    /// Adds the damaged block of this number at the place where the accepted log ends. It counts only if every record
+    /// in it can be identified.
     pub fn take_ruin(&mut self, segment: &[u8], at: usize, file_id: u64, generation: u64, number: u64) {
         let bytes = segment.get(at..).unwrap_or_default();
         let place = Position { segment: generation, offset: at as u64 };
@@ -131,7 +131,7 @@ impl TailBound {
             let Ok(record) = RecordHeader::parse(crc32c::crc32c_append, &bytes[next..end], end - next) else {
                 return;
             };
-            // A base names its last entry in its payload, which may be what is damaged.
+            // A base names its last entry in its payload, which may be the damaged part.
             if matches!(record.kind, RecordKind::Base) {
                 return;
             }
@@ -156,12 +156,12 @@ impl TailBound {
         self.highest = self.highest.max(number);
     }
 
-    /// A position that is surely not before the last one that this disk has promised to keep of a group. `believed` is the
-    /// last block that is believed, `last` what the log holds up to there, `term` the newest term that the member has seen.
+    /// A position that is surely not before the last entry of a group that this disk has acknowledged. `believed` is
+    /// the last block of the accepted log, `last` its last entry, `term` the newest term that the member has seen.
     pub fn vote_floor(&self, id: GroupId, believed: Believed, last: EntryId, term: Term) -> EntryId {
         let group = self.group(id);
         let newest = self.readable.last_key_value().map_or(0, |(&number, _)| number);
-        // The last that is believed may itself be what the place held before.
+        // The last accepted block may itself be an older content of its place.
         let first = believed.number + u64::from(!self.is_doubtful(believed, believed.number));
         let unreadable = (first..=newest)
             .rev()
@@ -170,7 +170,7 @@ impl TailBound {
         if is_bounded { group.newest.max(last) } else { EntryId { term: term.next(), index: LogIndex(0) } }
     }
 
-    /// Whether the block of this number may be another one than was written last.
+    /// Whether the block of this number may not be the one that was written last.
     fn is_doubtful(&self, believed: Believed, number: u64) -> bool {
         let crc_of = |number: u64| match number == believed.number {
             true => Some(believed.crc),

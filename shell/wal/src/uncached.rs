@@ -1,11 +1,10 @@
-//! A directory as its disk has it: for a look at what is really there, not at what the system remembers of it.
+//! Uncached files: a directory as it is on its disk, not as it is in the page cache.
 //!
-//! The system keeps in memory what was written and read, and reads from there: damage on the disk below would show up
-//! only after the next start of the machine. So the system is asked to forget a file when it is opened here, and what was
-//! read of it when it is closed. What has not been written back yet stays in memory: it is not on the disk to be looked
-//! at. Reads are slow on purpose.
-//! A system may refuse to forget (a file system that is only memory has nothing else): then it is read as usual.
-//! Knows nothing of: what the files hold. [fault-model ST12]
+//! The system reads from memory what was written and read before: damage on the disk below would show up only after the
+//! next start of the machine. So the system is asked to drop a file from memory when it is opened here, and again when
+//! it is closed. Pages that were not written back yet stay in memory: they are not on the disk. Reads are slow on
+//! purpose. If the system does not drop a file (a file system in memory cannot), it is read as usual.
+//! Knows nothing of: the content of files. [fault-model ST12]
 
 use crate::error::WalError;
 use crate::files::{Files, LockGuard, LogFile};
@@ -16,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Bytes after which a reader rests, and for how long: some 60 MiB in a second at most.
+/// Bytes after which a reader pauses, and for how long: some 60 MiB in a second at most.
 const BYTES_AT_ONCE: usize = 256 << 10;
 const REST: Duration = Duration::from_millis(4);
 
@@ -35,7 +34,7 @@ impl UncachedFiles {
 }
 
 fn only_read<T>() -> io::Result<T> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "this is only for a look"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "the directory was opened to read only"))
 }
 
 impl Files for UncachedFiles {
@@ -77,14 +76,14 @@ impl Files for UncachedFiles {
 #[derive(Debug)]
 struct UncachedFile {
     file: RealFile,
-    /// Bytes read since the last rest.
+    /// Bytes read since the last pause.
     read: AtomicUsize,
 }
 
 impl UncachedFile {
-    /// Asks the system to keep nothing of the file in memory that is on the disk.
+    /// Asks the system to drop the file from memory, as far as it is on the disk.
     fn forget(&self) {
-        // Advice that is not taken changes nothing but how much the look is worth.
+        // Ignored advice only means that the read may not reach the disk.
         let _ = fadvise(&self.file.0, 0, None, Advice::DontNeed);
     }
 }
@@ -149,7 +148,7 @@ mod tests {
         std::fs::write(&path, &content).expect("written");
         File::open(&path).and_then(|file| file.sync_all()).expect("on the disk");
 
-        // Parts of this program are read from the disk, too, when they are needed first.
+        // Parts of this program are read from the disk, too, on first use.
         let noise = BYTES as u64 / 2;
         let before = read_from_disks();
         assert_eq!(std::fs::read(&path).expect("read"), content);

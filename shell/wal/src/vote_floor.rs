@@ -1,13 +1,14 @@
-//! Floors: where a group's log ended before damage cut it, or a disk lost its end without a trace, kept in a file of its own until the log is there again.
+//! Vote floors: where a group's log ended before damage cut it, or a disk lost its end without a trace; each in a file
+//! of its own until the log is there again.
 //!
 //! ```text
 //!  0       4      8     12      16        24     32      40   (64 bytes)
 //!  ├ magic ┼ vers ┼ crc ┼ group ┼ file id ┼ term ┼ index ┼ 0
 //! ```
-//! Little-endian; the checksum covers the rest. The file is durable before anything of the log is cut: a member that was
-//! mended and stops again at once still knows what it owes. If it is damaged itself, the term bounds the floor.
-//! `docs/formats/block.md`
-//! Knows nothing of: how the floor was found, what votes are. [fault-model ST7, ST9]
+//! Little-endian; the checksum covers the rest. The file is durable before any of the log is cut: a member that was
+//! repaired and stops again at once still has its vote floor. If the file itself is damaged, the term bounds the vote
+//! floor. `docs/formats/block.md`
+//! Knows nothing of: damage to logs, elections. [fault-model ST7, ST9]
 
 use crate::error::WalError;
 use crate::files::Files;
@@ -26,7 +27,7 @@ fn checksum(bytes: &[u8; BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..])
 }
 
-/// Makes the floor of a group durable.
+/// Makes the vote floor of a group durable.
 pub(crate) fn store(
     files: &dyn Files,
     identity: &Identity,
@@ -45,8 +46,8 @@ pub(crate) fn store(
     publish_whole(files, &name_of(group), &bytes)
 }
 
-/// The floor of a group, if it has one. One that cannot be read is no better known than by `term`, the newest term that
-/// the member has seen; it is written anew, because a later start will have seen a newer one.
+/// The vote floor of a group, if it has one. If it cannot be read, only `term`, the newest term that the member has
+/// seen, bounds it; that bound is written to the file, because a later start will have seen a newer term.
 pub(crate) fn load(
     files: &dyn Files,
     identity: &Identity,
@@ -63,7 +64,7 @@ pub(crate) fn load(
     }
 }
 
-/// What the floor of a group says, if it has one, or why it cannot be read. Changes nothing.
+/// The vote floor of a group, if it has one, or why it cannot be read. Changes nothing.
 pub(crate) fn look(
     files: &dyn Files,
     identity: &Identity,
@@ -88,7 +89,7 @@ pub(crate) fn look(
         return Ok(Some(Err("checksum mismatch".into())));
     }
     if (u32_at(0), u32_at(12), u64_at(16)) != (MAGIC, group.0, identity.file_id(0)) {
-        return Ok(Some(Err("it is of another member, group or directory".into())));
+        return Ok(Some(Err("it belongs to another member, group or directory".into())));
     }
     if u32_at(4) != VERSION {
         return Err(WalError::OtherFormat { file: name, found: u32_at(4), supported: VERSION });
@@ -96,8 +97,8 @@ pub(crate) fn look(
     Ok(Some(Ok(EntryId { term: Term(u64_at(24)), index: LogIndex(u64_at(32)) })))
 }
 
-/// Forgets the floor of a group, durably: a file that came back and could not be read any more would be bounded by the term
-/// alone, and its member might be needed by then.
+/// Removes the vote floor of a group, durably: a file that came back and could not be read any more would be bounded by
+/// the term alone, and the vote of its member might be needed by then.
 pub(crate) fn forget(files: &dyn Files, group: GroupId) -> Result<(), WalError> {
     let name = name_of(group);
     files.remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;

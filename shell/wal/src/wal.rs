@@ -2,16 +2,16 @@
 //!
 //! 1. `append` gathers records; term and vote go to the slots instead.
 //! 2. `write` stores term and vote durably, then writes everything gathered as one block.
-//! 3. `sync` makes it durable and says up to which record. Only then may anything be promised. [fault-model ST2]
+//! 3. `sync` makes it durable and returns up to which record. Only then may anything be acknowledged. [fault-model ST2]
 //!
-//! After a failed write or sync nothing is known about the disk, so every later call fails: the process must stop and
-//! recover from what it reads. [fault-model ST3] A full disk is not such a failure: segments are made ahead, and what
-//! could not be written waits.
+//! After a failed write or sync the content of the disk is unknown, so every later call fails: the process must stop
+//! and recover from what it reads. [fault-model ST3] A full disk is not such a failure: segments are made ahead, and
+//! unwritten records wait.
 //!
-//! A base says that a snapshot covers the log up to there. Once it is durable, and the snapshot is there and good, the
-//! segments that hold nothing else go or become the next ones (`prune.rs`). At start the newest good snapshot must reach
-//! the log's first entry (`overlap.rs`). [fault-model ST9, ST11]
-//! Knows nothing of: threads, clocks, what entries mean.
+//! A base records that a snapshot covers the log up to there. Once it is durable, and the snapshot exists and is good,
+//! the segments that hold nothing else are removed or recycled (`prune.rs`). At start the newest good snapshot must
+//! reach the log's first entry (`overlap.rs`). [fault-model ST9, ST11]
+//! Knows nothing of: threads, clocks, commands.
 
 mod overlap;
 mod prune;
@@ -42,19 +42,19 @@ use kattu_wire::record::{base_encode, truncate_encode};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How a log is laid out.
+/// The layout of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalOptions {
     /// Bytes of a segment. One that must hold a larger block is made larger.
     pub segment_bytes: u64,
     /// Bytes set aside so that a full disk does not stop term, vote and truncation; 0 for none. [fault-model ST15]
     pub reserve_bytes: u64,
-    /// Bytes of newest entries handed out at recovery, per group.
+    /// Bytes of newest entries returned at recovery, per group.
     pub window_bytes: usize,
-    /// A block that reaches this is closed and the next one begun, so that a reader never needs much memory.
+    /// A block that reaches this size is closed and the next one begun: this bounds the memory of a reader.
     pub block_bytes: usize,
-    /// What blocks are padded to a multiple of: what the disk writes as one, a power of two from 512 to 4096. A power cut may
-    /// ruin all of a sector that was being written; nothing that was synced may be in it. [fault-model ST5]
+    /// Blocks are padded to a multiple of this, the sector of the disk: a power of two from 512 to 4096. A power cut
+    /// may ruin a whole sector that was being written; it must not hold synced bytes. [fault-model ST5]
     pub sector_bytes: usize,
 }
 
@@ -70,7 +70,7 @@ impl Default for WalOptions {
     }
 }
 
-/// What the log has done and holds.
+/// Counters and sizes of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalStats {
     /// Syncs of segments and slots since it was opened.
@@ -83,19 +83,19 @@ pub struct WalStats {
     pub blocks: u64,
     /// Records appended since it was opened, those without bytes of their own included.
     pub records: u64,
-    /// Segments there are: spare ones and those on their way out included.
+    /// Segments that exist, including spare ones and those to be removed.
     pub segments: u64,
-    /// Segments removed or used again since it was opened.
+    /// Segments removed or recycled since it was opened.
     pub pruned: u64,
-    /// Times that it went over to the next segment since it was opened.
+    /// Rotations to the next segment since it was opened.
     pub rotations: u64,
-    /// Bytes of blocks in the log, those excluded that nothing needs any more.
+    /// Bytes of blocks in the log, without those that are no longer needed.
     pub log_bytes: u64,
     /// Bytes of all segments.
     pub allocated_bytes: u64,
     /// Torn tails that were cut when it was opened: 0 or 1.
     pub torn_tails: u64,
-    /// Bytes that were cut.
+    /// Bytes of the torn tail.
     pub torn_bytes: u64,
 }
 
@@ -106,11 +106,11 @@ struct Group {
     /// Term and vote that wait for the slots.
     hard: Option<(HardState, Lsn)>,
     index: Index,
-    /// What the log holds when everything appended is written.
+    /// The extent of the log including appended entries that are not written yet.
     extent: Extent,
-    /// What it holds as far as it is written.
+    /// The extent of the written log.
     written: Extent,
-    /// What the newest block says that speaks of the group.
+    /// The group's row in the newest written block that has one.
     told: GroupRow,
     commit: LogIndex,
     /// Highest record appended, and the highest that `sync` has reported.
@@ -118,13 +118,13 @@ struct Group {
     durable: Lsn,
     /// Records in the growing block.
     records: u32,
-    /// Something the next block's group table must say.
+    /// The next block's group table must have a row for the group.
     touched: bool,
-    /// The growing block holds entries: a truncation must begin another.
+    /// The growing block holds entries: a truncation must begin a new block.
     has_entries: bool,
-    /// Where the log ended that damage cut, until it has grown there again.
+    /// Where the log ended before damage cut it, until it has grown there again.
     vote_floor: Option<EntryId>,
-    /// A floor that is to be made durable before anything else.
+    /// A vote floor that other members reported, to be made durable before anything else.
     told_vote_floor: Option<EntryId>,
 }
 
@@ -152,18 +152,18 @@ pub struct Wal {
     full: VecDeque<SegmentFound>,
     /// The current segment begins with a start block.
     current_is_start: bool,
-    /// Segments that nothing needs any more, oldest first; they are before the full ones.
+    /// Segments that are no longer needed, oldest first; they are before the full ones.
     used: VecDeque<Used>,
-    /// A base was written since it was last looked which segments are needed.
+    /// A base was written since the last search for segments that are no longer needed.
     rebased: bool,
-    /// A task is at work.
+    /// A task is running.
     task: bool,
     gate: Gate,
     has_reserve: bool,
-    /// It was given back since the task under way began.
+    /// The reserve was given back since the running task began.
     freed_reserve: bool,
-    /// Segments that the log went through between the last two times that some were not needed any more, and which one was
-    /// the current one then.
+    /// Segments that the log filled between the last two times that some were no longer needed, and the current segment
+    /// at the last of these times.
     cycle: u64,
     cycle_began: u64,
     snapshots: SnapshotStore,
@@ -175,12 +175,12 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Recovers the log of a directory that has an identity: cuts what is torn, syncs what it read, and says what
-    /// each group is to know. [fault-model ST3, ST6]
+    /// Recovers the log of a directory that has an identity: cuts a torn tail, syncs what it read, and returns the
+    /// state of each group. [fault-model ST3, ST6]
     ///
     /// # Errors
-    /// [`WalError::Damaged`] with file and offset; [`WalError::OtherFormat`]; [`WalError::Io`]. A lost snapshot is none:
-    /// see [`Wal::complaints`].
+    /// [`WalError::Damaged`] with file and offset; [`WalError::OtherFormat`]; [`WalError::Io`]. A lost snapshot is no
+    /// error: see [`Wal::complaints`].
     ///
     /// # Panics
     /// If the directory has no identity yet.
@@ -188,12 +188,13 @@ impl Wal {
         Wal::open_or_repair(dir, options, false)
     }
 
-    /// As [`Wal::open`]; but a damaged log of a member that has peers is cut before the damage, and
-    /// [`Recovered::vote_floor`] says where it ended: what is gone can come again from the others. [fault-model ST7]
-    /// [`Wal::complaints`] tells of it.
+    /// As [`Wal::open`], but a damaged log of a member that has peers is cut before the damage.
+    /// [`Recovered::vote_floor`] bounds where it ended; the leader sends the lost entries again. [fault-model ST7]
+    /// [`Wal::complaints`] reports the repair.
     ///
     /// # Errors
-    /// As [`Wal::open`]; damage where nobody else has what is lost, or where nothing bounds what was lost.
+    /// As [`Wal::open`]; damage if a lone member would lose entries, if a vote is lost, or if no snapshot covers a lost
+    /// beginning of the log.
     ///
     /// # Panics
     /// If the directory has no identity yet.
@@ -307,7 +308,7 @@ impl Wal {
                 },
             );
         }
-        // What this writes speaks of all groups.
+        // All groups are known by now: the blocks that this writes may have rows of all of them.
         let mut recovered = BTreeMap::new();
         for (id, replayed) in &mut replay.groups {
             let mut covered = wal.overlap(*id, replayed, begin_anew.contains(id))?;
@@ -318,7 +319,7 @@ impl Wal {
         Ok((wal, recovered))
     }
 
-    /// Whose log this is.
+    /// The identity of the log's directory.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -330,8 +331,8 @@ impl Wal {
         self.snapshots.clone()
     }
 
-    /// What was wrong when the log was opened and is no reason not to open it: [`WalError::Repaired`]; damaged snapshots, and [`WalError::Uncovered`] where none is left
-    /// that reaches the log. The log is open all the same.
+    /// Defects that were found at the opening and did not prevent it: [`WalError::Repaired`], damaged snapshots, and
+    /// [`WalError::Uncovered`] if no snapshot is left that reaches the log.
     #[must_use]
     pub fn complaints(&self) -> &[WalError] {
         &self.complaints
@@ -343,7 +344,7 @@ impl Wal {
     /// [`WalError::Poisoned`].
     ///
     /// # Panics
-    /// If the records do not continue the group's log: that must never reach a disk.
+    /// If the records do not continue the group's log: such records must never reach a disk.
     pub fn append(&mut self, group: GroupId, records: &[LogRecord]) -> Result<(), WalError> {
         self.check()?;
         for record in records {
@@ -417,8 +418,8 @@ impl Wal {
         }
     }
 
-    /// Whether there is anything that a sync would make durable. Commit marks alone are not: they travel with the
-    /// next block.
+    /// Whether a sync would make anything durable. Commit marks alone do not count: they are written with the next
+    /// block.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         !self.pending.is_empty()
@@ -426,10 +427,10 @@ impl Wal {
             || self.end() != self.synced
     }
 
-    /// Stores term, vote and floor durably, then writes what was gathered.
+    /// Stores term, vote and vote floor durably, then writes the gathered records.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`]: what could not be written waits for the next call. Any other error poisons the log.
+    /// [`WalError::NoSpace`]: unwritten records wait for the next call. Any other error poisons the log.
     pub fn write(&mut self) -> Result<(), WalError> {
         self.check()?;
         for group in self.groups.values_mut() {
@@ -450,8 +451,8 @@ impl Wal {
         self.write_sealed()
     }
 
-    /// Writes, and makes everything written durable. Returns the highest durable record of each group that got
-    /// further.
+    /// Writes, and makes everything written durable. Returns the highest durable record of each group for which it has
+    /// changed.
     ///
     /// # Errors
     /// As [`Wal::write`]. After any error but [`WalError::NoSpace`] the process must stop.
@@ -468,8 +469,8 @@ impl Wal {
         Ok(durable)
     }
 
-    /// Writes and syncs one more, empty block if the newest ones are not under a synced mark yet, or a commit mark is
-    /// not written: call it after a short idle moment. Returns whether there was anything to do. [fault-model ST6]
+    /// Writes and syncs an empty block if the newest blocks are not under a synced mark yet, or a commit mark is not
+    /// written. Call it after a short idle time. Returns whether it wrote a block. [fault-model ST6]
     ///
     /// # Errors
     /// As [`Wal::sync`].
@@ -489,7 +490,7 @@ impl Wal {
     fn write_mark(&mut self, flags: u16) -> Result<bool, WalError> {
         self.check()?;
         if self.is_dirty() {
-            return Ok(false); // not an idle moment; the next block says what is synced
+            return Ok(false); // not an idle moment; the next block has the synced mark
         }
         for group in self.groups.values_mut() {
             match group.slots.settle() {
@@ -509,7 +510,7 @@ impl Wal {
         Ok(true)
     }
 
-    /// What the log has done and holds.
+    /// Counters and sizes of the log.
     #[must_use]
     pub fn stats(&self) -> WalStats {
         let spare: u64 = self.spare.iter().map(|segment| segment.len).sum();
@@ -524,7 +525,7 @@ impl Wal {
         }
     }
 
-    /// First index of a group's log, one after its last if there is none.
+    /// First index of a group's log; one after its last if it is empty.
     ///
     /// # Panics
     /// If there is no such group.
@@ -553,7 +554,7 @@ impl Wal {
         error
     }
 
-    /// Completes the growing block; its table names every group with news.
+    /// Completes the growing block; its table has a row for every group that changed.
     fn seal(&mut self, flags: u16) {
         self.rows.clear();
         for (&id, group) in &mut self.groups {
@@ -618,7 +619,7 @@ impl Wal {
             .map_err(|error| WalError::io(&name_of(self.current.generation), "write", &error))
     }
 
-    /// What a block's header says about its place when it goes to `offset`.
+    /// The header of a block that goes to `offset`, with only the fields that depend on its place.
     fn header_at(&self, offset: u64) -> BlockHeader {
         BlockHeader {
             flags: 0,
@@ -636,7 +637,7 @@ impl Wal {
         }
     }
 
-    /// Tells the index what the block that was written at `start` holds. Returns where the next one starts.
+    /// Adds the block that was written at `start` to the index. Returns where the next one starts.
     fn note(&mut self, block: usize, start: u64) -> u64 {
         let sealed = &self.pending.sealed[block];
         let stop = start + sealed.range.len() as u64;
@@ -688,7 +689,7 @@ impl Wal {
     }
 }
 
-/// The directory is free for its next owner: what still runs beside the log changes nothing there any more.
+/// Frees the directory for its next owner: tasks that still run beside the log change nothing there any more.
 impl Drop for Wal {
     fn drop(&mut self) {
         self.gate.close();

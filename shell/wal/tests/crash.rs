@@ -1,6 +1,7 @@
 //! Goal: after a power cut at any moment, on any disk that could be found then, recovery loses nothing that a sync
-//! promised and invents nothing. Method: each story runs once per operation on the disk with the power going out there;
-//! each disk that could be found is recovered, twice, and written to again; and the power also goes out in recovery.
+//! acknowledged and invents nothing. Method: each story runs once per operation on the disk with the power going out
+//! there; each disk that could be found is recovered, twice, and written to again; and the power also goes out in
+//! recovery.
 
 mod common;
 
@@ -38,7 +39,7 @@ fn cut_everywhere(story: &[Step]) -> usize {
     images
 }
 
-/// Cuts the power at every operation of a recovery; whatever is found then must recover to the same.
+/// Cuts the power at every operation of a recovery; every disk found then must recover to the same.
 fn cut_in_recovery(image: &SimDisk, twin: &Twin) {
     let uncut = image.copy();
     let (mut wal, expected) = open(&uncut, &mut twin.clone()).unwrap();
@@ -253,8 +254,8 @@ fn the_options_of_these_tests_rotate() {
 
 #[test]
 fn what_a_restarted_process_recovered_survives_a_power_cut_right_after() {
-    // The process dies, the machine does not: what was written and never synced is still in the system's memory. What
-    // recovery says is there must be there for good. [fault-model ST3]
+    // The process dies, the machine does not: written bytes that were never synced are still in the system's memory.
+    // All that recovery returns must be durable. [fault-model ST3]
     let story = [
         Step::Entries(A, vec![10, 700]),
         Step::Write,
@@ -297,7 +298,7 @@ fn a_vote_never_overwrites_the_only_place_that_is_sure_to_hold_the_one_before() 
     let (mut wal, _) = open(&disk, &mut twin).unwrap();
     for _ in 0..6 {
         wal = common::step(&disk, wal, &mut twin, &Step::Hard(A, Some(1))).unwrap();
-        // Of what was not synced nothing arrives, but for the first write of what comes next, torn in the middle.
+        // Nothing unsynced arrives, except the first write of the next step, torn in the middle.
         let image = disk.crash_images(0, 0).swap_remove(0);
         wal = common::step(&disk, wal, &mut twin, &Step::Write).unwrap();
         let after = disk.contents("slots-00000000").unwrap();

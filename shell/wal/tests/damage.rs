@@ -1,4 +1,4 @@
-//! Goal: what a disk lost after promising to keep it is noticed, named with file and offset, and never passed over.
+//! Goal: synced data that a disk has lost is noticed, named with file and offset, and never passed over.
 //! Method: every byte of a small directory is flipped, every file is cut, removed, swapped.
 
 mod common;
@@ -14,7 +14,7 @@ const B: GroupId = GROUPS[1];
 const FIRST: &str = "log-0000000000000001.seg";
 const SECOND: &str = "log-0000000000000002.seg";
 
-/// A directory of two segments, its twin, and how much of the history was under a mark when the power went out.
+/// A directory of two segments, with or without an idle mark at its end, and its twin.
 fn directory(idle_mark: bool) -> (SimDisk, Twin) {
     let mut story = vec![
         Step::Hard(A, Some(2)),
@@ -84,7 +84,7 @@ fn every_flipped_byte_is_noticed_or_changes_nothing() {
             let verdict = inspect(&image, &mut |_| {});
             match reopen(&image, &twin) {
                 Ok((mut wal, recovered)) => {
-                    // Nothing that counts was hit: all is there.
+                    // No relevant byte was hit: everything is there.
                     check(&twin, &mut wal, &recovered);
                     assert!(
                         matches!(verdict, Ok(Verdict::Clean { .. } | Verdict::TornTail { .. })),
@@ -107,8 +107,8 @@ fn every_flipped_byte_is_noticed_or_changes_nothing() {
     assert!(3000 < noticed, "{noticed}");
 }
 
-/// Damage to the newest, unmarked block cannot be told from a tear: it is cut, and nothing before it is touched. Damage
-/// to any block before it is noticed.
+/// Damage to the newest, unmarked block looks like a torn tail: it is cut, and nothing before it is touched. Damage to
+/// any block before it is noticed.
 #[test]
 fn without_an_idle_mark_only_the_last_block_can_be_mistaken_for_a_torn_tail() {
     let (disk, twin) = directory(false);
@@ -203,7 +203,7 @@ fn files_of_another_member_are_refused() {
 
 #[test]
 fn a_stale_block_in_place_of_a_synced_one_is_damage() {
-    // A lost write: the disk kept zeros where it had promised a block.
+    // A lost write: the disk kept zeros where it had reported a block as synced.
     let (disk, twin) = directory(true);
     let whole = disk.contents(FIRST).unwrap();
     for sector in
@@ -226,7 +226,7 @@ fn a_stale_block_in_place_of_a_synced_one_is_damage() {
 
 #[test]
 fn an_old_slot_is_not_taken_for_the_newest() {
-    // Both slots fall back to what they were before the last vote: the log remembers that there was a newer one.
+    // Both slots fall back to what they were before the last vote: the log names a newer generation.
     let story = [Step::Hard(A, Some(2)), Step::Entries(A, vec![0]), Step::Sync, Step::Mark];
     let disk = SimDisk::new();
     let (_, outcome) = run(&disk, &story);

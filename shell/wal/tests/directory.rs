@@ -1,4 +1,4 @@
-//! Goal: a real directory behaves as the simulated one, and every wrong one is refused with what to do.
+//! Goal: a real directory behaves as the simulated one, and every wrong one is refused with advice.
 
 mod common;
 
@@ -16,7 +16,7 @@ const OPTIONS: WalOptions = WalOptions {
 };
 const G: GroupId = GroupId(0);
 
-/// A directory that goes when the test does.
+/// A directory that is removed with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -63,7 +63,7 @@ fn a_real_log_is_written_restarted_and_read_back() {
     wal.append(G, &entries(101..=150, 1000)).unwrap();
     wal.sync().unwrap();
     assert!(3 <= wal.stats().segments, "{:?}", wal.stats());
-    drop(wal); // no good-bye
+    drop(wal); // not closed
 
     let (mut wal, recovered) = Wal::open(open_dir(&path).unwrap(), OPTIONS).unwrap();
     assert_eq!(recovered[&G].last.index, LogIndex(150));
@@ -76,7 +76,7 @@ fn a_real_log_is_written_restarted_and_read_back() {
     assert_eq!(verdict, Ok(Verdict::Clean { closed: true }));
     assert_eq!(lines.iter().filter(|item| matches!(item, Item::Entry { .. })).count(), 150);
     assert_eq!(lines[0].to_string(), "identity  cluster c1  member a n1  incarnation 7");
-    assert_eq!(lines[1].to_string(), "slot 0    group 0  generation 1  term 0  vote nobody  lsn 0");
+    assert_eq!(lines[1].to_string(), "slot 0    group 0  generation 1  term 0  vote none  lsn 0");
     let first = lines.iter().find(|item| matches!(item, Item::Entry { .. })).unwrap();
     assert_eq!(first.to_string(), "1:4176    group 0  entry 1.1  Command  stamp 1001  1000 bytes");
 }
@@ -109,7 +109,7 @@ fn a_file_is_not_a_data_directory() {
 
 #[test]
 fn a_directory_without_permission_is_named_as_such() {
-    // Whoever may do anything may also write here: then there is nothing to see.
+    // Root may write to any directory, so it gets a path where none can be made.
     if rustix::process::geteuid().is_root() {
         let error = RealFiles::create(Path::new("/proc/kattu")).unwrap_err();
         assert!(matches!(&error, WalError::Unwritable { .. }), "{error}");
@@ -147,7 +147,7 @@ fn a_torn_tail_is_shown_then_cut() {
     drop(wal);
     let segment = scratch.0.join("log-0000000000000001.seg");
     let mut bytes = std::fs::read(&segment).unwrap();
-    bytes[4096 + 512 + 700] ^= 1; // in the second block, which no sync has promised
+    bytes[4096 + 512 + 700] ^= 1; // in the second block, which no block calls synced
     std::fs::write(&segment, bytes).unwrap();
 
     let files = RealFiles::existing(&scratch.0).unwrap();

@@ -1,5 +1,5 @@
-//! Goal: the simulated disk does what it says, no more and no less, and the same for the same seed: whoever judges with it
-//! must not be lied to by it. Method: files against a naive twin, faults one by one.
+//! Goal: the simulated disk does what it says, no more and no less, and the same for the same seed: judges rely on it.
+//! Method: files against a naive twin, faults one by one.
 
 use kattu_wal::sim::{Dice, Fault, FaultId, Fired, SimDisk, Speed};
 use kattu_wal::{DataDir, Files, LogFile, WalError};
@@ -13,7 +13,7 @@ fn picture(disk: &SimDisk) -> Picture {
     names.into_iter().map(|name| (name.clone(), disk.contents(&name).unwrap())).collect()
 }
 
-/// What is found if nothing that is doubtful arrives.
+/// The disk that is found if nothing doubtful arrives.
 fn firm(disk: &SimDisk) -> Picture {
     let mut first = None;
     disk.each_crash_image(0, 0, &mut |image| {
@@ -22,7 +22,7 @@ fn firm(disk: &SimDisk) -> Picture {
     first.unwrap()
 }
 
-/// One operation that chance decides.
+/// One random operation.
 fn operate(disk: &SimDisk, dice: &mut Dice) {
     let name = |dice: &mut Dice| format!("file-{}", dice.below(4));
     match dice.below(12) {
@@ -237,7 +237,7 @@ fn the_lock_is_one_processs_and_free_when_that_is_dead() {
     assert!(matches!(error, WalError::Locked { .. }), "{error}");
     disk.process_dies(u64::MAX);
     let second = DataDir::open(Arc::new(disk.mount())).unwrap();
-    drop(first); // what a dead process lets go of is nobody's
+    drop(first); // the guard of a dead process frees no lock
     assert!(DataDir::open(Arc::new(disk.mount())).is_err());
     drop(second);
     DataDir::open(Arc::new(disk.mount())).unwrap();

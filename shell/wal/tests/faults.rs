@@ -45,10 +45,10 @@ fn a_failed_sync_of_a_segment_made_ahead_or_of_its_name_poisons_the_log() {
         let disk = SimDisk::new();
         let (mut wal, twin) = synced_once(&disk);
         let task = wal.wants_segment().unwrap();
-        disk.fail_syncs_after(u64::from(of_its_name)); // the first one is of what is in it
+        disk.fail_syncs_after(u64::from(of_its_name)); // the first one is of its content
         let made = task.run();
         if of_its_name {
-            // The log cannot wait: it finds a name that nobody knows to be durable, and does not go on from there.
+            // The log cannot wait: it finds a name that may not be durable, and does not go on from there.
             disk.fail_syncs_after(u64::MAX);
             let (mut twin, before) = (twin.clone(), wal.stats().segments);
             let (_, records) = twin.records(&Step::Entries(A, vec![900; 6]));
@@ -98,7 +98,7 @@ fn a_full_disk_keeps_what_was_written_and_goes_on_when_there_is_room() {
         );
         assert!(error.to_string().contains("free disk space"), "{error}");
     }
-    // What a task cannot make it says, and it may be asked again.
+    // A task reports what it cannot make, and may be run again.
     let made = wal.wants_segment().unwrap().run();
     assert!(matches!(wal.accept(made), Err(WalError::NoSpace { .. })));
     // Nothing was answered, nothing acknowledged is lost.

@@ -1,5 +1,5 @@
-//! Goal: a directory that was written yesterday is read tomorrow. Method: a sample of each of its files is kept as a hex
-//! dump of the bytes that are not padding; what is written today must equal it, and the sample must be read.
+//! Goal: a directory that was written yesterday is read tomorrow. Method: a sample of each of its files is kept as a
+//! hex dump of the bytes that are not padding; the files written today must equal it, and the sample must be read.
 //! `KATTU_UPDATE=1 cargo test -p kattu-wal --test golden` rewrites the samples, which is right only together with a new
 //! format version.
 
@@ -62,7 +62,7 @@ fn pruned() -> (SimDisk, Twin) {
     (disk, twin)
 }
 
-/// A log for a disk that writes 4096 bytes as one.
+/// A log for a disk with sectors of 4096 bytes.
 fn wide() -> (SimDisk, Twin) {
     let disk = SimDisk::new();
     let twin = Twin { sectors: Sectors::Wide, ..Twin::default() };
@@ -79,7 +79,7 @@ fn wide() -> (SimDisk, Twin) {
     (disk, twin)
 }
 
-/// The identity of a member that joined, and the floor of a log that was cut.
+/// The identity of a member that joined, and the vote floor of a log that was cut.
 fn joined_and_cut() -> [Vec<u8>; 2] {
     let disk = SimDisk::new();
     let story = [
@@ -98,7 +98,7 @@ fn joined_and_cut() -> [Vec<u8>; 2] {
     ["identity", "floor-00000000"].map(|name| disk.contents(name).unwrap())
 }
 
-/// A directory whose member promises a second.
+/// A directory whose member grants vote holds of one second.
 fn promised() -> SimDisk {
     let (disk, _) = sample();
     let dir = DataDir::open(Arc::new(disk.clone())).unwrap();
@@ -206,7 +206,7 @@ fn the_samples_are_read() {
     check(&twin, &mut wal, &recovered);
     drop(wal);
 
-    // A program that knows larger sectors goes on in the log that the one before it has left: its blocks begin at a sector.
+    // A program with larger sectors goes on in the log of the one before it: its blocks begin at a sector.
     twin.sectors = Sectors::Wide;
     let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
     check(&twin, &mut wal, &recovered);
@@ -219,7 +219,7 @@ fn the_samples_are_read() {
     assert_eq!(new[0], Place { segment: 1, at: 4096 + 4 * 512, version: 2 }, "right behind what was there");
     assert!(3 < new.len() && new[1..].iter().all(|place| place.at.is_multiple_of(4096)), "{new:?}");
 
-    // And to and fro: what is padded to less ends within a sector, which is filled once.
+    // And to and fro: a log that is padded to less ends within a sector, which is filled once.
     for sectors in [Sectors::Narrow, Sectors::Wide, Sectors::Wide] {
         wal.close().unwrap();
         twin.sectors = sectors;

@@ -1,10 +1,10 @@
-//! Goal: every disk that could be found after a power cut, at every operation of every transition of the data directory, is
-//! recovered without loss and without invention. Method: seeded stories of each transition; at each operation the power
-//! goes out; every image is recovered, twice, and written to again; the recovery of some is cut, too.
-//! [fault-model F02, F10, §12]
+//! Goal: every disk that could be found after a power cut, at every operation of every transition of the data
+//! directory, is recovered without loss and without invention. Method: seeded stories of each transition; at each
+//! operation the power goes out; every image is recovered, twice, and written to again; the recovery of some is cut,
+//! too. [fault-model F02, F10, §12]
 //!
-//! Every story is told three times: on a disk that writes 512 bytes as one; on one that writes 4096 as one, and ruins all of
-//! them, by a log that knows it; and by a log that is padded to either from start to start.
+//! Every story runs three times: on a disk with sectors of 512 bytes; on one with sectors of 4096 bytes, which ruins
+//! whole ones, with a log that is padded to them; and with a log whose padding changes from start to start.
 //!
 //! While at most 12 things are doubtful all subsets are images; above that beginnings, ends, every other one and
 //! seeded subsets. `KATTU_IMAGES=100000` asks for so many (default 3,000); `KATTU_IMAGES_SEED` begins elsewhere.
@@ -23,7 +23,7 @@ use std::sync::Arc;
 const A: GroupId = GROUPS[0];
 const B: GroupId = GROUPS[1];
 
-/// What is under way when the power goes out.
+/// The operation that is under way when the power goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Transition {
     Creation,
@@ -37,11 +37,11 @@ enum Transition {
     Marks,
     Restart,
     FailedSync,
-    /// A snapshot is written, read back, renamed; old ones go.
+    /// A snapshot is written, read back, renamed; old ones are removed.
     Snapshot,
-    /// A base is recorded and segments go or are used again.
+    /// A base is recorded and segments are removed or recycled.
     Prune,
-    /// The same beside the log, which goes on, and makes segments itself where it cannot wait.
+    /// The same beside the log, which goes on, and makes segments itself if it cannot wait.
     Beside,
     /// A peer's snapshot comes in, over a log that is short of it or contradicts it.
     Install,
@@ -49,9 +49,9 @@ enum Transition {
     Joining,
     /// Configurations are appended, overwritten, committed, covered by snapshots.
     Membership,
-    /// What the member promises to leaders is noted, and replaced by a shorter or a longer one.
+    /// The length of the member's vote holds is recorded, and replaced by a shorter or a longer one.
     VoteHold,
-    /// A damaged log is cut by a start, which writes floors; the power goes out in that.
+    /// A damaged log is cut by a start, which writes vote floors; the power goes out in that.
     Repair,
 }
 
@@ -99,7 +99,7 @@ fn story(transition: Transition, dice: &mut Dice) -> Vec<Step> {
                 let which = group(dice);
                 story.extend([Step::Config(which, dice.below(4)), some(dice, 300)]);
                 story.push(if dice.one_in(2) { Step::Write } else { Step::Sync });
-                // Another leader knows nothing of it, and changes something else.
+                // Another leader does not have it, and changes something else.
                 let over = [Step::Truncate(which, 1 + dice.below(5)), Step::Config(which, dice.below(4))];
                 story.extend(over.into_iter().filter(|_| dice.one_in(2)));
                 story.extend([Step::Commit(which), Step::Sync]);
@@ -178,7 +178,7 @@ fn story(transition: Transition, dice: &mut Dice) -> Vec<Step> {
             for _ in 0..3 {
                 let which = group(dice);
                 story.extend([some(dice, 900), Step::Config(which, dice.below(3)), Step::Commit(which)]);
-                // What is committed need not be on this disk yet.
+                // Committed entries need not be on this disk yet.
                 story.extend([Step::Sync, Step::Write].into_iter().filter(|_| dice.one_in(2)));
                 story.extend([Step::Snapshot(which), Step::Tidy(which)]);
                 story.extend(
@@ -275,7 +275,7 @@ fn try_image(image: &SimDisk, twin: &Twin, transition: Transition, seed: u64, co
     if recovered_tails(image, twin) != 0 {
         counts.torn += 1;
         *counts.torn_by.entry(transition).or_default() += 1;
-        // What recovery cut: a second block behind the first cut one was behind a torn or a missing one.
+        // The blocks that recovery cut: a second block behind the first cut one was behind a torn or a missing one.
         let cut = found.copy();
         open(&cut, &mut twin.clone()).unwrap();
         let kept = blocks(&cut);
@@ -285,7 +285,7 @@ fn try_image(image: &SimDisk, twin: &Twin, transition: Transition, seed: u64, co
     tried
 }
 
-/// Cuts the power at every operation of a recovery; whatever is found then must recover to the same.
+/// Cuts the power at every operation of a recovery; every disk found then must recover to the same.
 fn cut_in_recovery(image: &SimDisk, twin: &Twin, seed: u64) -> u64 {
     let uncut = image.copy();
     let created = twin.created;
@@ -309,8 +309,8 @@ fn cut_in_recovery(image: &SimDisk, twin: &Twin, seed: u64) -> u64 {
     tried
 }
 
-/// A directory whose log is damaged somewhere such that a start can mend it, and loses entries of which a floor tells;
-/// and what that start finds.
+/// A directory whose log is damaged such that a start can repair it and loses entries, which a vote floor bounds; and
+/// the groups as that start recovers them.
 fn damaged(whole: &SimDisk, dice: &mut Dice) -> (SimDisk, BTreeMap<GroupId, Recovered>, u64) {
     let places = blocks(whole);
     for _ in 0..1000 {
@@ -335,8 +335,8 @@ fn repair(disk: &SimDisk) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalErro
     Wal::repair(DataDir::open(Arc::new(disk.clone()))?, OPTIONS)
 }
 
-/// All images of one mend, cut at each of its operations: the next start brings it to the same end, no floor is lower, and
-/// no further start forgets one.
+/// All images of one repair, cut at each of its operations: the next start brings it to the same end, no vote floor is
+/// lower, and no further start forgets one.
 fn sweep_repair(seed: u64, counts: &mut Counts) {
     let mut dice = Dice::new(seed);
     let story = story(Transition::Repair, &mut dice);
@@ -347,7 +347,7 @@ fn sweep_repair(seed: u64, counts: &mut Counts) {
     for cut in 0..=operations {
         let torn = disk.copy();
         torn.lose_power_after(cut);
-        let ended = repair(&torn); // what is not needed any more is removed without an answer
+        let ended = repair(&torn); // an error in removing an unneeded file is ignored
         assert!(ended.is_ok() || cut < operations, "{:?}", ended.err());
         drop(ended);
         counts.doubts_max = counts.doubts_max.max(torn.doubts());
@@ -382,7 +382,7 @@ fn sweep(transition: Transition, seed: u64, counts: &mut Counts) {
     }
 }
 
-/// What a disk writes as one, and what the log takes it for.
+/// The sector size of a disk, and the padding of the log on it.
 const LAYOUTS: [(usize, Sectors); 3] =
     [(512, Sectors::Narrow), (4096, Sectors::Wide), (512, Sectors::Both { wide: true })];
 
@@ -477,7 +477,7 @@ fn every_image_of_every_transition_is_recovered() {
     assert!(0 < counts.blocks_behind && 12 < counts.doubts_max);
 }
 
-/// Goal: the images of a disk that writes 4096 bytes as one show what padding is for.
+/// Goal: the images of a disk with sectors of 4096 bytes show the purpose of padding.
 #[test]
 fn a_log_that_takes_its_disk_for_a_finer_one_loses_what_was_synced() {
     let mut hurt = 0;

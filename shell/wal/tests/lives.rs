@@ -1,4 +1,4 @@
-//! Goal: a member never forgets from which directory a voter came that it has met. Method: the file is written, lost with the
+//! Goal: a member never forgets the incarnation of a voter that it has met. Method: the file is written, lost with the
 //! power, damaged bit by bit, and put into a directory of another member.
 
 use kattu_raft::{Incarnation, NodeId};

@@ -1,5 +1,5 @@
-//! Goal: the log takes bounded room on the disk, and what is left of it starts again: with snapshots taken here and sent by
-//! peers, over logs that are long, short, or say something else. [fault-model ST9–ST11]
+//! Goal: the log takes bounded space on the disk, and what is left of it starts again: with snapshots taken here and
+//! sent by peers, over logs that are long, short, or contradict them. [fault-model ST9–ST11]
 
 mod common;
 
@@ -18,7 +18,7 @@ fn go_on(disk: &SimDisk, mut wal: Wal, twin: &mut Twin, story: &[Step]) -> Wal {
     wal
 }
 
-/// What taking a snapshot and pruning is, for one group.
+/// The steps that take a snapshot of one group and prune its log.
 fn prune(group: GroupId) -> [Step; 6] {
     [
         Step::Commit(group),
@@ -91,7 +91,7 @@ fn a_used_segment_becomes_the_next_one_without_a_byte_of_zeros() {
     let is_old = |name: &String| disk.contents(name).unwrap()[64..] == old[64..];
     assert_eq!(segments(&disk).iter().filter(|name| is_old(name)).count(), 1);
 
-    // It is used, and read back, and the log after it starts again.
+    // It is used and read back, and the log after it starts again.
     wal = go_on(
         &disk,
         wal,
@@ -126,7 +126,7 @@ fn a_log_that_goes_through_the_same_segments_again_makes_none_anew() {
         created.push(after.segments + after.pruned - before.segments - before.pruned);
         most.push(after.segments);
     }
-    // `pruned` counts those that are used again: what is there more than before was made anew, or was there already.
+    // `pruned` counts recycled segments, too: any others were made anew, or existed already.
     let named: usize = segments(&disk).len();
     assert_eq!(named as u64, wal.stats().segments);
     assert!(most[2..].iter().all(|segments| *segments <= most[1] + 1), "it grows: {most:?}");
@@ -290,7 +290,7 @@ fn a_damaged_snapshot_falls_back_to_the_one_before_while_the_log_reaches_it() {
     );
     assert!(said.contains(newer) && said.contains("asks its leader for a snapshot"), "{said}");
     drop(wal);
-    // The log is whole: what is damaged is the snapshot before it.
+    // The log is whole: the damage is in the snapshot before it.
     let verdict = inspect(&disk, &mut |_| {}).unwrap();
     assert!(matches!(&verdict, Verdict::Damaged { file, .. } if file == newer), "{verdict:?}");
     disk.set_contents(newer, None);
@@ -320,7 +320,7 @@ fn every_missing_segment_is_refused_by_name_also_when_the_first_ones_are_pruned(
     image.set_contents(first, None);
     let error = open(&image, &mut twin.clone()).unwrap_err();
     assert!(matches!(error, WalError::Damaged { .. }), "{error}");
-    // Its first block is what the log begins with: damage to it is damage, also with nothing behind it.
+    // The log begins with its first block: damage to that is damage, also with nothing behind it.
     let whole = disk.contents(first).unwrap();
     for at in 4096..4096 + 256 {
         let image = disk.copy();
@@ -334,7 +334,7 @@ fn every_missing_segment_is_refused_by_name_also_when_the_first_ones_are_pruned(
 
 #[test]
 fn a_segment_that_is_used_again_trusts_nothing_of_its_old_content() {
-    // Whatever old blocks are behind the end of the log, and however the new ones fall among them.
+    // For any old blocks behind the end of the log, and any places of new ones among them.
     for seed in 0..40 {
         let mut dice = Dice::new(seed);
         let disk = SimDisk::new();
@@ -435,7 +435,7 @@ fn what_is_read_beside_the_log_is_what_was_planned_or_nothing_however_the_log_go
         let disk = SimDisk::new();
         let mut twin = Twin::default();
         let (mut wal, _) = open(&disk, &mut twin).unwrap();
-        // One that was opened long ago and may have a segment open, and a fresh one each time.
+        // A reader that was opened long ago and may have a segment open, and a fresh one each time.
         let mut old = wal.reader();
         for _ in 0..8 {
             let sizes = (0..2 + dice.below(5)).map(|_| dice.below(900) as usize).collect();

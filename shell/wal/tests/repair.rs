@@ -1,7 +1,7 @@
-//! Goal: a damaged log of a member that has peers opens shorter, never silently: what it lacks is named by a floor that no
-//! restart forgets, or the directory is refused, unchanged.
-//! Method: every byte of the log of a small directory is flipped, every sector lost, each file cut where it hurts; then
-//! what opens is compared with everything that was ever written.
+//! Goal: a damaged log of a member that has peers opens shorter, never silently: a vote floor that no restart forgets
+//! bounds what it lacks, or the directory is refused, unchanged.
+//! Method: every byte of the log of a small directory is flipped, every sector lost, each file cut at a critical place;
+//! then the opened log is compared with everything that was ever written.
 
 mod common;
 
@@ -18,7 +18,7 @@ const A: GroupId = GROUPS[0];
 const B: GroupId = GROUPS[1];
 const FIRST: &str = "log-0000000000000001.seg";
 
-/// One of three.
+/// The identity of one of three members.
 fn identity() -> Identity {
     let member = |id| InitialMember { id: NodeId(id), name: format!("n{id}"), peer_urls: Vec::new() };
     let members = (1..=3).map(member).collect();
@@ -73,25 +73,25 @@ fn repair(disk: &SimDisk) -> Opened {
     Wal::repair(DataDir::open(Arc::new(disk.clone()))?, OPTIONS)
 }
 
-/// The entries that a log says it holds.
+/// The entries that a log reports to hold.
 fn held(wal: &mut Wal, group: GroupId, recovered: &Recovered) -> Vec<EntryId> {
     let (first, last) = (recovered.base.index.next(), recovered.last.index);
     let entries = wal.read(group, first, last, usize::MAX).expect("what is believed can be read");
     entries.iter().map(kattu_raft::Entry::id).collect()
 }
 
-/// What became of a damaged directory.
+/// The outcome of opening a damaged directory.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum Outcome {
     /// Everything is there.
     Harmless,
-    /// Something is gone, and a floor says so.
+    /// Entries are gone, and a vote floor bounds them.
     Cut,
     /// It is refused.
     Refused,
 }
 
-/// Opens what damage left, checks it against everything ever written, opens it once more, and refills it.
+/// Opens the damaged directory, checks it against everything ever written, opens it once more, and refills it.
 fn judge(disk: &SimDisk, twin: &Twin, place: &str) -> Outcome {
     let before: Vec<_> = disk.names().unwrap().into_iter().map(|name| (disk.contents(&name), name)).collect();
     let (mut wal, recovered) = match repair(disk) {
@@ -174,7 +174,7 @@ fn every_lost_sector_is_mended_or_refused_or_harmless() {
                 let mut bytes = whole.clone();
                 let end = whole.len().min(sector + 512);
                 bytes[sector..end].fill(0);
-                // Without a mark above it, the last block cannot be told from a torn one. [ST6]
+                // Without a mark above it, the last block looks like a torn one. [ST6]
                 let last_blocks = !idle_mark && name != FIRST;
                 image.set_contents(&name, Some(bytes));
                 if last_blocks && open_strictly(&image.copy()).is_ok() {
@@ -231,7 +231,10 @@ fn a_floor_stays_until_the_log_has_reached_it_and_is_forgotten_then() {
     );
     assert!(disk.contents("floor-00000000").is_some());
     let story = wal.complaints()[0].to_string();
-    assert!(story.starts_with(FIRST) && story.contains("votes only for logs that reach that far"), "{story}");
+    assert!(
+        story.starts_with(FIRST) && story.contains("votes only for candidates whose log reaches that far"),
+        "{story}"
+    );
 
     let mut lsn = lsn.0;
     let mut next = last.index.0;
@@ -265,7 +268,7 @@ fn a_floor_that_a_leader_told_of_is_durable_and_stays_until_the_log_has_reached_
         assert_eq!(wal.sync().unwrap(), [(A, Lsn(lsn))]);
     };
     write(&mut wal, LogBody::VoteFloor(ahead(2)));
-    write(&mut wal, LogBody::VoteFloor(ahead(1))); // says nothing new
+    write(&mut wal, LogBody::VoteFloor(ahead(1))); // changes nothing
     drop(wal);
     let _ = disk.power_fails(7, u64::MAX);
     let disk = disk.mount();
@@ -330,7 +333,7 @@ fn a_sector_that_is_as_it_was_before_a_cut_names_nothing_as_promised() {
     let (mut wal, recovered) = Wal::repair(dir(), options).unwrap();
     let Recovered { last, vote_floor, .. } = recovered[&A];
     assert_eq!((last.index.0, vote_floor), (1, Some(EntryId::new(1, 5))));
-    // Where the new log has its last entry the old one had a mark, which names nothing.
+    // At the place of the new log's last entry the old one had a mark, which names no entry.
     for index in 2..=5 {
         write(&mut wal, 2, index);
     }
@@ -376,7 +379,7 @@ fn a_mend_that_is_cut_anywhere_is_brought_to_its_end_by_the_next_start() {
         for cut in 0..uncut.operations() {
             let torn = disk.copy();
             torn.lose_power_after(cut);
-            let _ = repair(&torn); // fails, unless it was cut in what nothing waits for
+            let _ = repair(&torn); // fails, unless the cut came where errors are ignored
             for image in torn.crash_images(0xF100 ^ cut, 6) {
                 let (mut wal, found) = repair(&image).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
                 for (&group, expected) in &expected {
@@ -406,7 +409,7 @@ fn of_two_floors_the_higher_counts_and_one_that_is_damaged_is_bounded_by_the_ter
     let (wal, recovered) = repair(&disk).unwrap();
     let (first, term) = (recovered[&A].vote_floor, recovered[&A].hard.term);
     drop(wal);
-    // The log is damaged once more, where it is shorter: what was promised before still counts.
+    // After a restart the vote floor of the first one still counts.
     let (_, recovered) = repair(&disk).unwrap();
     assert_eq!(recovered[&A].vote_floor, first);
     let mut bytes = disk.contents("floor-00000000").unwrap();

@@ -1,4 +1,5 @@
-//! Goal: a log that is mended beside a snapshot begins anew after it, and holds nothing else that the replay had met.
+//! Goal: a log that is repaired beside a snapshot begins anew after it, and holds no other entry that the replay had
+//! met.
 
 mod common;
 
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 const A: GroupId = GROUPS[0];
 
-/// One of three.
+/// The identity of one of three members.
 fn identity() -> Identity {
     let member = |id| InitialMember { id: NodeId(id), name: format!("n{id}"), peer_urls: Vec::new() };
     let members = (1..=3).map(member).collect();
@@ -59,7 +60,7 @@ fn a_mended_log_hands_out_only_what_is_after_the_snapshot_that_it_begins_anew_af
 fn whether_others_have_what_is_lost_says_the_newest_configuration_be_it_in_the_log_or_in_the_snapshot() {
     let founder =
         Identity { groups: GROUPS.to_vec(), ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1") };
-    // The founder was alone at first; by the time of the snapshot, which says so, it had two companions.
+    // The first member was alone at first; by the time of the snapshot, which records it, it had two peers.
     let mut story = vec![Step::Hard(A, Some(2)), Step::Config(A, 0), Step::Config(GROUPS[1], 2), Step::Sync];
     (0..6).for_each(|_| story.extend([Step::Entries(A, vec![10]), Step::Sync]));
     story.extend([Step::Commit(A), Step::Snapshot(A)]);

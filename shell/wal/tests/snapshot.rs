@@ -1,4 +1,4 @@
-//! Goal: a snapshot that is read is what was written, whatever a disk or a peer does to its bytes; and there is one or there
+//! Goal: a snapshot is read as it was written, whatever a disk or a peer does to its bytes; and there is one or there
 //! is none, never half of one. [fault-model ST9, ST10, F11–F15]
 
 use kattu_raft::{
@@ -79,7 +79,7 @@ fn what_is_read_is_what_was_written_here_and_at_a_peer() {
         assert_eq!(read(&there, 300), Some(chunks(300)));
     }
     assert_eq!(other.names().unwrap(), [name_of(300)], "nothing is left aside");
-    // Somebody else's, and one that is not there.
+    // A snapshot of another group, and one that is not there.
     assert_eq!(there.get(GroupId(0), EntryId::new(4, 300)), Ok(None));
     let gone = ReadChunk { peer: NodeId(2), last: EntryId::new(4, 9), offset: 0, bytes_max: 9 };
     assert_eq!(here.read_chunk(GROUP, &gone).unwrap(), ChunkRead::Gone);
@@ -178,7 +178,7 @@ fn chunks_that_change_places_or_come_from_another_file_are_noticed() {
         assert!(refused(mixed).contains("its bytes and place give"), "{number}");
     }
     let cut = [&one[..place(2).start], &one[place(2).end..]].concat();
-    assert!(refused(cut).contains("the footer speaks of 3 chunks with 12 bytes, and 2 with 8 are there"));
+    assert!(refused(cut).contains("the footer says 3 chunks with 12 bytes, the file has 2 with 8"));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn foreign_files_and_files_of_tomorrow_are_refused_by_name() {
     let said = here.get(GROUP, EntryId::new(4, 300)).unwrap_err().to_string();
     assert!(said.starts_with(&name_of(300)), "{said}");
     assert!(said.contains("a snapshot of cluster c2, group 3, up to 4.300; expected cluster c1"), "{said}");
-    // It is nobody's business here to remove it.
+    // This store must not remove it.
     for index in [301, 302, 303] {
         take(&here, index).unwrap();
     }
@@ -199,7 +199,7 @@ fn foreign_files_and_files_of_tomorrow_are_refused_by_name() {
     names.sort_unstable();
     assert_eq!(names, [name_of(300), name_of(302), name_of(303)]);
 
-    // Under another one's name.
+    // Under the name of another snapshot.
     disk.set_contents(&name_of(400), disk.contents(&name_of(303)));
     let said = store(&disk).get(GROUP, EntryId::new(4, 400)).unwrap_err().to_string();
     assert!(said.contains("up to 4.303; expected cluster c1, group 3, up to 4.400"), "{said}");
@@ -231,10 +231,10 @@ fn the_newest_two_good_ones_are_kept() {
     let mut names = disk.names().unwrap();
     names.sort_unstable();
     assert_eq!(names, [name_of(20), name_of(30)]);
-    // Whoever reads one that goes can read it to its end.
+    // A reader of a removed one can read it to its end.
     assert!(reader.chunks().unwrap().map(|chunk| chunk.unwrap()).eq(chunks(10)));
     assert!(here.open(GROUP, EntryId::new(4, 10)).unwrap().is_none());
-    // While there is one good one, what is damaged may still be looked at.
+    // While there is one good one only, a damaged one may still be examined.
     disk.set_contents(&name_of(30), Some(b"KTSN".to_vec()));
     assert_eq!(store(&disk).tidy(GROUP, LogIndex(u64::MAX)), Ok(0));
 }
@@ -281,7 +281,7 @@ fn a_scrub_finds_what_rotted_and_nobody_reads_it_any_more() {
     assert!(missing[0].to_string().contains("the file is missing"), "{missing:?}");
 }
 
-/// What a worker does for a peer: it looks again at what is doubted, then reads.
+/// The work of a worker for a peer: it rechecks a doubted snapshot, then reads.
 fn serve(store: &SnapshotStore, peer: u64, index: u64, offset: u64) -> (Option<WalError>, ChunkRead) {
     let last = EntryId::new(4, index);
     let wanted = ReadChunk { peer: NodeId(peer), last, offset, bytes_max: 100 };
@@ -298,7 +298,7 @@ fn a_snapshot_that_rotted_is_given_to_nobody_once_a_peer_that_had_all_of_it_begi
     bytes[250] ^= 0x40;
     disk.set_contents(&name_of(300), Some(bytes));
     let is_piece = |read: &ChunkRead| matches!(read, ChunkRead::Bytes { .. });
-    // Nothing says so before the end: a peer that begins, one that goes on, one that lost its first piece.
+    // Before the end nothing raises a doubt: a peer that begins, one that goes on, one that lost its first piece.
     for (peer, offset) in
         [(2, 0), (2, 0), (2, 100), (2, 0), (3, 0), (2, 100), (2, total - 100), (2, total - 100)]
     {
@@ -420,10 +420,10 @@ fn pieces_come_late_twice_or_in_another_order_and_another_snapshot_takes_the_pla
     there.abandon(GROUP);
     assert_eq!(other.names().unwrap(), [name_of(20)]);
 
-    // Bytes of another snapshot than was announced; and nothing at all.
+    // Bytes of another snapshot than the announced one; and no bytes.
     let lie = StoreChunk { meta: meta(30), offset: 0, bytes: SharedBytes::from(bytes(20)), total: total(20) };
     let said = there.store_chunk(GROUP, &lie).unwrap_err().finding();
-    assert!(said.contains("up to 4.20; announced was one of cluster c1, group 3, up to 4.30"), "{said}");
+    assert!(said.contains("up to 4.20; expected cluster c1, group 3, up to 4.30"), "{said}");
     let nothing = StoreChunk { meta: meta(30), offset: 0, bytes: SharedBytes::from(Vec::new()), total: 0 };
     let said = there.store_chunk(GROUP, &nothing).unwrap_err();
     assert!(matches!(&said, WalError::Damaged { file, .. } if *file == name_of(30)), "{said}");
@@ -445,7 +445,7 @@ fn a_half_of_a_peers_snapshot_stays_until_the_tables_hold_as_much_and_no_longer(
     take(&there, 19).unwrap();
     assert_eq!(there.tidy(GROUP, LogIndex(19)), Ok(0));
     assert_eq!(send(50..60), 60, "it goes on");
-    // The log came by itself: the member takes a snapshot of its own that covers as much.
+    // The log itself has come that far: the member takes a snapshot of its own that covers as much.
     take(&there, 21).unwrap();
     assert_eq!(there.tidy(GROUP, LogIndex(21)), Ok(0), "no snapshot goes");
     let mut names = other.names().unwrap();
@@ -464,7 +464,7 @@ fn a_full_or_failing_disk_leaves_nothing_behind_and_harms_nothing() {
     assert!(matches!(&error, WalError::NoSpace { file, .. } if *file == name_of(20)), "{error}");
     disk.limit_to(None);
     take(&here, 20).unwrap();
-    // A peer's snapshot has room for all of it, or is not begun.
+    // There is space for all of a peer's snapshot, or it is not begun.
     other.limit_to(Some(300));
     let bytes = disk.contents(&name_of(20)).unwrap();
     let piece = |len: usize| StoreChunk {

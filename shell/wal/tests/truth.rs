@@ -1,6 +1,7 @@
-//! Goal: whatever a disk does wrong, the log it recovers holds everything that a sync promised, or refuses by name; it is
-//! never wrong, and never silently shorter. Method: seeded stories of appends, truncations, votes, commits and restarts on a
-//! disk that does one thing wrong, or two; the disk itself says what must come of it. [fault-model F06, F10–F17]
+//! Goal: whatever a disk does wrong, the recovered log holds everything that a sync acknowledged, or is refused by
+//! name; it is never wrong, and never silently shorter. Method: seeded stories of appends, truncations, votes, commits
+//! and restarts on a disk that does one thing wrong, or two; the disk itself returns which outcomes are right.
+//! [fault-model F06, F10–F17]
 //!
 //! `KATTU_TRUTH_STORIES=n` runs n stories of each kind (default 150); a failure names its seed, and
 //! `KATTU_TRUTH_SEED=s` runs that one alone.
@@ -33,19 +34,19 @@ struct Life {
     twin: Twin,
     options: WalOptions,
     dice: Dice,
-    /// What happened so far, for whoever reads a failure.
+    /// The events so far, for the message of a failure.
     story: Vec<String>,
-    /// How often each fault did something.
+    /// How often each fault had an effect.
     counts: BTreeMap<FaultId, u64>,
-    /// What each group was promised before the last call.
+    /// The acknowledged moment of each group before the last call.
     before: BTreeMap<GroupId, usize>,
     /// Reading back may fail.
     is_hurt: bool,
     /// An operation failed since the last note.
     failed_just_now: bool,
-    /// A start that was cut off may have cut away what nobody vouched for.
+    /// A start that was cut off may have cut away blocks that no block calls synced.
     may_forget: bool,
-    /// Steps that come before those that chance decides, last one first.
+    /// Steps that come before the random ones, last one first.
     script: Vec<Step>,
     /// Nothing more can be asked of this disk.
     is_over: bool,
@@ -63,7 +64,7 @@ enum Start {
     Running(Wal),
     /// It refused, as it should.
     Refused,
-    /// Something promised may be gone and nobody can tell: nothing more can be asked of this disk.
+    /// Acknowledged data may be gone unnoticed: nothing more can be asked of this disk.
     Forgetful,
 }
 
@@ -145,7 +146,7 @@ impl Life {
         Wal::open(dir, self.options)
     }
 
-    /// Starts a process and holds what it finds against the truth.
+    /// Starts a process and compares its result with the truth.
     fn start(&mut self) -> Start {
         let mut truth = self.disk.truth();
         if self.may_forget {
@@ -187,7 +188,7 @@ impl Life {
         }
     }
 
-    /// The history goes on from what was recovered: what was lost in the cut never was.
+    /// The history goes on from the recovered state: records that the cut took never existed.
     fn fork(&mut self, wal: &mut Wal, recovered: &BTreeMap<GroupId, Recovered>) {
         for (&group, history) in &mut self.twin.groups {
             let found = &recovered[&group];
@@ -232,7 +233,7 @@ impl Life {
         self.disk.process_dies(u64::MAX);
     }
 
-    /// Runs until the log fails or `steps` are over; what an open log fails with must be one of `errors`.
+    /// Runs until the log fails or `steps` are over; the error of an open log must be one of `errors`.
     fn run(&mut self, mut wal: Wal, steps: u64) -> Result<Wal, WalError> {
         for _ in 0..steps {
             let step = self.step();
@@ -247,7 +248,7 @@ impl Life {
                 history.moments.truncate(history.moments.len() - records.len());
                 self.note(format!("{step:?} failed: {error}"));
                 if !matches!(error, WalError::NoSpace { .. }) {
-                    return Err(error); // nobody goes on after that
+                    return Err(error); // the log does not go on after that
                 }
                 self.disk.limit_to(None);
                 self.disk.limit_files_to(None);
@@ -259,7 +260,7 @@ impl Life {
             match done {
                 Ok(()) => {}
                 Err(WalError::NoSpace { .. }) => {
-                    // Nothing was promised; there is room again later.
+                    // Nothing was acknowledged; there is space again later.
                     self.disk.limit_to(None);
                     self.disk.limit_files_to(None);
                 }
@@ -309,7 +310,7 @@ impl Life {
             Step::Mark => wal.mark().map(|_| ()),
             Step::Prepare => match wal.wants_segment().map(kattu_wal::SegmentTask::run) {
                 Some(made) => match wal.accept(made) {
-                    // What could not be made is wanted again; only a failed sync is the end.
+                    // A task may be repeated; only a failed sync is the end.
                     Err(error) if wal.append(GROUPS[0], &[]).is_err() => Err(error),
                     _ => Ok(()),
                 },
@@ -336,7 +337,7 @@ impl Life {
         let spent = self.disk.spent();
         let mut elapsed = u64::MAX;
         if self.dice.one_in(2) && !self.before.is_empty() {
-            // The last call was not answered: whatever a sync in it said, nobody heard.
+            // The last call was not answered: a sync in it acknowledged nothing.
             elapsed = self.dice.below(spent + 1);
             for (group, acked) in &self.before {
                 let history = self.twin.groups.get_mut(group).unwrap();
@@ -377,7 +378,7 @@ impl Life {
         self.start()
     }
 
-    /// Reads everything back; what is read is what was written.
+    /// Reads everything back and compares it with the written entries.
     fn read_back(&mut self, wal: &mut Wal) {
         if wal.write().is_err() {
             return;
@@ -404,7 +405,7 @@ impl Life {
         }
     }
 
-    /// A start that refused: the next one does, too; and when the disk is as it ought to be, all is there.
+    /// After a start that refused, the next one refuses, too; once the disk is as it should be, everything is there.
     fn heal(&mut self) -> Wal {
         self.disk.disarm();
         if self.disk.truth() == Truth::Refuse {
@@ -421,7 +422,7 @@ impl Life {
     }
 }
 
-/// What goes wrong in a story.
+/// The faults in a story.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     PowerCuts,
@@ -431,7 +432,7 @@ enum Kind {
     Lies,
     FailedReads,
     AtRest,
-    /// Old blocks turn up behind the log's end.
+    /// Old blocks appear behind the log's end.
     Leftovers,
     Anything,
 }
@@ -464,14 +465,14 @@ fn any_damage(dice: &mut Dice) -> Damage {
     }
 }
 
-/// Fills what is behind the log's end, in segments that were made ahead, with blocks of elsewhere: of other segments of
-/// this log at the same offsets, of another member, and of this member's own lost tails.
+/// Fills the space behind the log's end, in segments that were made ahead, with old blocks: of other segments of this
+/// log at the same offsets, of another member, and of this member's own lost tails.
 fn put_leftovers(life: &mut Life, before_the_cut: &BTreeMap<String, Vec<u8>>, other: &SimDisk) {
     let names: Vec<String> = before_the_cut.keys().cloned().collect();
     for name in &names {
         let Some(mut bytes) = life.disk.contents(name) else { continue };
         let sources = [
-            // The tail that was lost may turn up again, but not right where it was lost: then it is the tail.
+            // The lost tail may appear again, but not right where it was lost: then it is the tail.
             before_the_cut.get(name).filter(|_| life.has_gone_on(name, before_the_cut)).cloned(),
             life.disk.contents(&names[life.dice.below(names.len() as u64) as usize]),
             other.contents(name),
@@ -511,7 +512,7 @@ impl Life {
         self.script.len() as u64
     }
 
-    /// Whether the block after the power cut is another than the one before it.
+    /// Whether the block at the cut is another than before the power cut.
     fn has_gone_on(&self, name: &str, before: &BTreeMap<String, Vec<u8>>) -> bool {
         let at = self.cut_at.get(name).copied();
         let sector = |bytes: &[u8]| at.and_then(|at| bytes.get(at..at + 512)).map(<[u8]>::to_vec);
@@ -530,9 +531,9 @@ fn segments(disk: &SimDisk) -> BTreeMap<String, Vec<u8>> {
 fn tell(life: &mut Life, kind: Kind) {
     let mut other = Life::new(life.dice.roll());
     let mut before_the_cut = BTreeMap::new();
-    // Old blocks behind the end are hard to tell from those of a segment that is used again: not in these stories.
+    // Old blocks behind the end look like those of a recycled segment: not in these stories.
     life.prunes = !matches!(kind, Kind::Leftovers) && !life.dice.one_in(4);
-    // A disk that lies or fails to read does so with snapshots, too, and nothing but their checksums can tell.
+    // A disk that lies or fails to read does so with snapshots, too, and only their checksums can show it.
     life.twin.snapshots_may_be_hurt =
         matches!(kind, Kind::Lies | Kind::FailedReads | Kind::AtRest | Kind::Anything);
     for _ in 0..2 + life.dice.below(4) {
@@ -575,14 +576,14 @@ fn tell(life: &mut Life, kind: Kind) {
         }
         let mut steps = 1 + life.dice.below(30);
         if matches!(kind, Kind::Leftovers) {
-            // A tail of small blocks that nothing vouches for.
+            // A tail of small blocks that no block calls synced.
             steps = life.write_small_ones(5);
         }
         match life.run(wal, steps) {
             Ok(again) => {
                 wal = again;
                 if matches!(kind, Kind::AtRest) && life.dice.one_in(4) {
-                    // While it runs, too: what is read back is right or refused.
+                    // Also while it runs: reads return the right bytes or fail.
                     let damage =
                         [Damage::Flip, Damage::Unreadable, Damage::Stale][life.dice.below(3) as usize];
                     let damage = damage(PLACES[life.dice.below(3) as usize]);

@@ -1,5 +1,5 @@
-//! Goal: whatever is done to a log in whatever order, it holds what its naive twin holds, at any moment, after any
-//! restart and after any power cut.
+//! Goal: after any operations in any order, a log holds what its naive twin holds, at any moment, after any restart and
+//! after any power cut.
 
 mod common;
 

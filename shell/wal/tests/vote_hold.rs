@@ -1,5 +1,5 @@
-//! Goal: a member never forgets how long a promise lasts that it may have made. Method: the file is written, lost with the
-//! power, damaged bit by bit, and put into a directory of another member.
+//! Goal: a member never forgets how long a vote hold lasts that it may have granted. Method: the file is written, lost
+//! with the power, damaged bit by bit, and put into a directory of another member.
 
 use kattu_raft::{Incarnation, NodeId};
 use kattu_wal::sim::SimDisk;
@@ -60,7 +60,7 @@ fn a_directory_without_an_identity_and_with_a_promise_has_lost_it() {
     assert!(matches!(refused, WalError::Damaged { .. }), "{refused}");
 }
 
-/// What a look shows of it, and what it thinks of the whole directory.
+/// The vote holds that `inspect` shows, and its verdict on the whole directory.
 fn looked_at(disk: &SimDisk) -> (Vec<Result<Duration, String>>, Verdict) {
     let mut vote_holds = Vec::new();
     let mut note = |item| {

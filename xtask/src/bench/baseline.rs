@@ -1,16 +1,17 @@
-//! `cargo xtask bench baseline`: what a put by a single client costs on this machine before any server has done anything.
+//! `cargo xtask bench baseline`: the least latency that a put by a single client can have on this machine.
 //!
 //! ```text
-//! face        the etcd face in front of a store without consensus or disk, etcd's tool with one client: p50
-//! one sync    512 bytes overwritten and synced in a file that is allocated: median
+//! face          the etcd face in front of a store without consensus or disk, etcd's tool with one client: p50
+//! one sync      512 bytes overwritten and synced in a file that is allocated: median
 //! two of three  the same by three threads at once, as a leader and its followers do; until the second is done: median
-//! floor       face + two of three: what nothing on this machine can go below, network of the members aside
+//! floor         face + two of three: the lower bound on this machine, without the network between members
 //! ```
 //! Members that share a disk wait for each other's flushes: one is under way at a time, and the second to be done needs
 //! two. So the floor here is higher than with a disk for each.
 //! Knows nothing of: Kattu's log, etcd's.
 
 use super::report::Header;
+use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -28,7 +29,7 @@ const PUTS: u64 = 5_000;
 /// Measures and prints.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     if !words.is_empty() {
-        return Err(Failure::usage("cargo xtask bench floor takes nothing"));
+        return Err(misused("bench baseline"));
     }
     Header::now(1, false).print();
     let folder = shell::target().join("bench/floor");
@@ -43,14 +44,14 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     let face = face()?;
     println!("\n| of a put by one client, ms | median |\n|---|---:|");
     for (name, time) in
-        [("face", face), ("one sync", one), ("two of three syncs", two), ("floor", face + two)]
+        [("face", face), ("one sync", one), ("two of three syncs", two), ("baseline", face + two)]
     {
         println!("| {name} | {:.3} |", time.as_secs_f64() * 1e3);
     }
     Ok(())
 }
 
-/// For each round, how long each of `writers` took to write and sync a sector, all starting together.
+/// For each round, the time of each of `writers` to write and sync a sector, all starting together.
 fn rounds(folder: &Path, writers: usize) -> Result<Vec<Vec<Duration>>, Failure> {
     let files = (0..writers)
         .map(|number| {
@@ -97,11 +98,11 @@ fn face() -> Result<Duration, Failure> {
     if !tool.exists() {
         return Err(Failure::new(format!("{} is not there", tool.display())).then("cargo xtask tools"));
     }
-    let build = ["build", "--release", "-p", "kattu-server", "--example", "floor"];
+    let build = ["build", "--release", "-p", "kattu-server", "--example", "baseline"];
     shell::output(Command::new("cargo").args(build).stderr(Stdio::null()), Duration::from_secs(900))?;
     let process = std::process::id();
     let address = format!("127.{}.{}.8:2379", 64 + ((process >> 8) & 0x3f), process & 0xff);
-    let binary = shell::target().join("release/examples/floor");
+    let binary = shell::target().join("release/examples/baseline");
     let mut serving = Command::new(binary).arg(&address).stdout(Stdio::null()).spawn()?;
     while std::net::TcpStream::connect(&address).is_err() {
         if serving.try_wait()?.is_some() {

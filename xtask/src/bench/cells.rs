@@ -3,7 +3,7 @@
 //! Keys of 8 bytes, values of 256, as in the published figures; the driver is etcd's own benchmark tool, or Kattu's.
 //! Knows nothing of: servers.
 
-/// What must hold between the medians of Kattu and of etcd.
+/// A required ratio between the figures of Kattu and of etcd.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
     /// Kattu's operations per second, as a multiple of etcd's.
@@ -16,21 +16,21 @@ pub enum Goal {
     TailAtMost(f64),
 }
 
-/// Who asks. The same for both sides of a pair.
+/// The load tool. The same for both sides of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
-    /// etcd's benchmark tool: in Go, on all cores. Its collector stops it now and then, and its latencies have those stops.
+    /// etcd's benchmark tool: in Go, on all cores. Its latencies include the pauses of its garbage collector.
     Etcd,
-    /// `kattu bench`: one thread, which collects nothing.
+    /// `kattu bench`: one thread, without a garbage collector.
     Kattu,
 }
 
-/// What is asked for.
+/// The clients' requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Calls {
     /// Values of 256 bytes are put to 100,000 keys.
     Put,
-    /// One key is read, and no old value is good enough.
+    /// One key is read, linearizably.
     RangeLinearizable,
     /// One key is read from the member's own state.
     RangeSerializable,
@@ -39,7 +39,7 @@ pub enum Calls {
 /// One load.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// How tables and `--only` call it.
+    /// Its name in tables and for `--only`.
     pub name: &'static str,
     /// TCP connections of the tool.
     pub conns: u32,
@@ -47,9 +47,9 @@ pub struct Cell {
     pub clients: u32,
     /// Operations per repetition.
     pub total: u64,
-    /// What its clients ask for.
+    /// The requests of its clients.
     pub calls: Calls,
-    /// What the release promises here.
+    /// The release's goals for this cell.
     pub goals: &'static [Goal],
 }
 
@@ -57,7 +57,7 @@ pub struct Cell {
 pub const RANGE_KEY: &str = "bench-key-0001";
 
 impl Calls {
-    /// As `tool` is told it.
+    /// The words for this tool's command line.
     pub fn words(self, tool: Tool) -> &'static [&'static str] {
         match (tool, self) {
             (Tool::Etcd, Calls::Put) => &[
@@ -122,8 +122,7 @@ pub const CELLS: &[Cell] = &[
     },
 ];
 
-/// What the tool printed about one run.
-/// A percentile is NaN if the tool had too few operations to print it.
+/// The tool's report of one run. A percentile is NaN if the tool had too few operations to print it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ToolReport {
     /// Operations per second.
@@ -134,7 +133,7 @@ pub struct ToolReport {
     pub p99_us: f64,
     /// 99.9th percentile, microseconds.
     pub p999_us: f64,
-    /// The tool listed errors.
+    /// Whether the tool listed errors.
     pub has_errors: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Three servers on loopback, with etcd's flags: either side of a pair.
 //!
 //! Every cluster gets loopback addresses of its own, so a stray server of another run is never measured by mistake.
-//! Knows nothing of: which side is which; both are a program with etcd's flags.
+//! Knows nothing of: etcd, Kattu; both are a program with etcd's flags.
 
 use super::tls::Certificates;
 use crate::shell::{self, Failure};
@@ -15,7 +15,7 @@ pub const MEMBERS: usize = 3;
 const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(120);
 
-/// None beside those that every member of a cluster gets.
+/// No flags beside those of every member of a cluster.
 pub const NO_FLAGS: [&str; 0] = [];
 
 /// A program with etcd's flags.
@@ -30,7 +30,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A Kattu, with more flags than every member of a cluster gets.
+    /// A Kattu, with more flags than those of every member of a cluster.
     pub fn kattu<S: ToString>(path: &Path, flags: impl IntoIterator<Item = S>) -> Program {
         let flags = flags.into_iter().map(|flag| flag.to_string());
         let words = std::iter::once("serve".to_string()).chain(flags).collect();
@@ -41,7 +41,7 @@ impl Program {
 /// A running cluster; dropped, it is stopped and its data removed.
 pub struct Cluster {
     children: Vec<Child>,
-    /// As clients name them: with `https://` where TLS is spoken.
+    /// With `https://` if TLS is used.
     client_addresses: Vec<String>,
     folder: PathBuf,
     etcdctl: PathBuf,
@@ -59,7 +59,7 @@ impl Cluster {
         Cluster::start_in_tls(program, folder, number, etcdctl, false)
     }
 
-    /// The same, in TLS with certificates on both sides, for clients and among members, if `in_tls`.
+    /// The same; with `in_tls`, TLS with certificates on both sides, for clients and between members.
     pub fn start_in_tls(
         program: &Program,
         folder: &Path,
@@ -153,17 +153,17 @@ impl Cluster {
         endpoint.strip_prefix("https://").unwrap_or(endpoint)
     }
 
-    /// What TLS is spoken with, if it is.
+    /// The certificates, if TLS is used.
     pub fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
     }
 
-    /// What clients must be told beside the endpoints.
+    /// Flags of clients beside the endpoints.
     pub fn client_flags(&self) -> Vec<String> {
         self.certificates.iter().flat_map(Certificates::of_client).collect()
     }
 
-    /// Which member leads, asked through `Maintenance.Status`.
+    /// The place of the leader, by `Maintenance.Status`.
     pub fn leader(&self) -> Option<usize> {
         let mut ask = Command::new(&self.etcdctl);
         ask.args(self.client_flags());
@@ -189,7 +189,7 @@ impl Cluster {
         })
     }
 
-    /// Stops all members in good order.
+    /// Stops all members cleanly.
     pub fn stop(&mut self) -> Result<(), Failure> {
         for child in &self.children {
             shell::signal(&child.id().to_string(), "TERM");
@@ -216,12 +216,12 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // SIGKILL: what is measured is over, and nothing is kept.
+            // SIGKILL: the measurement is over, and no data is kept.
             let _ = child.kill();
             let _ = child.wait();
         }
         for i in 0..MEMBERS {
-            // Logs stay for whoever wonders; data does not.
+            // Logs are kept, data is not.
             let _ = std::fs::remove_dir_all(self.folder.join(format!("n{i}")));
         }
     }

@@ -1,15 +1,16 @@
-//! `cargo xtask bench counts`: what one put costs in countable things, on the leader and on a follower.
+//! `cargo xtask bench counts`: the cost of one put in countable things, on the leader and on a follower.
 //!
 //! CPU, context switches, system calls, syncs, bytes and allocations per put at 256 clients, with log I/O and apply on
-//! the driver's thread and on threads of their own. Counts are steadier than seconds: where the machine is noisy, these
-//! tell whether a change cost something. A build of its own counts allocations; system calls are counted by strace in a
-//! run of their own, which it slows down, so that groups are larger there than in real life. A second program may be named,
-//! which must count allocations, too: both take turns, and what this one takes more of is judged.
+//! the driver's thread and on threads of their own. Counts are steadier than seconds: on a noisy machine they show
+//! whether a change costs something. A separate build counts allocations. strace counts system calls in a separate run,
+//! which it slows down, so that groups are larger there than in real life. With a second binary, which must count
+//! allocations, too, both run in turns, and the run fails if this one costs more.
 //! Knows nothing of: etcd.
 
 use super::cluster::{Cluster, MEMBERS, Program};
 use super::meter::Meter;
 use super::report::{self, Header, median_of};
+use crate::commands::misused;
 use crate::shell::{self, Failure};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -18,65 +19,71 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask bench counts [--total PUTS] [--against PATH] [--rounds N] [--flag FLAG ...]";
-
-/// Where log I/O and apply are done.
-const SETTINGS: [(&str, [&str; 2]); 4] = [
-    ("log inline, apply inline", ["--log-io=inline", "--apply=inline"]),
+/// The threads of log I/O and apply: a name, and the flags of a member.
+pub(super) type Setting = (&'static str, [&'static str; 2]);
+/// Log I/O and apply on the driver's thread.
+pub(super) const INLINE: Setting = ("log inline, apply inline", ["--log-io=inline", "--apply=inline"]);
+const SETTINGS: [Setting; 4] = [
+    INLINE,
     ("log inline, apply thread", ["--log-io=inline", "--apply=thread"]),
     ("log thread, apply inline", ["--log-io=thread", "--apply=inline"]),
     ("log thread, apply thread", ["--log-io=thread", "--apply=thread"]),
 ];
-/// Rounds where two programs are compared.
+/// Puts of a measurement.
+pub(super) const TOTAL: u64 = 60_000;
+/// Rounds when two programs are compared.
 const ROUNDS: usize = 3;
 pub(super) const CLIENTS: &str = "256";
 pub(super) const CONNECTIONS: &str = "100";
 
-/// What one member did per put.
+/// Costs of one member per put.
 #[derive(Clone, Copy, Debug, Default)]
-struct PerPut {
-    cpu_us: f64,
-    switches: f64,
-    syscalls: Option<f64>,
-    syncs: f64,
-    log_bytes: f64,
-    peer_bytes: f64,
-    allocations: f64,
-    allocated_bytes: f64,
-    records_encoded: f64,
+pub(super) struct PerPut {
+    pub cpu_us: f64,
+    pub switches: f64,
+    /// `None` without strace.
+    pub syscalls: Option<f64>,
+    pub syncs: f64,
+    pub log_bytes: f64,
+    pub peer_bytes: f64,
+    pub allocations: f64,
+    pub allocated_bytes: f64,
+    pub records_encoded: f64,
 }
 
+/// One measurement.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+pub(super) struct Row {
     setting: &'static str,
     ops_per_s: f64,
     p50_us: f64,
-    leader: PerPut,
-    follower: PerPut,
+    pub leader: PerPut,
+    /// The mean of the followers.
+    pub follower: PerPut,
 }
 
 struct Settings {
     total: u64,
     rounds: usize,
-    /// Another Kattu that counts allocations.
+    /// Another Kattu binary that counts allocations.
     against: Option<PathBuf>,
-    /// More flags for the members of this one.
+    /// More flags for this binary's members.
     flags: Vec<String>,
 }
 
 fn settings(words: &[&str]) -> Result<Settings, Failure> {
-    let mut settings = Settings { total: 60_000, rounds: 0, against: None, flags: Vec::new() };
+    let mut settings = Settings { total: TOTAL, rounds: 0, against: None, flags: Vec::new() };
     for pair in words.chunks(2) {
         let number = |text: &str| {
             let number = text.parse().ok().filter(|number| 0 < *number);
-            number.ok_or_else(|| Failure::usage(format!("{text}: a number from 1 on is wanted")))
+            number.ok_or_else(|| Failure::usage(format!("{text}: not a number of at least 1")))
         };
         match *pair {
             ["--total", text] => settings.total = number(text)?,
             ["--rounds", text] => settings.rounds = number(text)? as usize,
             ["--against", path] => settings.against = Some(path.into()),
             ["--flag", flag] => settings.flags.push(flag.to_string()),
-            _ => return Err(Failure::usage(USAGE)),
+            _ => return Err(misused("bench counts")),
         }
     }
     if settings.rounds == 0 {
@@ -89,31 +96,28 @@ fn settings(words: &[&str]) -> Result<Settings, Failure> {
     }
 }
 
-/// Builds, runs every setting, prints the table, leaves JSON in `target/bench/counts.json`. An error if this program takes
-/// more of something countable than the one that it is compared with ([`report::price`]).
+/// Builds, runs every setting, prints the table, writes JSON to `target/bench/counts.json`. An error if a count of this
+/// binary is higher than that of the other by more than [`report::price`] allows.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let settings = settings(words)?;
     let mut programs = vec![("kattu", build()?, settings.flags.clone())];
     programs.extend(settings.against.clone().map(|path| (report::OTHER, path, Vec::new())));
     let header = Header::now(settings.rounds, false);
     header.print();
-    let strace = Command::new("strace").arg("-V").output().is_ok_and(|out| out.status.success());
-    if !strace {
-        println!("skipped: system calls (no strace on this machine)");
-    }
+    let strace = has_strace();
     let mut runs: Vec<Vec<Row>> = vec![Vec::new(); programs.len()];
     let mut number = 0;
     for round in 0..settings.rounds {
-        for (setting, where_done) in SETTINGS {
+        for setting in SETTINGS {
             for at in 0..programs.len() {
                 // Odd rounds begin with the other one.
                 let at = if round % 2 == 0 { at } else { programs.len() - 1 - at };
                 let (name, kattu, flags) = &programs[at];
-                let flags = where_done.into_iter().chain(flags.iter().map(String::as_str));
-                let row = measure(&Program::kattu(kattu, flags), setting, number, settings.total, strace)?;
+                let row = measure(kattu, flags, setting, number, settings.total, strace)?;
                 number += 1;
                 println!(
-                    "{name}, {setting}: {:.0} puts/s, p50 {:.1} ms, leader {:.1} µs, follower {:.1} µs",
+                    "{name}, {}: {:.0} puts/s, p50 {:.1} ms, leader {:.1} µs, follower {:.1} µs",
+                    row.setting,
                     row.ops_per_s,
                     row.p50_us / 1e3,
                     row.leader.cpu_us,
@@ -152,7 +156,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
 type Role = (&'static str, fn(&Row) -> &PerPut);
 const ROLES: [Role; 2] = [("leader", |row| &row.leader), ("follower", |row| &row.follower)];
 
-/// What does not depend on what else the machine does, or only by the size of groups.
+/// Counts that do not depend on other load of the machine, or only by the size of groups.
 type Count = (&'static str, fn(&PerPut) -> f64);
 const JUDGED: [Count; 6] = [
     ("log syncs", |member| member.syncs),
@@ -163,29 +167,43 @@ const JUDGED: [Count; 6] = [
     ("records encoded", |member| member.records_encoded),
 ];
 
-/// The binary that counts allocations, beside the real one.
-fn build() -> Result<PathBuf, Failure> {
+/// Whether system calls can be counted; prints that they are not.
+pub(super) fn has_strace() -> bool {
+    let has_strace = Command::new("strace").arg("-V").output().is_ok_and(|out| out.status.success());
+    if !has_strace {
+        println!("skipped: system calls (no strace on this machine)");
+    }
+    has_strace
+}
+
+/// Builds the binary that counts allocations, beside the real one.
+pub(super) fn build() -> Result<PathBuf, Failure> {
     let folder = shell::target().join("counts");
     let mut cargo = shell::cargo(&["build", "--release", "-p", "kattu", "--features", "count-allocations"]);
     cargo.env("CARGO_TARGET_DIR", &folder);
     println!(
-        "building the binary that counts (target/counts, log in {})",
+        "building the binary that counts allocations (target/counts, log in {})",
         shell::log_path("counts").display()
     );
     shell::run_logged(&mut cargo, &shell::log_path("counts"), Duration::from_secs(1800))?;
     Ok(folder.join("release/kattu"))
 }
 
-fn measure(
-    program: &Program,
-    setting: &'static str,
+/// Measures a binary that counts allocations once, in one setting, with more flags for its members. The cluster has the
+/// loopback addresses of `number`.
+pub(super) fn measure(
+    kattu: &Path,
+    flags: &[String],
+    (setting, of_setting): Setting,
     number: usize,
     total: u64,
     strace: bool,
 ) -> Result<Row, Failure> {
-    let kattu = &program.path;
+    let flags = of_setting.into_iter().chain(flags.iter().map(String::as_str));
+    let program = Program::kattu(kattu, flags);
     let folder = shell::target().join("bench/counts");
-    let cluster = Cluster::start(program, &folder, 100 + number, &shell::tools_dir().join("etcd36/etcdctl"))?;
+    let cluster =
+        Cluster::start(&program, &folder, 100 + number, &shell::tools_dir().join("etcd36/etcdctl"))?;
     let leader = cluster.leader().ok_or_else(|| Failure::new("the leader went away"))?;
     load(kattu, &cluster, leader, total / 6)?; // warm-up
     let pids = cluster.pids();
@@ -230,7 +248,7 @@ fn mean(members: &[PerPut]) -> PerPut {
 }
 
 /// The medians of runs of one setting.
-fn median(rows: &[Row]) -> Row {
+pub(super) fn median(rows: &[Row]) -> Row {
     let of = |role: fn(&Row) -> PerPut| {
         of_each(&rows.iter().map(role).collect::<Vec<_>>(), |figures| median_of(figures, |figure| *figure))
     };
@@ -243,7 +261,7 @@ fn median(rows: &[Row]) -> Row {
     }
 }
 
-/// Makes one of several, figure by figure.
+/// Combines several into one, figure by figure.
 fn of_each(members: &[PerPut], one: impl Fn(&[f64]) -> f64) -> PerPut {
     let of = |pick: fn(&PerPut) -> f64| one(&members.iter().map(pick).collect::<Vec<_>>());
     let syscalls: Option<Vec<f64>> = members.iter().map(|m| m.syscalls).collect();
@@ -268,7 +286,7 @@ pub(super) fn load(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -
 /// Puts of keys of eight bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load<'a> {
-    /// How many.
+    /// Number of puts.
     pub total: u64,
     pub value_bytes: &'a str,
     pub clients: &'a str,
@@ -276,7 +294,7 @@ pub(super) struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// What the tool reports, if nothing failed.
+    /// The tool's report, if no put failed.
     pub fn run(self, kattu: &Path, cluster: &Cluster, leader: usize) -> Result<Value, Failure> {
         let mut bench = Command::new(kattu);
         bench.args(["bench", "put", "--endpoints", cluster.endpoint(leader)]);
@@ -284,7 +302,7 @@ impl Load<'_> {
         bench.args(["--key-size", "8", "--val-size", self.value_bytes, "-o", "json"]);
         let text = shell::output(&mut bench, Duration::from_secs(300))?;
         let report: Value = serde_json::from_str(&text)
-            .map_err(|error| Failure::new(format!("kattu bench said {text}: {error}")))?;
+            .map_err(|error| Failure::new(format!("kattu bench printed {text}: {error}")))?;
         if report["errors"].as_u64() != Some(0) {
             return Err(Failure::new(format!("puts failed: {report}")));
         }
@@ -292,7 +310,7 @@ impl Load<'_> {
     }
 }
 
-/// System calls per put of each member, while strace looks on.
+/// System calls per put of each member, counted by strace.
 fn syscalls(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Result<Vec<f64>, Failure> {
     let folder = shell::target().join("bench/counts");
     let mut watchers: Vec<(PathBuf, Child)> = Vec::new();
@@ -333,7 +351,7 @@ fn total_calls(table: &str) -> f64 {
     line.split_whitespace().nth(3).and_then(|count| count.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// What a member counts itself.
+/// Numbers from a member's metrics.
 struct Facts {
     syncs: f64,
     log_bytes: f64,
@@ -359,7 +377,7 @@ impl Facts {
     }
 }
 
-/// One number of a member's metrics.
+/// One number from a member's metrics.
 pub(super) fn fact(address: &str, name: &str) -> Result<f64, Failure> {
     fact_in(&metrics(address)?, address, name)
 }

@@ -1,26 +1,27 @@
-//! `cargo xtask bench digest`: which part of what members do for puts is the running digest.
+//! `cargo xtask bench digest`: the running digest's share of the processor time that members need for puts.
 //!
-//! Two runs of a cluster differ by more than the digest costs, so one is looked at instead: while three members take
-//! puts, `perf` notes thousands of times a second where each of their threads is, the kernel's part for them included.
-//! Samples inside of the digest, of all samples, are its part of the processor time.
-//! Knows nothing of: what is digested.
+//! Two runs of a cluster differ by more than the digest costs, so a single run is sampled: while three members take
+//! puts, `perf` records thousands of times a second the function in which each of their threads is, the kernel's
+//! functions included. The share of samples in the digest is its share of the processor time.
+//! Knows nothing of: keys, tables.
 
 use super::cluster::{Cluster, MEMBERS, NO_FLAGS, Program};
 use super::counts::load;
 use super::report::Header;
+use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// All changes of keys go through this; a function of its own in the binary, or the run fails.
+/// All changes of keys go through this function; if it is inlined in the binary, the run fails.
 const DIGEST: &str = "kattu_kv::digest::change";
-/// Of what a cluster does, at most: the digest is always on. [fault-model ST13]
+/// Largest share of a cluster's processor time: the digest is always on. [fault-model ST13]
 const GOAL_PERCENT: f64 = 1.0;
-/// An odd number a second, so that nothing periodic is hit each time or never.
+/// An odd number per second, so that periodic work is not hit each time or never.
 const SAMPLES_PER_S: &str = "9973";
 
-/// Where the threads of one member were.
+/// Samples of the threads of one member.
 #[derive(Clone, Copy, Default)]
 struct Samples {
     all: u64,
@@ -33,17 +34,17 @@ impl Samples {
     }
 }
 
-/// Builds, loads, prints the table; fails where the goal is missed.
+/// Builds, loads, prints the table; fails if the goal is missed.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let total: u64 = match words {
         [] => 600_000,
         ["--total", text] => {
             text.parse().map_err(|_| Failure::usage(format!("--total {text}: not a number")))?
         }
-        _ => return Err(Failure::usage("cargo xtask bench digest [--total PUTS]")),
+        _ => return Err(misused("bench digest")),
     };
     if !Command::new("perf").arg("--version").output().is_ok_and(|out| out.status.success()) {
-        return Err(Failure::new("this takes samples by perf, which is not on this machine")
+        return Err(Failure::new("this bench samples with `perf`, which is not installed")
             .then("apt-get install linux-perf"));
     }
     let mut build = shell::cargo(&["build", "--locked", "--release", "-p", "kattu"]);
@@ -83,11 +84,11 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     row("all three", sum);
     let is_met = sum.percent() <= GOAL_PERCENT;
     let verdict = if is_met { "met" } else { "MISSED" };
-    println!("\ngoal: at most {GOAL_PERCENT} % of what all members do: {verdict}");
+    println!("\ngoal: at most {GOAL_PERCENT} % of the members' processor time: {verdict}");
     if is_met { Ok(()) } else { Err(Failure::said()) }
 }
 
-/// Takes samples of one process, all of its threads, until it is interrupted.
+/// Samples all threads of one process until it is interrupted.
 fn watch(pid: u32, file: &Path) -> Result<Child, Failure> {
     let mut perf = Command::new("perf");
     perf.args(["record", "--quiet", "--event", "cpu-clock", "--freq", SAMPLES_PER_S]);
@@ -95,7 +96,7 @@ fn watch(pid: u32, file: &Path) -> Result<Child, Failure> {
     Ok(perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
 }
 
-/// Counts what perf has noted: one line of its report for each function, with its samples.
+/// Counts perf's samples: its report has one line for each function.
 fn read(file: &Path) -> Result<Samples, Failure> {
     let mut report = Command::new("perf");
     report.args(["report", "--stdio", "--quiet", "--no-children", "--sort", "symbol"]);

@@ -1,20 +1,22 @@
-//! `cargo xtask bench instructions`: how many instructions one put takes, on the leader and on a follower.
+//! `cargo xtask bench instructions`: the number of instructions of one put, on the leader and on a follower.
 //!
-//! Three members run under valgrind's callgrind, which counts every instruction of the process outside the kernel. Few puts
-//! and many are put to clusters of their own; what the second takes more than the first, by what it puts more, is the cost
-//! of one put, without starts, elections and stops. A second program may be named: both take turns, and are compared.
-//! Counts hardly depend on what else the machine does; groups do (valgrind makes members slow, and so groups large), so
-//! that the figure is for comparing, not for adding up.
+//! Three members run under valgrind's callgrind, which counts every instruction of the process outside the kernel. One
+//! cluster gets few puts, another many; the difference of their instructions, divided by that of their puts, is the
+//! cost of one put, without starts, elections and stops. With a second binary, both run in turns and are compared.
+//! Counts hardly depend on other load of the machine; groups do (valgrind makes members slow, and so groups large), so
+//! the figure is for comparing, not for adding up.
 //! Knows nothing of: times.
 
 use super::cluster::{Cluster, MEMBERS, Program};
 use super::counts::load;
 use super::report::{self, Header, median_of};
+use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::path::{Path, PathBuf};
 
-const USAGE: &str = "cargo xtask bench instructions [--total PUTS] [--rounds N] [--against PATH]";
-/// The part of the puts that a short run has.
+/// Puts of a long run.
+pub(super) const TOTAL: u64 = 10_000;
+/// Divisor: the puts of a short run.
 const SHORT_PART: u64 = 5;
 
 struct Settings {
@@ -23,14 +25,14 @@ struct Settings {
     programs: Vec<PathBuf>,
 }
 
-/// Instructions of the leader, and of a follower.
+/// Instructions per put of the leader, and of a follower.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Cost {
-    leader: f64,
-    follower: f64,
+pub(super) struct Cost {
+    pub leader: f64,
+    pub follower: f64,
 }
 
-/// Runs every program so many times in turns, prints a line for each run and the medians.
+/// Runs every binary so many times in turns, prints a line for each run and the medians.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let settings = settings(words)?;
     Header::now(settings.rounds as usize, false).print();
@@ -58,7 +60,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     report::judge_price(&dearer)
 }
 
-/// Whose instructions: of each role, and of all members, which is what a put costs.
+/// Instructions of each role, and of all members, which is the cost of a put.
 type Share = (&'static str, fn(&Cost) -> f64);
 const JUDGED: [Share; 3] = [
     ("leader", |cost| cost.leader),
@@ -68,17 +70,17 @@ const JUDGED: [Share; 3] = [
 
 fn settings(words: &[&str]) -> Result<Settings, Failure> {
     let mut settings =
-        Settings { total: 10_000, rounds: 3, programs: vec![shell::target().join("release/kattu")] };
+        Settings { total: TOTAL, rounds: 3, programs: vec![shell::target().join("release/kattu")] };
     for pair in words.chunks(2) {
         let number = |text: &str, least: u64| {
             let number = text.parse().ok().filter(|number| least <= *number);
-            number.ok_or_else(|| Failure::usage(format!("{text}: a number from {least} on is wanted")))
+            number.ok_or_else(|| Failure::usage(format!("{text}: not a number of at least {least}")))
         };
         match *pair {
             ["--total", text] => settings.total = number(text, 100)?,
             ["--rounds", text] => settings.rounds = number(text, 1)?,
             ["--against", path] => settings.programs.push(path.into()),
-            _ => return Err(Failure::usage(USAGE)),
+            _ => return Err(misused("bench instructions")),
         }
     }
     match settings.programs.iter().find(|program| !program.exists()) {
@@ -89,7 +91,8 @@ fn settings(words: &[&str]) -> Result<Settings, Failure> {
     }
 }
 
-fn measure(kattu: &Path, total: u64, number: usize) -> Result<Cost, Failure> {
+/// Measures a binary once. The clusters have the loopback addresses of `number` and of the number after it.
+pub(super) fn measure(kattu: &Path, total: u64, number: usize) -> Result<Cost, Failure> {
     let short = total / SHORT_PART;
     let few = instructions(kattu, short, number)?;
     let many = instructions(kattu, total, number + 1)?;
@@ -97,7 +100,7 @@ fn measure(kattu: &Path, total: u64, number: usize) -> Result<Cost, Failure> {
     Ok(Cost { leader: each(many.leader, few.leader), follower: each(many.follower, few.follower) })
 }
 
-/// What members did from their start to their end, with so many puts between.
+/// Instructions of the members from their start to their end, with so many puts in between.
 fn instructions(kattu: &Path, total: u64, number: usize) -> Result<Cost, Failure> {
     let words = ["--tool=callgrind", "--callgrind-out-file=/dev/null", &kattu.to_string_lossy(), "serve"];
     let words = words.map(ToString::to_string).to_vec();
@@ -115,7 +118,7 @@ fn instructions(kattu: &Path, total: u64, number: usize) -> Result<Cost, Failure
     for i in 0..MEMBERS {
         let log = std::fs::read_to_string(folder.join(format!("n{i}.log")))?;
         let count = collected(&log)
-            .ok_or_else(|| Failure::new(format!("callgrind does not say what n{i} did:\n{log}")))?;
+            .ok_or_else(|| Failure::new(format!("callgrind printed no count for n{i}:\n{log}")))?;
         match i == leader {
             true => cost.leader = count,
             false => cost.follower += count / (MEMBERS - 1) as f64,
@@ -124,13 +127,14 @@ fn instructions(kattu: &Path, total: u64, number: usize) -> Result<Cost, Failure
     Ok(cost)
 }
 
-/// The number in callgrind's last words: `==7== Collected : 123`.
+/// The number in callgrind's last line: `==7== Collected : 123`.
 fn collected(log: &str) -> Option<f64> {
     let line = log.lines().rev().find_map(|line| line.split_once("Collected :"))?;
     line.1.trim().parse().ok()
 }
 
-fn medians(costs: &[Cost]) -> Cost {
+/// The medians of several measurements.
+pub(super) fn medians(costs: &[Cost]) -> Cost {
     Cost { leader: median_of(costs, |cost| cost.leader), follower: median_of(costs, |cost| cost.follower) }
 }
 

@@ -1,10 +1,11 @@
-//! `cargo xtask bench memory`: how much memory a key takes above its own bytes.
+//! `cargo xtask bench memory`: the memory of a key above its own bytes.
 //!
-//! `shell/runtime/examples/memory_per_key.rs` measures, in a process of its own, and prints the table; this builds it and
+//! `shell/runtime/examples/memory_per_key.rs` measures in a process of its own and prints the table; this builds and
 //! runs it. Its exit code is the verdict.
 //! Knows nothing of: stores.
 
 use super::report::Header;
+use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         ["--keys", text] => {
             text.parse().map_err(|_| Failure::usage(format!("--keys {text}: not a number")))?
         }
-        _ => return Err(Failure::usage("cargo xtask bench memory [--keys N]")),
+        _ => return Err(misused("bench memory")),
     };
     let log = shell::log_path("memory");
     let example = ["--release", "-p", "kattu-runtime", "--example", "memory_per_key"];

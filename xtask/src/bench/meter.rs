@@ -1,7 +1,7 @@
-//! What processes used, from `/proc`: CPU, memory, context switches, and what everybody else used meanwhile.
+//! Meter: CPU, memory and context switches of processes, from `/proc`, and the CPU time of all others.
 //!
-//! CPU comes in clock ticks of 10 ms; the cells run long enough for that.
-//! Knows nothing of: what the processes are.
+//! CPU time comes in clock ticks of 10 ms; the cells run long enough for that.
+//! Knows nothing of: servers, load tools.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn tick(fields: &[String], at: usize) -> f64 {
     fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0) / TICKS_PER_S
 }
 
-/// CPU seconds of children we have waited for.
+/// CPU seconds of ended children of this process.
 fn children_cpu_s() -> f64 {
     let fields = stat_fields("/proc/self/stat");
     tick(&fields, 13) + tick(&fields, 14)
@@ -46,7 +46,7 @@ fn machine_cpu_s() -> (f64, f64) {
     (at(0) + at(1) + at(2) + at(5) + at(6), at(7))
 }
 
-/// Context switches of all living threads of a process, wanted and forced.
+/// Context switches of all living threads of a process, voluntary and involuntary.
 fn switches(pid: u32) -> u64 {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
     let mut sum = 0;
@@ -66,7 +66,7 @@ pub fn rss_bytes(pid: u32) -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// What one process used during a section.
+/// Resources that one process used during a section.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Used {
     /// User CPU seconds.
@@ -87,7 +87,7 @@ pub struct Meter {
     machine: (f64, f64),
 }
 
-/// What was used in a section.
+/// Resources used in a section.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// Wall clock, seconds.
@@ -96,9 +96,9 @@ pub struct Reading {
     pub used: Vec<Used>,
     /// CPU seconds of the load tool.
     pub client_s: f64,
-    /// Cores used by everybody else: strangers and kernel threads.
+    /// Cores used by other processes and kernel threads.
     pub other_cores: f64,
-    /// Cores the host of this virtual machine took away.
+    /// Cores that the host of this virtual machine took away.
     pub stolen_cores: f64,
 }
 
@@ -145,7 +145,7 @@ impl Meter {
     }
 }
 
-/// Waits, at most `limit`, until everybody but `pids` uses little of the machine.
+/// Waits until all processes but `pids` use little of the machine; not longer than `limit`.
 pub fn wait_for_quiet(pids: &[u32], limit: Duration) {
     const LITTLE_CORES: f64 = 0.15;
     let end = Instant::now() + limit;

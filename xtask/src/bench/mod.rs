@@ -1,55 +1,32 @@
-//! `cargo xtask bench`: what Kattu costs, next to etcd on the same machine.
+//! `cargo xtask bench`: Kattu's costs, next to etcd's on the same machine.
 //!
 //! Knows nothing of: how servers work; it starts real ones and reads `/proc`.
 
-mod baseline;
+pub mod baseline;
 mod cells;
 mod cluster;
-mod counts;
-mod digest;
-mod instructions;
-mod memory;
+pub mod costs;
+pub mod counts;
+pub mod digest;
+pub mod instructions;
+pub mod memory;
 mod meter;
-mod pairs;
-mod pause;
-mod replay;
+pub mod pairs;
+pub mod pause;
+pub mod record;
+pub mod replay;
 mod report;
-mod rotation;
-mod sectors;
-mod tls;
+pub mod rotation;
+pub mod sectors;
+pub mod tls;
+pub mod trend;
 
+use crate::commands;
 use crate::rigs;
 use crate::shell::{self, Failure};
 
-/// `cargo xtask bench etcd|comeback|counts|digest|failover|floods|baseline|handshakes|heavy|instructions|memory|overload|replay|rotation|sectors|slow-link|snapshot-pause|soak|tail …`
-pub fn run(words: &[&str]) -> Result<(), Failure> {
-    match words {
-        ["etcd", rest @ ..] => pairs::run(rest),
-        ["comeback", rest @ ..] => rigs::in_foreground("comeback", rest),
-        ["counts", rest @ ..] => counts::run(rest),
-        ["digest", rest @ ..] => digest::run(rest),
-        ["failover", rest @ ..] => gaps(rest),
-        ["floods", rest @ ..] => rigs::in_foreground("floods", rest),
-        ["floor", rest @ ..] => baseline::run(rest),
-        ["handshakes", rest @ ..] => tls::handshakes(rest),
-        ["heavy", rest @ ..] => rigs::in_foreground("heavy", rest),
-        ["instructions", rest @ ..] => instructions::run(rest),
-        ["memory", rest @ ..] => memory::run(rest),
-        ["overload", rest @ ..] => rigs::in_foreground("overload", rest),
-        ["replay", rest @ ..] => replay::run(rest),
-        ["rotation", rest @ ..] => rotation::run(rest),
-        ["sectors", rest @ ..] => sectors::run(rest),
-        ["slow-link", rest @ ..] => crate::chaos::run("slow-link", rest),
-        ["soak", rest @ ..] => rigs::in_foreground("soak", rest),
-        ["tail", rest @ ..] => rigs::in_foreground("tail", rest),
-        ["snapshot-pause", rest @ ..] => pause::run(rest),
-        _ => Err(Failure::usage(format!("cargo xtask bench does not know `{}`", words.join(" ")))
-            .then("cargo xtask help")),
-    }
-}
-
-/// `cargo xtask bench failover …`: how long nothing is acknowledged when a leader dies.
-fn gaps(words: &[&str]) -> Result<(), Failure> {
+/// `cargo xtask bench failover …`: how long no put is acknowledged when a leader dies.
+pub fn gaps(words: &[&str]) -> Result<(), Failure> {
     let (target, rest) = match words.iter().position(|word| *word == "--target") {
         Some(at) => {
             let target = words.get(at + 1).copied().unwrap_or_default();
@@ -67,6 +44,6 @@ fn gaps(words: &[&str]) -> Result<(), Failure> {
             rigs::build_in_foreground()?;
             shell::in_foreground(rigs::program("gaps", &rest, rigs::Purpose::Measure).env("KATTU_BIN", etcd))
         }
-        _ => Err(Failure::usage("--target kattu or --target etcd")),
+        _ => Err(commands::misused("bench failover")),
     }
 }

@@ -1,13 +1,14 @@
 //! `cargo xtask bench etcd`: etcd and Kattu in alternating pairs; or another Kattu and this one.
 //!
-//! Pairs alternate because the machine drifts: what is compared is what ran minutes apart. Within a pair each side
-//! gets a fresh cluster, a warm-up, then every cell; odd pairs begin with Kattu.
+//! Pairs alternate because the machine drifts: only runs minutes apart are compared. Within a pair each side gets a
+//! fresh cluster, a warm-up, then every cell; odd pairs begin with Kattu.
 //! Knows nothing of: how figures are shown.
 
 use super::cells::{self, CELLS, Cell, Tool};
 use super::cluster::{Cluster, NO_FLAGS, Program};
 use super::meter::{self, Meter, Reading};
 use super::report::{self, Header, Run};
+use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -23,11 +24,11 @@ struct Options {
     side: Option<String>,
     wait_for_quiet: bool,
     tool: Tool,
-    /// Another Kattu in the place of etcd.
+    /// Another Kattu binary instead of etcd.
     against: Option<PathBuf>,
-    /// More flags for the members of this one.
+    /// More flags for this binary's members.
     flags: Vec<String>,
-    /// Clients speak TLS, with certificates on both sides.
+    /// Clients use TLS, with certificates on both sides.
     in_tls: bool,
 }
 
@@ -81,7 +82,7 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
                 }
                 options.side = Some(side.to_string());
             }
-            other => return Err(Failure::usage(format!("cargo xtask bench etcd does not know `{other}`"))),
+            _ => return Err(misused("bench etcd")),
         }
     }
     if options.quick && !pairs_given {
@@ -104,7 +105,7 @@ fn program(name: &'static str, options: &Options) -> Result<Program, Failure> {
         }
         report::OTHER => {
             let path = options.against.clone().unwrap_or_default();
-            (Program { name, ..Program::kattu(&path, NO_FLAGS) }, "name a program of Kattu's")
+            (Program { name, ..Program::kattu(&path, NO_FLAGS) }, "name a Kattu binary")
         }
         _ => {
             let path = shell::target().join("release/kattu");
@@ -117,7 +118,7 @@ fn program(name: &'static str, options: &Options) -> Result<Program, Failure> {
     }
 }
 
-/// Runs the pairs, prints the table, leaves JSON in `target/bench/`.
+/// Runs the pairs, prints the table, writes JSON to `target/bench/`.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let options = options(words)?;
     let (tool, next) = match options.tool {
@@ -140,7 +141,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     let header = Header::now(options.pairs, options.quick);
     header.print();
     if options.in_tls {
-        println!("clients speak TLS 1.3, with certificates on both sides (ECDSA P-256)");
+        println!("clients use TLS 1.3, with certificates on both sides (ECDSA P-256)");
     }
     if options.tool == Tool::Kattu {
         println!("load: kattu bench, for both sides");
@@ -198,8 +199,7 @@ impl Bench<'_> {
         Ok(runs)
     }
 
-    /// Of a cluster that has a leader and nothing else: the largest member's memory, and CPU as a share of a core
-    /// per member.
+    /// An idle cluster with a leader: memory of the largest member, and CPU as a share of a core per member.
     fn idle(&self, pids: &[u32]) -> (u64, f64) {
         let meter = Meter::start(pids);
         std::thread::sleep(IDLE);
@@ -246,7 +246,7 @@ impl Bench<'_> {
 
     fn load(&self, cluster: &Cluster, leader: usize, cell: &Cell) -> Result<String, Failure> {
         let mut tool = Command::new(self.tool);
-        // Both ask the leader alone.
+        // Both send to the leader only.
         match self.options.tool {
             Tool::Etcd => tool.args(["--endpoints", &cluster.endpoints(), "--target-leader", "--precise"]),
             Tool::Kattu => tool.args(["bench", "--endpoints", cluster.endpoint(leader), "-o", "json"]),

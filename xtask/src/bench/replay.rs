@@ -1,10 +1,11 @@
-//! `cargo xtask bench replay`: how fast a member comes back from its log.
+//! `cargo xtask bench replay`: how fast a member restarts from its log.
 //!
-//! One member is filled, stopped cleanly, and started several times; what is timed is from the start of the process to
-//! the line that says it serves. An empty member's start is timed too and taken off.
-//! Knows nothing of: what the log looks like.
+//! One member is filled, stopped cleanly, and restarted several times; timed is from the start of the process to its
+//! ready line. An empty member's start is timed, too, and subtracted.
+//! Knows nothing of: the format of the log.
 
 use super::report::Header;
+use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -22,7 +23,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         ["--total", text] => {
             text.parse().map_err(|_| Failure::usage(format!("--total {text}: not a number")))?
         }
-        _ => return Err(Failure::usage("cargo xtask bench replay [--total PUTS]")),
+        _ => return Err(misused("bench replay")),
     };
     let kattu = shell::target().join("release/kattu");
     if !kattu.exists() {
@@ -76,7 +77,7 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Starts the member; it and how long it took to serve.
+    /// Starts the member; returns it and its time to the ready line.
     fn start(&self) -> Result<(Child, Duration), Failure> {
         let began = Instant::now();
         let url = |port: u16| format!("http://{}:{port}", self.host);
@@ -97,12 +98,12 @@ impl Member<'_> {
             child.wait()?;
             return Err(Failure::new("the member ended before it served"));
         }
-        // Whatever else it says goes to a file, so that it never blocks on a full pipe.
+        // The rest of its output goes to a file, so that it never blocks on a full pipe.
         let mut rest = File::create(self.folder.join("n0.log"))?;
         std::thread::spawn(move || {
             use std::io::Write;
             for line in lines.map_while(Result::ok) {
-                let _ = writeln!(rest, "{line}"); // a log for the curious
+                let _ = writeln!(rest, "{line}"); // the log is not needed
             }
         });
         Ok((child, took))

@@ -1,6 +1,6 @@
 //! The table of a bench, and its JSON.
 //!
-//! Medians with their spread, ratios between the sides, and whether each goal holds. Slow runs stay in.
+//! Medians with their spread, ratios between the sides, and whether each goal holds. Slow runs are included.
 //! Knows nothing of: how the figures were taken.
 
 use super::cells::{CELLS, Cell, Goal, Tool, ToolReport};
@@ -8,9 +8,8 @@ use super::meter::Reading;
 use crate::shell::{self, Failure};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::Duration;
 
-/// Where and when.
+/// Date, commit and machine of a bench.
 pub struct Header {
     date: String,
     commit: String,
@@ -26,19 +25,19 @@ pub struct Header {
 pub struct Run {
     /// `etcd` or `kattu`.
     pub side: &'static str,
-    /// What was run.
+    /// The cell.
     pub cell: Cell,
-    /// In which pair, from 0.
+    /// Number of the pair, from 0.
     pub pair: usize,
     /// Operations done.
     pub total: u64,
-    /// What the tool saw.
+    /// The tool's report.
     pub tool: ToolReport,
-    /// Which member led.
+    /// The place of the leader.
     pub leader: usize,
-    /// It still led afterwards.
+    /// Whether it still led afterwards.
     pub is_leader_stable: bool,
-    /// What the processes used.
+    /// Resources that the processes used.
     pub reading: Reading,
     /// Memory of each member after the cell.
     pub rss_after_bytes: Vec<u64>,
@@ -49,11 +48,9 @@ pub struct Run {
 }
 
 impl Header {
-    /// Asks the machine.
+    /// Reads them from the machine.
     pub fn now(pairs: usize, is_quick: bool) -> Header {
-        let mut status = std::process::Command::new("git");
-        status.args(["status", "--porcelain", "--untracked-files=no"]).current_dir(shell::root());
-        let dirty = shell::output(&mut status, Duration::from_secs(20)).unwrap_or_default();
+        let changes = shell::changes().unwrap_or_default();
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let processor = cpuinfo.lines().find_map(|line| {
             line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim().to_string())
@@ -62,7 +59,7 @@ impl Header {
         Header {
             date: shell::date(),
             commit: shell::commit_of("HEAD").unwrap_or_else(|| "none".to_string()),
-            is_dirty: !dirty.trim().is_empty(),
+            is_dirty: !changes.trim().is_empty(),
             cores: std::thread::available_parallelism().map(usize::from).unwrap_or(0),
             processor: processor.unwrap_or_default(),
             kernel: kernel.trim().to_string(),
@@ -71,22 +68,36 @@ impl Header {
         }
     }
 
-    /// One line.
+    /// Now, as UTC text.
+    pub fn date(&self) -> &str {
+        &self.date
+    }
+
+    /// The first twelve digits of the commit's id; `none` outside a clone.
+    pub fn commit(&self) -> &str {
+        self.commit.get(..12).unwrap_or(&self.commit)
+    }
+
+    /// The number of cores and their model.
+    pub fn machine(&self) -> String {
+        format!("{} cores {}", self.cores, self.processor)
+    }
+
+    /// Prints them on one line.
     pub fn print(&self) {
         println!(
-            "{} · commit {}{} · {} cores {} · Linux {} · {} pair(s){}",
+            "{} · commit {}{} · {} · Linux {} · {} pair(s){}",
             self.date,
-            self.commit.get(..12).unwrap_or(&self.commit),
+            self.commit(),
             if self.is_dirty { " with changes" } else { "" },
-            self.cores,
-            self.processor,
+            self.machine(),
             self.kernel,
             self.pairs,
             if self.is_quick { ", quick: a tenth of the operations" } else { "" }
         );
     }
 
-    /// The same as data.
+    /// The same as JSON.
     pub fn json(&self) -> Value {
         json!({
             "date": self.date, "commit": self.commit, "uncommitted_changes": self.is_dirty, "cores": self.cores,
@@ -110,7 +121,7 @@ impl Run {
         self.cpu_s(self.leader) / self.total as f64 * 1e6
     }
 
-    /// One follower, on average.
+    /// CPU of one follower, on average.
     fn follower_cpu_us(&self) -> f64 {
         (self.cpu_us() - self.leader_cpu_us()) / (self.reading.used.len() - 1) as f64
     }
@@ -141,7 +152,7 @@ impl Run {
         self.reading.other_cores
     }
 
-    /// A line while the bench goes on.
+    /// Prints a line while the bench goes on.
     pub fn print(&self) {
         println!(
             "pair {} {:<6} {:<12} {:>8.0}/s  p50 {:>7.3} ms  p99 {:>8.3} ms  CPU {:>7.1} us/op  switches {:>6.2}/op  others {:.2} cores{}{}",
@@ -175,7 +186,7 @@ impl Run {
     }
 }
 
-/// The middle of one figure of several runs; NaN if there is none.
+/// The median of one figure of several runs; NaN if there is none.
 pub fn median_of<R>(runs: &[R], figure: fn(&R) -> f64) -> f64 {
     median(runs.iter().map(figure).collect()).unwrap_or(f64::NAN)
 }
@@ -206,20 +217,20 @@ const FIGURES: &[Figure] = &[
     ("others' cores", Run::other_cores),
 ];
 
-/// Of a cluster before any load; one figure per pair, told once.
+/// Figures of a cluster before any load; one per pair.
 const IDLE_FIGURES: &[Figure] =
     &[("RSS MiB", Run::idle_rss_mib), ("CPU % of a core", |run| run.idle_cpu_share * 100.0)];
 
 fn values(runs: &[Run], side: &str, cell: &str, figure: fn(&Run) -> f64) -> Vec<f64> {
-    // The tool leaves out percentiles that it has too few operations for.
+    // The tool omits percentiles for which it has too few operations.
     let of_cell = runs.iter().filter(|run| run.side == side && run.cell.name == cell);
     of_cell.map(figure).filter(|value| value.is_finite()).collect()
 }
 
-/// Another Kattu than this one.
+/// Name of the other Kattu binary.
 pub const OTHER: &str = "other";
 
-/// What two Kattus are compared by: the less of it the better.
+/// Figures by which two Kattu binaries are compared: the lower the better.
 const COMPARED: &[Figure] = &[
     ("time per op", |run| 1.0 / run.tool.ops_per_s),
     ("p50", |run| run.tool.p50_us),
@@ -227,8 +238,8 @@ const COMPARED: &[Figure] = &[
     ("server CPU per op", Run::cpu_us),
 ];
 
-/// Prints how this Kattu and the other compare within each pair, and names what is worse in every single one of them: more
-/// than the spread of the pairs.
+/// Prints the ratios of this Kattu and the other within each pair, and returns the figures that are worse in every
+/// pair: a difference beyond their spread.
 pub fn judge_pairs(runs: &[Run]) -> Vec<String> {
     let mut worse = Vec::new();
     println!("\n| cell | this / other, within pairs | median | min..max | |\n|---|---|---:|---:|---|");
@@ -256,16 +267,16 @@ pub fn judge_pairs(runs: &[Run]) -> Vec<String> {
     worse
 }
 
-/// How much more of something countable this Kattu may take than another, in the median.
+/// The highest ratio of a count of this Kattu to that of another, in the median.
 const PRICE: f64 = 1.03;
 
-/// The head of the table that [`price`] fills.
+/// Prints the head of the table that [`price`] fills.
 pub fn print_price_head() {
     println!("\n| counted | this, median | other, median | this / other | |\n|---|---:|---:|---:|---|");
 }
 
-/// A line of a comparison by counts. Names what is dearer: in the median by more than 3 %, and beyond the spread of the runs
-/// (the least of this one is above the most of the other).
+/// Prints a line of a comparison by counts. Returns it if this binary costs more: in the median by more than 3 %, and
+/// beyond the spread of the runs (its lowest is above the other's highest).
 pub fn price(name: &str, this: &[f64], other: &[f64]) -> Option<String> {
     let (mine, others) = (median(this.to_vec())?, median(other.to_vec())?);
     let least = this.iter().copied().fold(f64::MAX, f64::min);
@@ -284,7 +295,7 @@ pub fn judge_price(dearer: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// The table, as Markdown, and the goals; those that do not hold.
+/// Prints the table, as Markdown, and the goals; returns the goals that are missed.
 pub fn print(runs: &[Run], base: &str) -> Vec<String> {
     let mut missed = Vec::new();
     let shown = if base == OTHER { "other".into() } else { format!("etcd {}", crate::tools::ETCD_VERSION) };
@@ -382,7 +393,7 @@ fn range(spread: Option<(f64, f64)>) -> String {
     spread.map(|(low, high)| format!("{}..{}", number(Some(low)), number(Some(high)))).unwrap_or_default()
 }
 
-/// Every run, so that the table can be made again.
+/// Writes every run to a file, from which the table can be made again.
 pub fn save(header: &Header, tool: Tool, runs: &[Run]) -> Result<PathBuf, Failure> {
     let folder = shell::root().join("target/bench");
     std::fs::create_dir_all(&folder)?;

@@ -1,30 +1,30 @@
-//! `cargo xtask bench rotation`: whether the step from one segment of the log to the next stands in the tail of puts.
+//! `cargo xtask bench rotation`: whether moving to the log's next segment shows in the tail latency of puts.
 //!
-//! Three members, 256 clients, values of 1 KiB, in rounds of three clusters: segments that nobody fills, those that members are
-//! delivered with, and the smallest that there are. No snapshot is due meanwhile, so that the step is all that differs. The
-//! members count their segments, so a round in which nobody went to a new one is told.
+//! Three members, 256 clients, values of 1 KiB, in rounds of three clusters: with segments that are never filled, of
+//! the default size, and of the smallest size. No snapshot is due meanwhile, so that only the rotation differs. The
+//! members count their segments, so a round without a rotation is noticed.
 //! Knows nothing of: how a segment is made.
 
 use super::cluster::{Cluster, Program};
 use super::counts::{CLIENTS, CONNECTIONS, Load, fact};
 use super::report::{Header, median_of};
+use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::path::Path;
 
-const USAGE: &str = "cargo xtask bench rotation [--rounds N] [--total PUTS]";
 const VALUE_BYTES: &str = "1024";
 
-/// Name, and the words that members are started with.
+/// Name, and the members' flags.
 const CELLS: [(&str, &[&str]); 3] = [
-    ("64 MiB, nobody fills one", &["--snapshot-log-bytes=1099511627776", "--segment-bytes=67108864"]),
-    ("16 MiB, as delivered", &["--snapshot-log-bytes=1099511627776"]),
+    ("64 MiB, never filled", &["--snapshot-log-bytes=1099511627776", "--segment-bytes=67108864"]),
+    ("16 MiB, default", &["--snapshot-log-bytes=1099511627776"]),
     ("6 MiB, the smallest", &["--snapshot-log-bytes=1099511627776", "--segment-bytes=6291456"]),
 ];
 
 /// One cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Run {
-    /// Segments that the leader went to.
+    /// Segments that the leader began.
     rotations: f64,
     ops_per_s: f64,
     p50_ms: f64,
@@ -39,9 +39,9 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     for pair in words.chunks(2) {
         let number = |text: &str| text.parse().ok().filter(|number: &u64| 0 < *number);
         match *pair {
-            ["--rounds", text] => rounds = number(text).ok_or_else(|| Failure::usage(USAGE))?,
-            ["--total", text] => total = number(text).ok_or_else(|| Failure::usage(USAGE))?,
-            _ => return Err(Failure::usage(USAGE)),
+            ["--rounds", text] => rounds = number(text).ok_or_else(|| misused("bench rotation"))?,
+            ["--total", text] => total = number(text).ok_or_else(|| misused("bench rotation"))?,
+            _ => return Err(misused("bench rotation")),
         }
     }
     let kattu = shell::target().join("release/kattu");
@@ -111,7 +111,7 @@ fn medians(runs: &[Run]) -> Run {
     }
 }
 
-/// Rotation stands in the tail if the p99 with it is, in the middle, beyond every p99 without.
+/// Rotation shows in the tail if the median p99 with it is beyond every p99 without.
 fn verdict(without: &[Run], with: &[Run]) -> Result<String, Failure> {
     if without.iter().any(|run| 0.0 < run.rotations) || with.iter().any(|run| run.rotations < 1.0) {
         return Err(Failure::new("the cells do not differ in rotations: more, or fewer, puts are needed"));
@@ -120,10 +120,10 @@ fn verdict(without: &[Run], with: &[Run]) -> Result<String, Failure> {
     let middle = medians(with).p99_ms;
     match middle <= most {
         true => Ok(format!(
-            "rotation does not stand in the tail: p99 {middle:.1} ms with it, up to {most:.1} ms without"
+            "rotation does not show in the tail: p99 {middle:.1} ms with it, up to {most:.1} ms without"
         )),
         false => Err(Failure::new(format!(
-            "rotation stands in the tail: p99 {middle:.1} ms with it, at most {most:.1} ms without"
+            "rotation shows in the tail: p99 {middle:.1} ms with it, at most {most:.1} ms without"
         ))),
     }
 }

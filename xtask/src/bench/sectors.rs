@@ -1,22 +1,21 @@
-//! `cargo xtask bench sectors`: what it costs to pad the log's blocks to what the disk writes as one.
+//! `cargo xtask bench sectors`: the cost of padding the log's blocks to the disk's atomic unit of writing.
 //!
 //! Three members whose blocks are padded to 512 bytes, and three with 4,096, in turns; one client, and 256 over 100
-//! connections. Counted are the bytes that the leader writes to its log, timed is what a client sees. What reaches the disk
-//! is whole pages either way.
+//! connections. Counted are the bytes that the leader writes to its log, timed is a client's put. The disk gets whole
+//! pages either way.
 //! Knows nothing of: the layout of the log.
 
 use super::cluster::{Cluster, Program};
 use super::counts::{Load, fact};
 use super::report::{Header, median_of};
+use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::path::Path;
 
-const USAGE: &str = "cargo xtask bench sectors [--rounds N] [--total PUTS]";
-
-/// Bytes of a sector, and the words that members are started with.
+/// Bytes of a sector, and the members' flags.
 const SECTORS: [(&str, &[&str]); 2] =
     [("512", &["--log-sector-bytes=512"]), ("4096", &["--log-sector-bytes=4096"])];
-/// Clients, connections, and the part of the puts that they make.
+/// Clients, connections, and the divisor of their number of puts.
 const CLIENTS: [(&str, &str, u64); 2] = [("1", "1", 20), ("256", "100", 1)];
 
 /// One cluster.
@@ -36,9 +35,9 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     for pair in words.chunks(2) {
         let number = |text: &str| text.parse().ok().filter(|number: &u64| 0 < *number);
         match *pair {
-            ["--rounds", text] => rounds = number(text).ok_or_else(|| Failure::usage(USAGE))? as usize,
-            ["--total", text] => total = number(text).ok_or_else(|| Failure::usage(USAGE))?,
-            _ => return Err(Failure::usage(USAGE)),
+            ["--rounds", text] => rounds = number(text).ok_or_else(|| misused("bench sectors"))? as usize,
+            ["--total", text] => total = number(text).ok_or_else(|| misused("bench sectors"))?,
+            _ => return Err(misused("bench sectors")),
         }
     }
     let kattu = shell::target().join("release/kattu");

@@ -1,15 +1,16 @@
 //! TLS for either side of a pair, with the same certificates; and `cargo xtask bench handshakes`.
 //!
-//! Knows nothing of: what is asked over it.
+//! Knows nothing of: requests, answers.
 
 use super::cluster::{Cluster, NO_FLAGS, Program};
 use super::meter::Meter;
+use crate::commands::misused;
 use crate::rigs::{self, Purpose};
 use crate::shell::{self, Failure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Connections that are opened at once.
+/// Connections opened at the same time.
 const CLIENTS: &str = "16";
 const SECONDS: &str = "10";
 
@@ -18,12 +19,12 @@ const SECONDS: &str = "10";
 pub struct Certificates(PathBuf);
 
 impl Certificates {
-    /// Fresh ones, for these hosts.
+    /// New certificates for these hosts.
     pub fn new(hosts: &[String]) -> Result<Certificates, Failure> {
         let folder = shell::root().join("target/bench/certificates");
         let mut words = vec![folder.display().to_string()];
         words.extend_from_slice(hosts);
-        words.push("127.0.0.1".to_string()); // etcd asks whether a member's is for the address that it comes from
+        words.push("127.0.0.1".to_string()); // etcd checks a member's certificate against the address of its connection
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         rigs::in_foreground("certificates", &words)?;
         Ok(Certificates(folder))
@@ -33,7 +34,7 @@ impl Certificates {
         self.0.join(format!("bench.{name}")).display().to_string()
     }
 
-    /// For a server: every client must show one, too.
+    /// Flags of a server; every client must present a certificate, too.
     pub fn of_server(&self) -> [String; 7] {
         let flags =
             ["--cert-file", "--key-file", "--trusted-ca-file", "--client-cert-auth"].map(str::to_string);
@@ -41,7 +42,7 @@ impl Certificates {
         [cert, self.at("server.crt"), key, self.at("server.key"), ca, self.at("ca.crt"), asks]
     }
 
-    /// The same among members.
+    /// The same between members.
     pub fn of_peer(&self) -> [String; 7] {
         self.of_server().map(|word| match word.strip_prefix("--") {
             Some(flag) => format!("--peer-{flag}"),
@@ -49,26 +50,26 @@ impl Certificates {
         })
     }
 
-    /// For etcd's tools, and ours.
+    /// Flags of etcd's tools, and ours.
     pub fn of_client(&self) -> [String; 6] {
         let [ca, cert, key] = ["--cacert", "--cert", "--key"].map(str::to_string);
         [ca, self.at("ca.crt"), cert, self.at("client.crt"), key, self.at("client.key")]
     }
 
-    /// Where they are.
+    /// Their folder.
     pub fn folder(&self) -> &Path {
         &self.0
     }
 }
 
-/// `cargo xtask bench handshakes`: how many a second, and what one costs the server that is asked.
+/// `cargo xtask bench handshakes`: handshakes per second, and the server's cost of one.
 pub fn handshakes(words: &[&str]) -> Result<(), Failure> {
     let pairs = match words {
         [] => 3,
         ["--pairs", text] => {
             text.parse::<usize>().map_err(|_| Failure::usage(format!("--pairs {text}: not a number")))?
         }
-        _ => return Err(Failure::usage("cargo xtask bench handshakes [--pairs N (3)]")),
+        _ => return Err(misused("bench handshakes")),
     };
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
     let etcd = Program { name: "etcd", path: shell::tools_dir().join("etcd36/etcd"), words: Vec::new() };
@@ -79,7 +80,7 @@ pub fn handshakes(words: &[&str]) -> Result<(), Failure> {
         }
     }
     println!(
-        "{CLIENTS} clients for {SECONDS} s, certificates on both sides (ECDSA P-256), nothing is resumed"
+        "{CLIENTS} clients for {SECONDS} s, certificates on both sides (ECDSA P-256), no session is resumed"
     );
     println!("| pair | server | handshakes/s | server CPU, ms each |\n|---|---|---:|---:|");
     for pair in 0..pairs {

@@ -1,10 +1,11 @@
 //! Circles between the files of a crate: each of them can be understood only with all the others.
 //!
 //! In:   the paths in each file, in macros too; tests are left out.
-//! Out:  for each library and program, the sizes of its circles: files that lead to one another, directly or through others.
-//! Rule: a file leads to another by a path that begins with `crate`, `self` or `super`. Read widely, it also does so by a
-//!       path that begins with a module in it, or with a name that a `use` brings in: `self::b::c` may be written `b::c`.
-//! Knows nothing of: which file should give way.
+//! Out:  for each library and program, the sizes of its circles: files that lead to one another, directly or through
+//!       others.
+//! Rule: a file leads to another by a path that begins with `crate`, `self` or `super`; in the wide reading also by a
+//!       path that begins with a module in it, or with a name that a `use` imports: `self::b::c` may be written `b::c`.
+//! Knows nothing of: how to break a circle.
 
 use super::files::{File, attributes, marks_test};
 use super::modules::{Target, uses};
@@ -15,7 +16,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use syn::visit::{self, Visit};
 
-/// Which paths lead from file to file.
+/// The kinds of paths that count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     /// Those that begin with `crate`, `self` or `super`.
@@ -24,7 +25,7 @@ enum Reading {
     Wide,
 }
 
-/// Sizes, crate by crate, then the files of the circles of the strict reading.
+/// Sizes by crate, then the files in the circles of the strict reading.
 pub fn section(house: &House) -> Section {
     let mut rows = vec![row([&"crate", &"files", &"in circles", &"sizes", &"read widely", &"sizes"])];
     let mut lists = Vec::new();
@@ -78,7 +79,7 @@ pub fn section(house: &House) -> Section {
     }
 }
 
-/// The name of the package, with the root if it is not the library.
+/// The name of the package, with the root if the target is a program.
 fn target_name(house: &House, target: &Target) -> String {
     let package = &house.packages[target.package].name;
     if target.is_library { package.clone() } else { format!("{package} {}", target.root) }
@@ -139,7 +140,7 @@ fn arrows(files: &[File], target: &Target, reading: Reading) -> BTreeSet<(usize,
     arrows
 }
 
-/// Paths of two words and more, with the module in which they stand.
+/// Paths of two words and more, each with its module.
 struct Paths<'t> {
     target: &'t Target,
     module: usize,
@@ -218,11 +219,11 @@ impl<'t> Visit<'t> for Paths<'_> {
         self.take_tokens(it.tokens.clone());
     }
 
-    /// `pub(super)` says from where an item may be named, and names none.
+    /// `pub(super)` limits the visibility of an item, and is no path to one.
     fn visit_vis_restricted(&mut self, _: &'t syn::VisRestricted) {}
 }
 
-/// Sets of nodes that lead to one another, a single node too; each sorted. Tarjan's algorithm.
+/// Sets of nodes that lead to one another, single nodes included; each sorted. Tarjan's algorithm.
 fn strongly_connected(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let mut search = Search {
         edges,
@@ -242,12 +243,12 @@ fn strongly_connected(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
 
 struct Search<'t> {
     edges: &'t [BTreeSet<usize>],
-    /// When each node was met first.
+    /// When each node was visited first.
     order: Vec<Option<usize>>,
-    /// The earliest node that each can reach through those that are open.
+    /// The earliest node that each can reach through open ones.
     lowest: Vec<usize>,
     next: usize,
-    /// Nodes that were met, and whose set is not known yet.
+    /// Visited nodes whose set is not known yet.
     open: Vec<usize>,
     found: Vec<Vec<usize>>,
 }

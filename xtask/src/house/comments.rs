@@ -1,8 +1,8 @@
-//! Comments: how many lines, and how many of them have a person in the place of a thing.
+//! Comments: the number of lines, and of those whose subject is a person instead of a thing.
 //!
-//! Rule: a line is a comment if it holds nothing else; comments behind code are counted apart, and are not searched. A line
-//!       begins with a word if the case of its letters is the same, too; a line contains a word in any case of letters.
-//! Knows nothing of: what the comments say.
+//! Rule: a line is a comment if it holds nothing else; comments behind code are counted apart, and are not searched.
+//!       First words of a line are compared with regard to case, words anywhere in it without.
+//! Knows nothing of: the meaning of comments.
 
 use super::table::{Section, columns, grouped, row};
 use super::whole::House;
@@ -13,7 +13,7 @@ const OPENINGS: &[&str] = &["Who", "Whoever", "What", "Nobody", "Somebody"];
 /// Words anywhere in a line.
 const PERSONS: &[&str] = &["who", "whoever", "nobody", "somebody", "everybody"];
 
-/// Counts them.
+/// Counts the lines.
 pub fn section(house: &House) -> Section {
     let lines = || house.files.iter().flat_map(|file| &file.lines);
     let alone: Vec<&str> =
@@ -50,7 +50,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-/// The word with which a line begins; empty if it begins with anything else.
+/// The first word of a line; empty if it begins with anything else.
 fn opening(text: &str) -> &str {
     words(text).next().unwrap_or("")
 }

@@ -1,13 +1,13 @@
 //! Words in documents.
 //!
-//! Rule: a word is what stands between spaces; tables and code count.
-//! Knows nothing of: what the words say.
+//! Rule: words are separated by spaces; tables and code count.
+//! Knows nothing of: the meaning of words.
 
 use super::table::{Section, columns, grouped, row};
 use super::whole::House;
 use serde_json::json;
 
-/// A document above it is listed.
+/// A longer document is listed.
 const WORDS_MAX: usize = 3_000;
 
 /// The sum, then long documents.

@@ -2,7 +2,7 @@
 //!
 //! Rule: a line is a test if its file lies in a folder `tests/` or is declared `#[cfg(test)] mod name;`, or if the line
 //!       belongs to an item that is marked `#[cfg(test)]` or `#[test]`.
-//! Knows nothing of: where files come from, what is counted.
+//! Knows nothing of: git, counts.
 
 use super::lines::{self, Line};
 use crate::shell::Failure;
@@ -12,13 +12,13 @@ use syn::visit::{self, Visit};
 
 /// One package of the workspace, or of `proof/fuzz`, which is a workspace of its own.
 pub struct Package {
-    /// As its manifest names it.
+    /// Its name in its manifest.
     pub name: String,
     /// Its folder.
     pub folder: String,
 }
 
-/// For whom a file is built.
+/// The part of its package that a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The library, and programs.
@@ -31,11 +31,11 @@ pub enum Part {
 
 /// One Rust file.
 pub struct File {
-    /// Path from the root of the house.
+    /// Path from the root of the workspace.
     pub path: String,
-    /// Place of its package in the list of packages.
+    /// Index of its package in the list of packages.
     pub package: usize,
-    /// For whom it is built.
+    /// Its part of the package.
     pub part: Part,
     /// The whole text.
     pub text: String,
@@ -43,13 +43,13 @@ pub struct File {
     pub lines: Vec<Line>,
     /// The text as syntax.
     pub tree: syn::File,
-    /// The whole file is a test.
+    /// Whether the whole file is a test.
     pub is_test: bool,
     /// Lines of items that are tests; from 1.
     test_lines: Vec<RangeInclusive<usize>>,
 }
 
-/// Rooms, in the order of ARCHITECTURE.md.
+/// First folders of the workspace, in the order of ARCHITECTURE.md.
 pub const ROOMS: &[&str] = &["core", "shell", "kattu", "proof", "lab", "xtask"];
 
 impl Package {
@@ -63,7 +63,7 @@ impl File {
     /// Reads a text as Rust.
     pub fn parse(path: &str, package: usize, part: Part, text: String) -> Result<File, Failure> {
         let tree = syn::parse_file(&text).map_err(|error| {
-            Failure::new(format!("{path}:{}: no Rust: {error}", error.span().start().line))
+            Failure::new(format!("{path}:{}: not Rust: {error}", error.span().start().line))
         })?;
         let mut tests = Tests::default();
         tests.visit_file(&tree);
@@ -79,7 +79,7 @@ impl File {
         })
     }
 
-    /// This line, from 1, belongs to a test.
+    /// Whether this line, from 1, belongs to a test.
     pub fn is_test_at(&self, line: usize) -> bool {
         self.is_test || self.test_lines.iter().any(|lines| lines.contains(&line))
     }
@@ -92,13 +92,13 @@ pub fn marks_test(attribute: &syn::Attribute) -> bool {
     list.path.is_ident("cfg") && (condition == "test" || condition.starts_with("all(test,"))
 }
 
-/// First and last line of anything, with its attributes.
+/// First and last line of an item, attributes included.
 pub fn span_of(item: &impl Spanned) -> RangeInclusive<usize> {
     let span = item.span();
     span.start().line..=span.end().line
 }
 
-/// The attributes before an item; its documentation is one.
+/// The attributes of an item, its documentation included.
 pub fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     use syn::Item;
     match item {

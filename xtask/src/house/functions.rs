@@ -1,8 +1,8 @@
 //! Long functions.
 //!
-//! Rule: a function is as long as it is from the line of its `fn` to the brace that closes it, without its documentation.
-//!       Functions of tests do not count, nor do those that a macro writes.
-//! Knows nothing of: what makes a function long.
+//! Rule: a function's length is from the line of its `fn` to its closing brace, without its documentation. Functions of
+//!       tests do not count, nor do those that a macro writes.
+//! Knows nothing of: the purpose of a function.
 
 use super::files::{File, ROOMS};
 use super::table::{Section, columns, row};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// A function above it is listed.
+/// A longer function is listed.
 const LINES_MAX: usize = 70;
 
 /// One function.
@@ -23,7 +23,7 @@ struct Function {
     length: usize,
 }
 
-/// Lists them, room by room.
+/// Lists them, by first folder.
 pub fn section(house: &House) -> Section {
     let mut rows = vec![row([&"room", &"functions", &"above"])];
     let mut lists = Vec::new();

@@ -1,9 +1,9 @@
-//! Generators of pseudo-random numbers, known by the constants of their arithmetic.
+//! Generators of pseudo-random numbers, recognized by the constants of their arithmetic.
 //!
-//! In:   literals, in code and in what is given to macros; `x ^= x << 13`.
+//! In:   literals, in code and in arguments of macros; `x ^= x << 13`.
 //! Out:  types with such a constant in an `impl`; other places that have one.
-//! Rule: tests and examples count: a generator written again in a test is one more.
-//! Knows nothing of: whether what comes out is chance or a digest; the trait that is implemented tells.
+//! Rule: tests and examples count: a generator repeated in a test is one more.
+//! Knows nothing of: whether it makes random numbers or a digest; the implemented trait shows that.
 
 use super::files::File;
 use super::table::{Section, columns, row};
@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// In hexadecimal: the golden ratio of SplitMix64, its two multipliers, the multipliers of xorshift64* and of Knuth's MMIX.
-/// They are text, so that this file is not found itself.
+/// In hexadecimal: the golden ratio of SplitMix64, its two multipliers, the multipliers of xorshift64* and of Knuth's
+/// MMIX. They are strings, so that this file does not count.
 const CONSTANTS: &[(&str, &str)] = &[
     ("9e3779b97f4a7c15", "golden ratio"),
     ("bf58476d1ce4e5b9", "SplitMix64"),
@@ -24,9 +24,9 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("5851f42d4c957f2d", "MMIX"),
 ];
 
-/// One place.
+/// One occurrence.
 struct Mark {
-    /// The type in whose `impl` it stands, and the trait, if it is of one.
+    /// The type of the `impl` around it, and the trait, if the `impl` is of one.
     owner: Option<(String, Option<String>)>,
     line: usize,
     constant: &'static str,
@@ -156,7 +156,7 @@ fn is_thirteen(expression: &syn::Expr) -> bool {
     matches!(expression, syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(it), .. }) if it.base10_digits() == "13")
 }
 
-/// Both are the same variable, or the same field of it.
+/// Whether both are the same variable, or the same field of it.
 fn is_same_place(left: &syn::Expr, right: &syn::Expr) -> bool {
     use syn::Expr;
     match (left, right) {

@@ -1,18 +1,18 @@
 //! Long files.
 //!
-//! Rule: a file is as long as its production code: all lines before the modules of tests at its end. Of a file of tests all
-//!       lines count, and it is listed apart.
-//! Knows nothing of: what makes a file long.
+//! Rule: a file's length is that of its production code: all lines before the modules of tests at its end. Of a file of
+//!       tests all lines count, and it is listed apart.
+//! Knows nothing of: the purpose of a file.
 
 use super::files::{File, ROOMS, marks_test, span_of};
 use super::table::{Section, columns, row};
 use super::whole::House;
 use serde_json::{Map, Value, json};
 
-/// A file above it is listed.
+/// A longer file is listed.
 const LINES_MAX: usize = 500;
 
-/// Lists them, room by room.
+/// Lists them, by first folder.
 pub fn section(house: &House) -> Section {
     let mut rows = vec![row([&"room", &"files", &"above"])];
     let mut lists = Vec::new();
@@ -45,7 +45,7 @@ fn length(file: &File) -> usize {
     if file.is_test { file.text.lines().count() } else { production_lines(&file.text, &file.tree) }
 }
 
-/// Lines before the modules of tests that end the file; empty lines between do not count.
+/// Lines before the modules of tests at the end; trailing empty lines do not count.
 fn production_lines(text: &str, tree: &syn::File) -> usize {
     let is_tests =
         |item: &&syn::Item| matches!(item, syn::Item::Mod(item) if item.attrs.iter().any(marks_test));

@@ -1,8 +1,8 @@
 //! The lines of a Rust file: each holds code, a comment, both, or nothing.
 //!
 //! In:   the text of a file.
-//! Out:  for each line, its code without what stands in strings, and its comment without the slashes.
-//! Rule: slashes in a string begin no comment, and quotes in a comment begin no string; both may go on for several lines.
+//! Out:  for each line, its code without the contents of strings, and its comment without the slashes.
+//! Rule: slashes in a string begin no comment, and quotes in a comment begin no string; both may span several lines.
 //! Knows nothing of: syntax beyond strings, characters, lifetimes and comments.
 
 /// One line.
@@ -15,12 +15,12 @@ pub struct Line {
 }
 
 impl Line {
-    /// The line holds code; a comment may follow it.
+    /// Whether the line holds code; a comment may follow it.
     pub fn is_code(&self) -> bool {
         !self.code.trim().is_empty()
     }
 
-    /// The line holds a comment and nothing else.
+    /// Whether the line holds a comment and nothing else.
     pub fn is_comment(&self) -> bool {
         !self.is_code() && self.comment.is_some()
     }
@@ -30,10 +30,10 @@ impl Line {
 enum State {
     Code,
     LineComment,
-    /// How many comments are open around this place.
+    /// Number of block comments that are open here.
     BlockComment(usize),
     Text,
-    /// How many hashes end it.
+    /// Number of hashes that end it.
     RawText(usize),
 }
 
@@ -66,7 +66,7 @@ pub fn lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// Reads from here what belongs together; the state after it, and how many letters it has.
+/// Reads one token or character; returns the state after it, and its length in characters.
 fn step(state: State, chars: &[char], at: usize, line: &mut Line) -> (State, usize) {
     let is_here = |text: &str| text.chars().enumerate().all(|(i, c)| chars.get(at + i) == Some(&c));
     match state {
@@ -105,7 +105,7 @@ fn step(state: State, chars: &[char], at: usize, line: &mut Line) -> (State, usi
             line.comment.get_or_insert_default().push(chars[at]);
             (State::BlockComment(depth), 1)
         }
-        // A backslash at the end of a line leaves the end of the line to the loop.
+        // A backslash at the end of a line leaves the line break to the loop.
         State::Text if is_here("\\") && chars.get(at + 1) != Some(&'\n') => {
             line.code.push_str("xx");
             (State::Text, 2)
@@ -125,9 +125,9 @@ fn step(state: State, chars: &[char], at: usize, line: &mut Line) -> (State, usi
     }
 }
 
-/// How many hashes a raw string has that begins here with its `r`.
+/// The number of hashes of a raw string whose `r` is here.
 fn raw_text(chars: &[char], at: usize) -> Option<usize> {
-    // `br"` and `cr"` begin with a letter more, any other word that ends in r is none.
+    // `br"` and `cr"` have one more letter; an `r` at the end of any other word begins no raw string.
     let is_prefix = |at: usize| {
         let is_word = |i: usize| chars[i].is_alphanumeric() || chars[i] == '_';
         at == 0 || !is_word(at - 1) || "bc".contains(chars[at - 1]) && (at == 1 || !is_word(at - 2))
@@ -139,7 +139,7 @@ fn raw_text(chars: &[char], at: usize) -> Option<usize> {
     (chars.get(at + 1 + hashes) == Some(&'"')).then_some(hashes)
 }
 
-/// How many letters a character literal has that begins here; `None` at a lifetime, and anywhere else.
+/// The length in characters of a character literal that begins here; `None` at a lifetime, and elsewhere.
 fn character(chars: &[char], at: usize) -> Option<usize> {
     if chars[at] != '\'' {
         return None;

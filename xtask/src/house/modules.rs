@@ -1,25 +1,25 @@
-//! Modules: which file holds which, and to which file a path leads.
+//! Modules: the module tree of each library and program, and the file to which a path leads.
 //!
 //! In:   the root of each library and program; `mod name;` leads from file to file, as in the compiler.
 //! Out:  a tree of modules for each; a path in one module resolves to another module.
-//! Rule: a path goes down modules as far as its words name them. Where a `use` brings in a word, the path goes on from what
-//!       the `use` names: a path through a re-export leads to the file that has the item.
+//! Rule: a path goes down modules as far as its words name them. At a word imported by a `use`, it continues from that
+//!       `use`'s path: a path through a re-export leads to the file that has the item.
 //! Knows nothing of: `*` in a `use` (it leads to the module before it), files of other packages.
 
 use super::files::{File, Package, Part, attributes, marks_test};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A chain of re-exports that is longer ends nowhere.
+/// Longer chains of re-exports are not followed.
 const REEXPORTS_MAX: usize = 8;
 
 /// A library or a program.
 #[derive(Debug)]
 pub struct Target {
-    /// Place of its package.
+    /// Index of its package.
     pub package: usize,
     /// Path of its root, in its package.
     pub root: String,
-    /// Others may depend on it.
+    /// Whether it is a library.
     pub is_library: bool,
     /// Its modules; the root is the first.
     pub modules: Vec<Module>,
@@ -28,15 +28,15 @@ pub struct Target {
 /// A module: a file, or a part of one.
 #[derive(Debug)]
 pub struct Module {
-    /// Place of the file that holds it.
+    /// Index of the file that holds it.
     pub file: usize,
-    /// It is declared `#[cfg(test)]`, or a module around it is.
+    /// Whether it, or a module around it, is declared `#[cfg(test)]`.
     pub is_test: bool,
     /// The module around it; the root has none.
     pub parent: Option<usize>,
     /// Modules in it, by name.
     pub children: BTreeMap<String, usize>,
-    /// Names that a `use` brings in: name → path.
+    /// Names that a `use` imports: name → path.
     pub imports: BTreeMap<String, Vec<String>>,
 }
 
@@ -77,17 +77,17 @@ impl Target {
         modules.map(|module| module.file).collect()
     }
 
-    /// The module is the outermost of its file.
+    /// Whether the module is the outermost of its file.
     pub fn is_own_file(&self, module: &Module) -> bool {
         module.parent.is_none_or(|parent| self.modules[parent].file != module.file)
     }
 
-    /// The module to which a path leads that stands in module `from`; `None` if it leads out of the crate.
+    /// The module to which a path in module `from` leads; `None` if it leads out of the crate.
     pub fn resolve(&self, from: usize, path: &[String]) -> Option<usize> {
         self.follow(from, path, REEXPORTS_MAX).map(|(module, _)| module)
     }
 
-    /// And whether all words of the path were modules.
+    /// The same, and whether all words of the path were modules.
     fn follow(&self, from: usize, path: &[String], reexports: usize) -> Option<(usize, bool)> {
         let (first, rest) = path.split_first()?;
         let start = match first.as_str() {
@@ -120,7 +120,7 @@ impl Target {
             return Some((*child, true));
         }
         let path = module.imports.get(name)?;
-        // `use name::…` with the name of what it brings in would look for itself.
+        // `use name::…` that imports `name` itself would recurse without end.
         self.follow(at, path, reexports.checked_sub(1)?)
     }
 
@@ -131,7 +131,7 @@ impl Target {
     }
 }
 
-/// cargo makes a library or a program of it. All programs outside `src/` are a single file here.
+/// Whether cargo makes a library or a program of it. All programs outside `src/` are a single file here.
 fn is_root(path: &str) -> bool {
     let of_folder = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| !rest.contains('/'));
     ["src/lib.rs", "src/main.rs"].contains(&path) || of_folder("src/bin/") || of_folder("targets/")
@@ -141,7 +141,7 @@ fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// The way from file to file, within one package.
+/// Visits the files of one package.
 struct Walk<'t> {
     files: &'t [File],
     places: &'t HashMap<&'t str, usize>,
@@ -149,7 +149,7 @@ struct Walk<'t> {
 }
 
 impl Walk<'_> {
-    /// Adds what these items of a module declare; files of its modules lie in `folder`.
+    /// Adds the declarations among these items of a module; files of its modules lie in `folder`.
     fn fill(&self, target: &mut Target, module: usize, items: &[syn::Item], folder: &str) {
         for item in items {
             let marked = attributes(item).iter().any(marks_test);
@@ -180,7 +180,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The file of `mod name;`, if it is one of this package; one that `#[path]` names lies elsewhere in this house.
+    /// The file of `mod name;`, if it is one of this package; files named by `#[path]` are elsewhere in this workspace.
     fn file_of(&self, item: &syn::ItemMod, folder: &str) -> Option<usize> {
         if item.attrs.iter().any(|attribute| attribute.path().is_ident("path")) {
             return None;
@@ -191,7 +191,7 @@ impl Walk<'_> {
     }
 }
 
-/// Each path of a `use`, with the name that it brings in; `*` stands for itself.
+/// Each path of a `use`, with the name that it imports; `*` stands for itself.
 pub fn uses(tree: &syn::UseTree) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     spread(tree, &[], &mut found);

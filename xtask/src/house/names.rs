@@ -1,10 +1,11 @@
 //! Public items that no other crate names.
 //!
 //! In:   the items of each library that are `pub`: functions, methods, types, traits, constants, statics.
-//! Out:  how many are named in no other crate, nowhere outside their own `src/`, and by no program of their own either.
-//! Rule: a name is a word, and another crate names it if the word stands anywhere in its files: in code, in a string, in a
-//!       comment. An unused item with a common name is therefore missed, and a type that another crate has but never names is
-//!       counted.
+//! Out:  the number of those named in no other crate, nowhere outside their own `src/`, and by no program of their own
+//!       either.
+//! Rule: a name is a word; another crate names it if the word is anywhere in its files: in code, in a string, in a
+//!       comment. An unused item with a common name is therefore missed, and a type that another crate uses without its
+//!       name is counted.
 //! Knows nothing of: items that a macro writes, modules, fields, variants, re-exports.
 
 use super::files::{File, Part};
@@ -36,7 +37,7 @@ impl AddAssign for Counts {
     }
 }
 
-/// Where a word stands.
+/// Packages, tests and programs in which each word occurs.
 #[derive(Default)]
 struct Index<'t> {
     packages: HashMap<&'t str, BTreeSet<usize>>,
@@ -120,7 +121,7 @@ impl Counts {
     }
 }
 
-/// The words of a text: letters, digits and `_` that stand together.
+/// The words of a text: sequences of letters, digits and `_`.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
@@ -141,7 +142,7 @@ impl Finder<'_> {
     fn take(&mut self, visibility: &syn::Visibility, name: &syn::Ident) {
         let is_public = matches!(visibility, syn::Visibility::Public(_));
         if is_public && !self.file.is_test_at(name.span().start().line) {
-            // `r#type` is written so only where it must be.
+            // `r#type` has its prefix only where the syntax demands it.
             self.found.push(name.to_string().trim_start_matches("r#").to_string());
         }
     }

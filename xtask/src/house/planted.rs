@@ -1,7 +1,7 @@
 //! Places where a bug can be planted.
 //!
 //! Rule: `planted!(` counts in the code of `core/` and `shell/`, not in comments, strings or tests.
-//! Knows nothing of: which bugs there are; `docs/planted-bugs.md` tells.
+//! Knows nothing of: the bugs; `docs/planted-bugs.md` lists them.
 
 use super::files::{File, Part};
 use super::table::{Section, columns, row};

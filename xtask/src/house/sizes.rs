@@ -1,8 +1,8 @@
-//! Lines of code: what is delivered, what proves it, what tests it.
+//! Lines of code: of the product, of its proofs, of its tests.
 //!
-//! Rule: a line counts if it holds code; empty lines and comments do not. Product is `core/`, `shell/` and `kattu/` without
-//!       tests and examples; proof is `proof/`, also without. Which lines are tests, `files` says.
-//! Knows nothing of: what the lines do.
+//! Rule: a line counts if it holds code; empty lines and comments do not. Product is `core/`, `shell/` and `kattu/`
+//!       without tests and examples; proof is `proof/`, also without. `files` tells which lines are tests.
+//! Knows nothing of: the purpose of the lines.
 
 use super::files::{File, Part, ROOMS};
 use super::table::{Section, columns, grouped, row};
@@ -10,10 +10,10 @@ use super::whole::House;
 use serde_json::{Map, Value, json};
 use std::ops::AddAssign;
 
-/// Rooms that are delivered.
+/// Folders of the product.
 const PRODUCT: &[&str] = &["core", "shell", "kattu"];
 
-/// Lines of one crate, of one room, of all.
+/// Lines of one crate, of one first folder, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Size {
     source: usize,

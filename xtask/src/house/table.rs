@@ -1,14 +1,14 @@
 //! The printed table: a title for each number, and columns of text, words to the left and numbers to the right.
 //!
-//! Knows nothing of: what the columns say.
+//! Knows nothing of: the contents of the columns.
 
 use serde_json::Value;
 
-/// One number with all that belongs to it.
+/// A number with its title and its table.
 pub struct Section {
     /// The things that are counted, and how.
     pub title: &'static str,
-    /// The name of the totals in JSON.
+    /// The key of the totals in JSON.
     pub key: &'static str,
     /// The lines below the title: totals first, then lists.
     pub rows: Vec<String>,
@@ -23,7 +23,7 @@ pub fn columns(rows: &[Vec<String>]) -> Vec<String> {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..count).map(width).collect();
-    // The first row may be a heading: a column of numbers is known by what stands below it.
+    // The first row may be a heading: a column of numbers is recognized by the rows below.
     let is_number =
         |cell: &str| !cell.is_empty() && cell.chars().all(|c| c.is_ascii_digit() || ".,–".contains(c));
     let is_right = |column: usize| {

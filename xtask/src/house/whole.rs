@@ -1,22 +1,20 @@
-//! The whole house: all that is counted.
+//! The whole code base: everything that is counted.
 //!
-//! In:   what `git ls-files` names, and exists.
+//! In:   existing files listed by `git ls-files`.
 //! Out:  every package, every Rust file, every library and program with its modules, every document.
-//! Rule: generated code is no part of the house; every other Rust file belongs to the innermost package around it.
-//! Knows nothing of: what is counted.
+//! Rule: generated code is left out; every other Rust file belongs to the innermost package around it.
+//! Knows nothing of: counts.
 
 use super::files::{File, Package, Part, ROOMS};
 use super::modules::Target;
 use crate::shell::{self, Failure};
-use std::process::Command;
-use std::time::Duration;
 
-/// Code that a program wrote.
-const GENERATED: &str = "shell/proto/src/generated/";
+/// Generated code.
+pub const GENERATED: &str = "shell/proto/src/generated/";
 
-/// All that is counted.
+/// Everything that is counted.
 pub struct House {
-    /// Packages, sorted by room, then by path.
+    /// Packages, sorted by first folder, then by path.
     pub packages: Vec<Package>,
     /// Rust files, sorted by package.
     pub files: Vec<File>,
@@ -27,15 +25,12 @@ pub struct House {
 }
 
 impl House {
-    /// Reads all that git names.
+    /// Reads everything that git lists.
     pub fn read() -> Result<House, Failure> {
         let root = shell::root();
-        let mut git = Command::new("git");
-        git.args(["ls-files"]).current_dir(&root);
-        let named = shell::output(&mut git, Duration::from_secs(60))?;
-        // A file that was removed and not committed is still named.
-        let exists = |path: &&str| root.join(path).is_file() && !path.starts_with(GENERATED);
-        let paths: Vec<&str> = named.lines().filter(exists).collect();
+        let named = shell::files_in_git(&[])?;
+        let paths: Vec<&str> =
+            named.iter().map(String::as_str).filter(|path| !path.starts_with(GENERATED)).collect();
         let read = |path: &str| {
             std::fs::read_to_string(root.join(path)).map_err(|error| Failure::new(format!("{path}: {error}")))
         };
@@ -67,13 +62,13 @@ impl House {
         Ok(House { packages, files, targets, documents })
     }
 
-    /// The room of a file.
+    /// The first folder of a file's path.
     pub fn room(&self, file: &File) -> &str {
         self.packages[file.package].room()
     }
 }
 
-/// The package of a manifest; `None` where it is only a workspace.
+/// The package of a manifest; `None` for a mere workspace.
 fn package(path: &str, text: &str) -> Result<Option<Package>, Failure> {
     let table: toml::Table = text.parse().map_err(|error| Failure::new(format!("{path}: {error}")))?;
     let name = table.get("package").and_then(|package| package.get("name")?.as_str());

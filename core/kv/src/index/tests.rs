@@ -1,5 +1,5 @@
 //! Goal: the index is a `BTreeMap` with ranks. Method: random changes to both, on keys that share prefixes of every
-//! length, then every question to both.
+//! length, then the same queries to both.
 
 use super::*;
 use alloc::collections::BTreeMap;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A value whose weight is its own matter.
+/// A value whose weight is independent of its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Weighty(u64);
 
@@ -23,7 +23,7 @@ enum Change {
     Upsert(Vec<u8>, u64),
     Update(Vec<u8>, u64),
     Remove(Vec<u8>),
-    /// As many ascending or descending keys at once as make nodes split, or none of them any more.
+    /// So many ascending or descending keys at once that nodes split, or empty and join.
     Run {
         first: u16,
         length: u16,
@@ -86,7 +86,7 @@ fn make(index: &mut Index<Weighty>, naive: &mut BTreeMap<Vec<u8>, Weighty>, chan
     }
 }
 
-/// What the header promises of every node; its height.
+/// Checks the invariants of every node; returns the height.
 fn check_shape<V: Weigh + Clone + Default>(node: &Node<V>, low: Option<&[u8]>, high: Option<&[u8]>) -> usize {
     let check_key = |key: &[u8], before: Option<&[u8]>| {
         assert!(before.is_none_or(|before| before < key), "keys ascend");
@@ -257,7 +257,7 @@ fn sweep() -> impl Strategy<Value = Sweep> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Sweeps that come and go over the same stretch make whole branches split, empty and join.
+    /// Sweeps back and forth over the same keys make whole branches split, empty and join.
     #[test]
     fn a_tall_index_keeps_its_shape(sweeps in vec(sweep(), 1..25)) {
         let (mut index, mut naive) = (Index::new(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! What the tests of the store share: short ways to write requests, and generators of random ones.
+//! Shared by the tests of the store: short ways to write requests, and generators of random ones.
 #![allow(dead_code)] // Each test program uses its own part.
 
 pub mod naive;
@@ -48,7 +48,7 @@ pub enum Step {
     Tidy(usize),
 }
 
-/// Few keys, so that random requests meet; their bytes include those that mean something.
+/// Few keys, so that random requests meet; their bytes include those with a special meaning.
 pub fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => (b'a'..b'h').prop_map(|letter| vec![letter]),
@@ -185,7 +185,7 @@ pub fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Random revisions would mostly miss. Positive ones in a generated step are therefore counted back from just ahead of
-/// the present, and this makes them real.
+/// the current revision, and this function makes them absolute.
 pub fn rebase(step: &mut Step, now: i64) {
     match step {
         Step::Apply(Command::Compact(revision)) => rebase_revision(revision, now),
@@ -236,7 +236,7 @@ pub fn pairs(answer: &Answer) -> String {
     range.kvs.iter().map(pair).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a step may be asked of a store at all.
+/// Whether the step is valid for any store: a query must not write.
 pub fn is_askable(step: &Step) -> bool {
     !matches!(step, Step::Query(Query::Txn(txn)) if !is_read_only(txn))
 }

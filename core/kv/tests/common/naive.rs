@@ -1,8 +1,8 @@
-//! The naive twin: the store as one would explain it on a blackboard.
+//! The naive twin: the simplest possible model of the store.
 //!
-//! It keeps a full copy of all pairs for every revision and answers each request by looking through one of them.
-//! Nothing is indexed, nothing is forgotten (compaction only forbids), a failing transaction throws its copy away.
-//! It shares the vocabulary with the store and nothing else.
+//! It keeps a full copy of all pairs for every revision and answers each request by scanning one of them. Nothing is
+//! indexed, nothing is forgotten (compaction only forbids), a failing transaction throws its copy away. It shares the
+//! types of `api.rs` with the store and nothing else.
 
 use kattu_kv::api::{
     Answer, Command, Compare, CompareResult, CompareTarget, DeleteRange, Error, KeyRange, KeyValue,
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub type Pairs = BTreeMap<Vec<u8>, KeyValue>;
 
 pub struct Naive {
-    /// revision → pairs; the last is the present.
+    /// revision → pairs; the last is the newest.
     pub states: BTreeMap<i64, Pairs>,
     pub compacted: i64,
 }

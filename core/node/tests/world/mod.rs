@@ -1,4 +1,4 @@
-//! A few replicas in one test: a disk that is a vector, a network that is a queue, a clock that moves when told.
+//! A few replicas in one test: a disk that is a vector, a network that is a queue, a clock that the test advances.
 #![allow(dead_code)] // each test file uses what it needs
 
 use kattu_kv::api::{self as kv, Answer};
@@ -31,9 +31,9 @@ pub struct World {
     pub now: Instant,
     pub members: BTreeMap<NodeId, Member>,
     pub network: VecDeque<PeerMessage>,
-    /// Messages for which this says true are lost.
+    /// Messages for which this returns true are lost.
     pub loses: Box<dyn Fn(&PeerMessage) -> bool>,
-    /// Forwards for which this says true cannot even leave, and their sender is told.
+    /// Forwards for which this returns true cannot be sent, and their sender gets [`Event::Unsent`].
     pub keeps: Box<dyn Fn(&Forward) -> bool>,
     pub limits: SnapshotLimits,
     /// Time between two comparisons; zero for none.
@@ -46,9 +46,9 @@ pub struct World {
     pub tried: usize,
     /// Keepers wait for snapshots until [`World::bring`].
     pub reads_late: bool,
-    /// Who came later than the first members, and began without knowing who votes.
+    /// Members that came later than the first ones, and began without a list of voters.
     pub joined: BTreeSet<NodeId>,
-    /// How often a member began with an empty disk, where that was more than once.
+    /// How often each member that joined began with an empty disk.
     lives: BTreeMap<NodeId, u64>,
     tickets: u64,
     starts: u64,
@@ -75,7 +75,7 @@ pub fn raft_config(id: NodeId, size: u64) -> Config {
     }
 }
 
-/// Where this member's peers reach it.
+/// The peer URLs of this member.
 pub fn urls(id: u64) -> Vec<String> {
     vec![format!("http://10.0.0.{id}:2380")]
 }
@@ -99,7 +99,7 @@ impl World {
         World::with(size, limits, Duration::ZERO)
     }
 
-    /// Members that compare what they made of the log so often.
+    /// Members that compare digests at this interval.
     pub fn comparing(size: u64, digest_interval: Duration) -> World {
         World::with(size, SnapshotLimits::default(), digest_interval)
     }
@@ -186,7 +186,7 @@ impl World {
         &self.members[&NodeId(id)]
     }
 
-    /// One more member, with an empty disk, that knows nobody.
+    /// Adds a member with an empty disk and no list of voters.
     pub fn join(&mut self, id: u64) {
         let id = NodeId(id);
         self.joined.insert(id);
@@ -208,7 +208,7 @@ impl World {
         self.members.insert(id, member);
     }
 
-    /// A member's tables become others that read as they did: only a digest can tell.
+    /// Changes a member's tables so that they read as before: only a digest can tell.
     pub fn tamper(&mut self, id: u64) {
         let member = self.members.get_mut(&NodeId(id)).unwrap();
         let mut bytes: Vec<u8> = member.keeper.pin().chunks().flatten().collect();
@@ -217,14 +217,14 @@ impl World {
         member.keeper = Keeper::thaw([bytes]).expect("the same, but for that").of_member(NodeId(id));
     }
 
-    /// Tells all others how eager a member is to lead.
+    /// Announces a member's priority for leadership to all others.
     pub fn prefer(&mut self, id: u64, priority: u8) {
         for other in self.members.keys().copied().filter(|other| other.0 != id).collect::<Vec<_>>() {
             self.give(other.0, Event::Priority(NodeId(id), priority));
         }
     }
 
-    /// How a member says it is doing.
+    /// The status that a member reports.
     pub fn status(&mut self, id: u64) -> Status {
         let ticket = self.ask(id, Request::Status);
         match self.outcome(id, ticket) {
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// Gives one event to one member and carries out what follows.
+    /// Gives one event to one member and carries out the effects.
     pub fn give(&mut self, id: u64, event: Event) {
         self.give_batch(NodeId(id), vec![event]);
     }
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// The snapshot that a keeper waits for is read at last.
+    /// Reads the snapshot that a keeper waits for.
     pub fn bring(&mut self, id: u64) {
         let member = self.members.get_mut(&NodeId(id)).unwrap();
         let meta = member.wanted.take().expect("its keeper waits");
@@ -333,7 +333,7 @@ impl World {
         self.give_batch(NodeId(id), events.collect());
     }
 
-    /// Asks member `id`; the ticket names the answer.
+    /// Sends a request to member `id`; the ticket identifies the answer.
     pub fn ask(&mut self, id: u64, request: Request) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
@@ -341,7 +341,7 @@ impl World {
         ticket
     }
 
-    /// Asks member `id` several things before it looks at its inbox as a whole.
+    /// Sends several requests to member `id` as one batch.
     pub fn ask_together(&mut self, id: u64, requests: Vec<Request>) -> Vec<Ticket> {
         let first = self.tickets + 1;
         self.tickets += requests.len() as u64;
@@ -356,7 +356,7 @@ impl World {
         self.member(id).outcomes.get(&ticket)
     }
 
-    /// Delivers messages until none is on its way.
+    /// Delivers messages until none is left.
     pub fn deliver(&mut self) {
         for _ in 0..100_000 {
             let Some(message) = self.network.pop_front() else { return };
@@ -387,7 +387,7 @@ impl World {
         }
     }
 
-    /// Waits for a leader among the living that the living agree on.
+    /// Waits for a running leader that all running members agree on.
     pub fn elect(&mut self) -> u64 {
         for _ in 0..200 {
             self.pass(Duration::from_millis(100));
@@ -452,7 +452,7 @@ impl Member {
     }
 }
 
-/// Where the log begins, and the entries that the records leave behind.
+/// The base of the log, and the entries that the records leave.
 fn log(disk: &[LogRecord]) -> (EntryId, Vec<Entry>) {
     let (mut base, mut entries) = (EntryId::default(), Vec::<Entry>::new());
     for record in disk {
@@ -470,12 +470,12 @@ fn log(disk: &[LogRecord]) -> (EntryId, Vec<Entry>) {
     (base, entries)
 }
 
-/// The entries that the records leave behind.
+/// The entries that the records leave.
 pub fn entries(disk: &[LogRecord]) -> Vec<Entry> {
     log(disk).1
 }
 
-/// What a restart finds on such a disk.
+/// The state that a restart recovers from such a disk.
 pub fn recovered(disk: &[LogRecord]) -> Recovered {
     let (base, entries) = log(disk);
     let mut found = Recovered { base, last: base, committed: base.index, ..Recovered::default() };

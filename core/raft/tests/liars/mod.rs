@@ -1,7 +1,7 @@
-//! One member among liars: a story told by bytes, in which others say whatever is well-formed.
+//! Liars: one member receives arbitrary well-formed messages, in a story generated from bytes.
 //!
-//! The same bytes tell the same story to the test, to the fuzzer and to those who plant bugs.
-//! Knows nothing of: who draws the bytes.
+//! The same bytes give the same story in the test, in the fuzzer and in the hunt for planted bugs.
+//! Knows nothing of: the source of the bytes.
 #![allow(dead_code)] // each program uses its part
 
 use kattu_raft::distrust::TERMS_AHEAD_MAX;
@@ -17,13 +17,13 @@ use kattu_raft::{
     Recovered, Round, SnapshotMeta, Stamp, Term,
 };
 
-/// A command that the member cannot read.
+/// A command that the member's reader rejects.
 const UNREADABLE: &[u8] = b"?";
 
-/// The member that is lied to; 2 and 3 vote as well, 4 is a learner.
+/// The member under test; 2 and 3 vote as well, 4 is a learner.
 pub const ME: NodeId = NodeId(1);
 
-/// Bytes, as long as there are any.
+/// The rest of a story's bytes.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -31,7 +31,7 @@ impl Bytes<'_> {
         self.0.is_empty()
     }
 
-    /// The next one; 0 where there is none.
+    /// The next byte; 0 at the end.
     fn byte(&mut self) -> u8 {
         let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
         self.0 = rest;
@@ -42,7 +42,7 @@ impl Bytes<'_> {
         self.byte() & 1 == 1
     }
 
-    /// As liars like them: numbers that are in use here, those beside powers of two, and the largest there are.
+    /// Numbers that provoke errors: those in use here, those beside powers of two, and the largest there are.
     fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..=199 => u64::from(small % 12),
@@ -122,7 +122,7 @@ impl Bytes<'_> {
     fn meta(&mut self) -> SnapshotMeta {
         let last = self.position();
         let (stamp, membership) = (Stamp(self.number()), self.membership());
-        let membership_at = LogIndex(self.number().min(last.index.0)); // who reads frames sees to that
+        let membership_at = LogIndex(self.number().min(last.index.0)); // the decoder of frames ensures that
         SnapshotMeta { last, stamp, membership, membership_at }
     }
 
@@ -143,7 +143,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// Mostly what belongs to this term and this log, or nobody would listen.
+    /// Mostly messages of this term and this log: others would be ignored.
     fn message(&mut self, raft: &Raft) -> Message {
         match self.byte() % 22 {
             0..=4 => {
@@ -199,13 +199,13 @@ impl Bytes<'_> {
     }
 }
 
-/// The member, and what it has asked for.
+/// The member, and its effects.
 struct Among {
     raft: Raft,
     now: Instant,
     effects: Effects,
     reads: u64,
-    /// Messages it was told.
+    /// Messages that it received.
     heard: u64,
 }
 
@@ -261,7 +261,8 @@ impl Among {
         let before = self.raft.term().0;
         self.raft.step(self.now, envelope, &mut self.effects);
         let after = self.raft.term().0;
-        assert!(after.saturating_sub(before) <= TERMS_AHEAD_MAX + 1, "term {after} after {before}"); // and a campaign of its own
+        // One more than the message may bring: a campaign of its own.
+        assert!(after.saturating_sub(before) <= TERMS_AHEAD_MAX + 1, "term {after} after {before}");
         self.heard += 1;
     }
 
@@ -270,7 +271,7 @@ impl Among {
         self.raft.tick(self.now, &mut self.effects);
     }
 
-    /// The disk, the store, and whoever reads and stores pieces do what was asked.
+    /// The disk, the store and the driver complete the requested work.
     fn settle(&mut self) {
         let now = self.now;
         self.raft.drained(now, &mut self.effects);
@@ -334,12 +335,12 @@ impl Among {
     }
 }
 
-/// The message that these bytes tell somebody who has come so far.
+/// The message that these bytes mean to a peer in this state.
 pub fn message(bytes: &[u8], to: &Raft) -> Message {
     Bytes(bytes).message(to)
 }
 
-/// The story that these bytes tell. How many messages the member was told.
+/// Runs the story that these bytes mean. Returns how many messages the member received.
 ///
 /// # Errors
 /// Its own state contradicts itself.

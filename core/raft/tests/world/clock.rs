@@ -2,7 +2,7 @@
 
 use kattu_raft::Instant;
 
-/// What a second is counted in.
+/// Parts of a rate.
 const MILLION: u128 = 1_000_000;
 
 /// Shows `shown` at the world's moment `since`, and runs on from there.
@@ -20,22 +20,22 @@ impl Clock {
         Clock { since: Instant(0), shown: Instant(0), rate: MILLION }
     }
 
-    /// A clock that is ahead by so many nanoseconds, and gains (or loses) so many millionths.
+    /// A clock that is ahead by so many nanoseconds, and gains (or loses) this many millionths.
     pub fn wrong(now: Instant, ahead: u64, ppm: i64) -> Clock {
         Clock { since: now, shown: Instant(now.0 + ahead), rate: rate(ppm) }
     }
 
-    /// From now on it gains or loses so much.
+    /// From now on it gains or loses this many millionths.
     pub fn set_rate(&mut self, now: Instant, ppm: i64) {
         *self = Clock { since: now, shown: self.at(now), rate: rate(ppm) };
     }
 
-    /// From now on it shows this and what is added to it, as after a machine was started anew.
+    /// From now on it runs on from `shown`, as after a restart of the machine.
     pub fn show(&mut self, now: Instant, shown: Instant) {
         (self.since, self.shown) = (now, shown);
     }
 
-    /// What it shows at the world's moment `now`.
+    /// The reading at the world's moment `now`.
     pub fn at(&self, now: Instant) -> Instant {
         let elapsed = u128::from(now.0 - self.since.0) * self.rate / MILLION;
         Instant(self.shown.0 + u64::try_from(elapsed).expect("worlds do not last for centuries"))

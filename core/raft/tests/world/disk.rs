@@ -1,5 +1,5 @@
-//! A disk that does what it is told when it is told: records wait until they are synced, and a crash loses what was
-//! not. Snapshots' files stand beside the log.
+//! A disk under the control of the test: records wait until they are synced, and a crash loses those that were not.
+//! Snapshot files stand beside the log.
 
 use kattu_raft::{
     ChunkRead, ChunkStored, Entry, EntryId, EntryKind, Fetch, HardState, LogBody, LogIndex, LogRecord, Lsn,
@@ -12,23 +12,23 @@ const SNAPSHOTS_KEPT: usize = 2;
 /// One member's log.
 #[derive(Default)]
 pub struct Disk {
-    /// Written, in order, and not durable.
+    /// Records written, in order, and not durable.
     pending: Vec<LogRecord>,
-    /// What a restart would find.
+    /// The state that a restart finds.
     pub durable: State,
-    /// With everything written.
+    /// The state with everything written.
     written: State,
     /// Complete snapshots, oldest first. Durable.
     pub snapshots: Vec<(SnapshotMeta, Vec<u8>)>,
-    /// The snapshot that comes in, as far as it has.
+    /// The part of an incoming snapshot received so far.
     pub partial: Option<(SnapshotMeta, Vec<u8>)>,
-    /// Where the log ended, or surely not later than where it begins anew: durable. [fault-model ST7]
+    /// Where the log ended, or a position surely not before that: durable. [fault-model ST7]
     pub vote_floor: Option<EntryId>,
-    /// What it held and has lost.
+    /// Entries that it held and has lost.
     pub lost: Vec<EntryId>,
 }
 
-/// The outcome of a run of records.
+/// The state after a run of records.
 #[derive(Clone, Default)]
 pub struct State {
     pub hard: HardState,
@@ -116,7 +116,7 @@ impl Disk {
         self.pending.push(record);
     }
 
-    /// With everything written, durable or not.
+    /// The state with everything written, durable or not.
     pub fn written(&self) -> &State {
         &self.written
     }
@@ -130,7 +130,7 @@ impl Disk {
         self.written.lsn
     }
 
-    /// Makes the oldest `records` durable; the number of the last one, if there was any.
+    /// Makes the oldest `records` records durable. Returns the number of the last one, if there was any.
     pub fn sync(&mut self, records: usize) -> Option<Lsn> {
         let records = records.min(self.pending.len());
         for record in self.pending.drain(..records) {
@@ -142,7 +142,7 @@ impl Disk {
         (records > 0).then_some(self.durable.lsn)
     }
 
-    /// Loses what was not synced but for the first `surviving` records, and half of a file that is not complete.
+    /// Loses what was not synced, except the first `surviving` records, and half of an incomplete file.
     pub fn crash(&mut self, surviving: usize) {
         self.sync(surviving);
         self.pending.clear();
@@ -152,8 +152,8 @@ impl Disk {
         }
     }
 
-    /// Everything after the first `kept` entries is damaged. What can be read behind the damage says where the log ended;
-    /// if nothing can, only the term bounds it.
+    /// Damages everything after the first `kept` entries. If the part behind the damage is readable it shows where the
+    /// log ended; otherwise only the term bounds it.
     pub fn damage(&mut self, kept: usize, readable: bool) {
         assert!(self.pending.is_empty(), "damage is found at start");
         let last = self.durable.last();
@@ -168,7 +168,8 @@ impl Disk {
         self.written = self.durable.clone();
     }
 
-    /// Everything after the first `kept` entries is gone, and nothing says so: the disk had lied, or is an older copy.
+    /// Loses everything after the first `kept` entries without a trace: the disk lied about a sync, or is an older
+    /// copy.
     pub fn forget(&mut self, kept: usize) {
         let vote_floor = self.vote_floor;
         self.damage(kept, true);
@@ -205,7 +206,7 @@ impl Disk {
         ChunkRead::Bytes { bytes: file[start..end].to_vec().into(), total: file.len() as u64 }
     }
 
-    /// Stores a piece of a snapshot that comes in, if it continues the file.
+    /// Stores a piece of an incoming snapshot, if it continues the file.
     pub fn store_chunk(&mut self, chunk: StoreChunk) -> ChunkStored {
         let StoreChunk { meta, offset, bytes, total } = chunk;
         let last = meta.last;
@@ -227,7 +228,7 @@ impl Disk {
         ChunkStored { last, next, complete: next == total }
     }
 
-    /// What a restart finds; with or without some entries at the end of the log at hand.
+    /// The state that a restart finds; with or without some entries in the tail.
     pub fn recover(&self, with_tail: bool) -> Recovered {
         let State { hard, base, log, committed, lsn } = &self.durable;
         let mut term_starts: Vec<EntryId> = Vec::new();
@@ -272,7 +273,7 @@ impl Disk {
     }
 }
 
-/// What a store holds: every command applied, in order.
+/// The contents of a store: every command applied, in order.
 pub type Store = Vec<(EntryId, Vec<u8>)>;
 
 /// The bytes of a store's snapshot.
@@ -305,7 +306,7 @@ pub fn thaw(mut bytes: &[u8]) -> Store {
     store
 }
 
-/// A piece of nothing: what a read that fails for a passing reason gives.
+/// No bytes: the result of a read that fails for a passing reason.
 pub fn nothing_read() -> ChunkRead {
     ChunkRead::Bytes { bytes: SharedBytes::default(), total: u64::MAX }
 }

@@ -1,14 +1,14 @@
 //! Late: a voter that was away while clients wrote, and clients that go on writing when it comes back.
 //!
-//! Knows nothing of: what becomes of it.
+//! Knows nothing of: expected outcomes.
 
 use super::{World, config};
 use kattu_raft::{Config, Duration, Instant, Limits, NodeId};
 use std::collections::VecDeque;
 
-/// Who leads.
+/// The leader.
 pub const LEADER: NodeId = NodeId(1);
-/// Who was away.
+/// The voter that was away.
 const LATE: NodeId = NodeId(3);
 /// How often clients write.
 pub const STEP: Duration = Duration::from_millis(5);
@@ -16,15 +16,15 @@ pub const STEP: Duration = Duration::from_millis(5);
 const PAYLOAD: [u8; 100] = [7; 100];
 
 impl World {
-    /// Three members with little memory for entries; the third is not heard while clients write for so long. While it comes
-    /// back and does not gain, `share` hundredths of what they write are let in.
+    /// Three members with little memory for entries; the third is not heard while clients write for `length`. While it
+    /// comes back and does not gain, `share` percent of the clients' writes are admitted.
     pub fn without_the_third(share: u8, length: Duration, seed: u64) -> World {
         let limits = Limits {
             recent_bytes_max: 1000,
             recent_in_sync_bytes_max: 2000,
             client_share_min: share,
             snapshot_chunk_bytes_max: 100,
-            batch_bytes_max: 64 << 10, // what these clients write is not next to nothing
+            batch_bytes_max: 64 << 10, // so that these clients' rate is not next to nothing
             ..Limits::default()
         };
         let configs = (1..=3).map(|id| Config { limits, ..config(id, 3, 0) });
@@ -35,13 +35,14 @@ impl World {
         world
     }
 
-    /// The third comes back far behind, and nothing is read for it.
+    /// The third member comes back far behind, and no entries are read for it.
     pub fn comes_back_unfed(&mut self) {
         self.peer(LEADER).held.fetch = true;
         self.cut.clear();
     }
 
-    /// The third comes back behind the log: it gets a snapshot, in pieces of 100 bytes, each read when somebody says so.
+    /// The third member comes back behind the log: it gets a snapshot, in pieces of 100 bytes, each read when the test
+    /// calls for it.
     pub fn comes_back_behind_the_log(&mut self) {
         self.begin_snapshot(LEADER);
         self.end_snapshot(LEADER, 0);
@@ -49,7 +50,7 @@ impl World {
         self.cut.clear();
     }
 
-    /// A write that waits since then is let in, or goes on waiting.
+    /// Admits a write that has waited since `since`, or lets it go on waiting.
     pub fn let_in(&mut self, since: Instant) -> bool {
         let admits = self.act(LEADER, |raft, now, _| raft.admits(now, since));
         if admits {
@@ -58,7 +59,7 @@ impl World {
         admits
     }
 
-    /// Clients write once a step, whatever became of the writes before. How long the one waited that waited longest.
+    /// Clients write once per step, whatever became of the writes before. Returns the longest wait of a write.
     pub fn write_at_a_rate(&mut self, length: Duration) -> Duration {
         let mut longest = Duration::ZERO;
         let mut waiting = VecDeque::new();
@@ -75,7 +76,7 @@ impl World {
         longest
     }
 
-    /// No write waits longer: a heartbeat interval and a tenth, and the step in which it is asked about again.
+    /// The longest permitted wait: a heartbeat interval and a tenth, and the step in which the write is tried again.
     pub fn wait_max(&mut self) -> Duration {
         let heartbeat = self.peer(LEADER).config.heartbeat_interval;
         heartbeat + heartbeat / 10 + STEP

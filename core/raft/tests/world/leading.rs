@@ -1,7 +1,6 @@
-//! What must never happen while leaders come and go, checked against a record of everything that was said: nobody
-//! campaigns whom no quorum has told that it would vote; nobody says that a leader wanted it who did not; while a
-//! leader's lease holds, nobody leads a later term.
-//! [replication-protocols E2, E3a, M9, L-2, L-6]
+//! Invariants of leader changes, checked against a record of all messages: no member campaigns without a quorum of
+//! pre-votes; no member claims a leader's consent that was not given; while a leader's lease holds, no other member
+//! leads a later term. [replication-protocols E2, E3a, M9, L-2, L-6]
 
 use super::Peer;
 use kattu_raft::message::Message;
@@ -10,23 +9,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Peers = BTreeMap<NodeId, Peer>;
 
-/// Who was told what.
+/// The record of the relevant messages.
 #[derive(Default)]
 pub struct Leading {
-    /// Who would vote for whom in which term, said in which round.
+    /// The voters that granted a member's pre-vote, by member, term and round.
     would_vote: BTreeMap<(NodeId, Term, Round), BTreeSet<NodeId>>,
-    /// The newest round in which somebody asked about a term.
+    /// The newest round in which a member asked about a term.
     asked: BTreeMap<(NodeId, Term), Round>,
-    /// Who was told to take over, and the term that was to end.
+    /// Targets of `TimeoutNow`, with the term that was to end.
     told: BTreeSet<(NodeId, Term)>,
-    /// Who told somebody to take over, and in which term.
+    /// Senders of `TimeoutNow`, with their term.
     transferred: BTreeSet<(NodeId, Term)>,
-    /// Leases are believed, whatever comes of it: for tests that want to see what does.
+    /// Turns the check of leases off, for tests of what wrong leases lead to.
     pub believes_leases: bool,
 }
 
 impl Leading {
-    /// A member said this.
+    /// Records and checks the messages that a member sends.
     pub fn observe(&mut self, id: NodeId, peers: &Peers, sent: &[Envelope]) {
         for envelope in sent {
             let (to, term) = (envelope.to, envelope.term);
@@ -61,11 +60,11 @@ impl Leading {
         }
     }
 
-    /// A quorum said that it would vote (rule E2).
+    /// A quorum granted a pre-vote (rule E2).
     fn check_campaign(&self, id: NodeId, peers: &Peers, term: Term) {
         let Some(raft) = &peers[&id].raft else { return };
         if raft.role_name() != "candidate" {
-            return; // said late: its members may be others by now
+            return; // sent late: its members may be others by now
         }
         let membership = raft.membership();
         let nobody = BTreeSet::new();
@@ -78,7 +77,7 @@ impl Leading {
         );
     }
 
-    /// While a lease holds, nobody leads a later term. [L-2]
+    /// While a lease holds, no member leads a later term. [L-2]
     pub fn check_leases(&self, now: Instant, peers: &Peers) {
         if self.believes_leases {
             return;

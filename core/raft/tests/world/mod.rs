@@ -1,5 +1,5 @@
-//! A small world of peers: disks that can be held and crashed, wires that can be cut, one clock. No chance of its
-//! own: scripts and storms say what happens next. Every step is checked by [`safety::Safety`].
+//! A small world of peers: disks that can be held and crashed, wires that can be cut, one clock. It has no randomness
+//! of its own: scripts and storms choose the next step. Every step is checked by [`safety::Safety`].
 #![allow(dead_code)] // each test binary uses its part
 
 pub mod clock;
@@ -34,7 +34,7 @@ pub fn encoder() -> RecordEncoder {
     })
 }
 
-/// The configuration every test starts from: ET 1000 ms, HB 100 ms, everything on.
+/// The configuration that tests start from: ET 1000 ms, HB 100 ms, everything on.
 pub fn config(id: u64, voters: u64, learners: u64) -> Config {
     Config {
         group: GroupId(0),
@@ -55,7 +55,7 @@ pub fn config(id: u64, voters: u64, learners: u64) -> Config {
     }
 }
 
-/// What a peer's surroundings hold back.
+/// The parts of a peer's surroundings that are held back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Held {
     pub disk: bool,
@@ -64,57 +64,57 @@ pub struct Held {
     pub chunks: bool,
 }
 
-/// What a store is asked to do, in order.
+/// A task of a store, in order.
 pub enum Work {
     Apply(Entry),
     Install(SnapshotMeta),
 }
 
-/// One member: its process, if it runs, and what outlives it.
+/// One member: its process, if it runs, and the state that survives it.
 pub struct Peer {
     pub config: Config,
     pub raft: Option<Raft>,
     pub disk: Disk,
-    /// Handed to apply, not applied yet.
+    /// Delivered to apply, not applied yet.
     pub applying: VecDeque<Work>,
-    /// What the store of this run holds, in order.
+    /// The contents of this run's store, in order.
     pub store: Store,
     /// The stamp of the newest entry there.
     pub stamp: Stamp,
     pub fetches: VecDeque<Fetch>,
     pub reading_chunks: VecDeque<ReadChunk>,
     pub storing_chunks: VecDeque<StoreChunk>,
-    /// A snapshot that is being written: it covers the store as it was when that began.
+    /// A snapshot that is being written: it covers the store as of its beginning.
     pub taking: Option<(SnapshotMeta, Vec<u8>)>,
-    /// Reads without a verdict, with the commit index any member knew when they were asked.
+    /// Reads without a verdict, with the highest commit index of any member when they were requested.
     pub reading: BTreeMap<u64, LogIndex>,
     pub batches: u64,
     pub held: Held,
     pub runs: u64,
     pub clock: Clock,
-    /// Something happened since it was drained.
+    /// Whether it has taken a step since it was drained.
     pub dirty: bool,
 }
 
-/// Everything.
+/// All members, and the wires between them.
 pub struct World {
     pub now: Instant,
     pub seed: u64,
     pub peers: BTreeMap<NodeId, Peer>,
     pub wire: VecDeque<Envelope>,
-    /// Directed pairs that lose everything.
+    /// Directed pairs whose messages are lost.
     pub cut: BTreeSet<(NodeId, NodeId)>,
     pub safety: Safety,
     pub leading: Leading,
-    /// What happened, in words, since somebody looked.
+    /// The events since the last look, in words.
     pub journal: Vec<String>,
     /// Reads that a lease answered at once.
     pub lease_reads: u64,
-    /// Clocks that leaders found to run apart.
+    /// Proofs by leaders that clocks run apart.
     pub clocks_apart: u64,
     pub show_messages: bool,
     pub show_disk: bool,
-    /// A storm's.
+    /// The state of a storm.
     pub weather: storm::Weather,
 }
 
@@ -192,17 +192,17 @@ impl World {
         self.peer(id).dirty = false;
     }
 
-    /// What this member's clock shows.
+    /// The reading of this member's clock.
     pub fn local(&self, id: NodeId) -> Instant {
         self.peers[&id].clock.at(self.now)
     }
 
-    /// When this member wants to be ticked at the latest, by the world's clock.
+    /// The latest time of this member's next tick, by the world's clock.
     pub fn due(&self, id: NodeId) -> Instant {
         self.peers[&id].clock.when(self.raft(id).deadline())
     }
 
-    /// Ends a member's process; of what was not synced, the first `surviving` records stay.
+    /// Ends a member's process; the first `surviving` records that were not synced survive.
     pub fn crash(&mut self, id: NodeId, surviving: usize) {
         let peer = self.peer(id);
         peer.raft = None;
@@ -216,7 +216,7 @@ impl World {
         peer.dirty = false;
     }
 
-    /// Lets something happen at a member, carries out and checks what comes of it.
+    /// Lets a member take a step, and carries out and checks its effects.
     pub fn act<T>(&mut self, id: NodeId, what: impl FnOnce(&mut Raft, Instant, &mut Effects) -> T) -> T {
         let now = self.local(id);
         let peer = self.peer(id);
@@ -338,19 +338,19 @@ impl World {
         self.peer(id).dirty = false;
     }
 
-    /// Syncs the first `records` records that are not durable yet, and tells the member.
+    /// Syncs the first `records` records that are not durable yet, and reports it to the member.
     pub fn sync(&mut self, id: NodeId, records: usize) {
         if let Some(lsn) = self.peer(id).disk.sync(records) {
             self.complete(id, lsn);
         }
     }
 
-    /// Tells a member that its records up to `lsn` are durable.
+    /// Reports to a member that its records up to `lsn` are durable.
     pub fn complete(&mut self, id: NodeId, lsn: Lsn) {
         self.act(id, |raft, now, effects| raft.persisted(now, lsn, effects));
     }
 
-    /// Applies what was handed out, at most `count` entries, and returns the credit.
+    /// Applies at most `count` of the delivered entries, and returns their credit.
     pub fn apply(&mut self, id: NodeId, count: usize) {
         let peer = self.peer(id);
         let count = count.min(peer.applying.len());
@@ -377,7 +377,7 @@ impl World {
         self.act(id, |raft, now, effects| raft.applied(now, index, effects));
     }
 
-    /// Answers the oldest read of the log; with nothing if `fails`.
+    /// Answers the oldest read of the log; without entries if `fails`.
     pub fn fetch(&mut self, id: NodeId, fails: bool) {
         let peer = self.peer(id);
         let Some(fetch) = peer.fetches.pop_front() else { return };
@@ -388,13 +388,13 @@ impl World {
     /// Begins a change of members.
     pub fn change(&mut self, id: NodeId, target: &Membership) -> Result<EntryId, ChangeError> {
         self.act(id, |raft, now, effects| {
-            // Something beside the members may change; here nothing does.
+            // A change to the same members without a context is refused: nothing would change.
             let context: &[u8] = if raft.membership() == target { b"" } else { b"context" };
             raft.propose_change(now, target, context, effects)
         })
     }
 
-    /// Begins a snapshot of what is applied, if there is anything new.
+    /// Begins a snapshot of the applied state, if it is newer than the last one.
     pub fn begin_snapshot(&mut self, id: NodeId) {
         let peer = self.peer(id);
         let (Some(raft), Some(&(last, _))) = (&peer.raft, peer.store.last()) else { return };
@@ -406,7 +406,7 @@ impl World {
         }
     }
 
-    /// A snapshot is complete; the newest `keep` entries that it covers stay in the log.
+    /// Completes a snapshot; the newest `keep` entries that it covers stay in the log.
     pub fn end_snapshot(&mut self, id: NodeId, keep: u64) {
         let peer = self.peer(id);
         let Some((meta, bytes)) = peer.taking.take() else { return };
@@ -421,7 +421,7 @@ impl World {
         self.act(id, |raft, now, effects| raft.snapshot_taken(now, meta, keep_from, effects));
     }
 
-    /// Answers the oldest request for a piece of a snapshot; with nothing if `fails`.
+    /// Answers the oldest request for a piece of a snapshot; without bytes if `fails`.
     pub fn read_chunk(&mut self, id: NodeId, fails: bool) {
         let peer = self.peer(id);
         let Some(request) = peer.reading_chunks.pop_front() else { return };
@@ -437,12 +437,12 @@ impl World {
         self.act(id, |raft, now, effects| raft.chunk_stored(now, stored, effects));
     }
 
-    /// Whether messages from one to the other arrive.
+    /// Whether messages from one member to the other arrive.
     pub fn connected(&self, from: NodeId, to: NodeId) -> bool {
         !self.cut.contains(&(from, to)) && self.peers.get(&to).is_some_and(|peer| peer.raft.is_some())
     }
 
-    /// Hands a message to its addressee, unless the wire is cut or nobody is there.
+    /// Delivers a message, unless the wire is cut or the receiver does not run.
     pub fn deliver(&mut self, envelope: Envelope) {
         if self.connected(envelope.from, envelope.to) {
             self.act(envelope.to, |raft, now, effects| raft.step(now, envelope, effects));
@@ -451,8 +451,8 @@ impl World {
         }
     }
 
-    /// Everything that is on its way arrives, disks and stores that are not held catch up, and what comes of it
-    /// too, until nothing is left. Time stands still.
+    /// Delivers all messages and completes the work of disks and stores that are not held, again and again until
+    /// nothing is left to do. Time stands still.
     pub fn settle(&mut self) {
         for _ in 0..10_000 {
             let mut busy = false;
@@ -472,7 +472,7 @@ impl World {
         panic!("the world does not settle: {:?}", self.wire.front().map(show::envelope));
     }
 
-    /// One round of a member's driver; true if there was anything to do.
+    /// One round of a member's driver; true if it did anything.
     pub fn attend(&mut self, id: NodeId) -> bool {
         let mut busy = false;
         if !self.runs(id) {
@@ -514,12 +514,12 @@ impl World {
         busy
     }
 
-    /// Time passes; every member is ticked when it is due, and the world settles in between.
+    /// Time passes; members are ticked when they are due, and the world settles in between.
     pub fn pass(&mut self, duration: Duration) {
         self.pass_until(duration, |_| false);
     }
 
-    /// As [`World::pass`], ending early when `done`; true if it ended so.
+    /// Like [`World::pass`], but ends early when `done`; true if it did.
     pub fn pass_until(&mut self, duration: Duration, done: impl Fn(&World) -> bool) -> bool {
         let end = self.now + duration;
         self.settle();
@@ -544,11 +544,11 @@ impl World {
         panic!("time stands still: some deadline is never met");
     }
 
-    /// Lets one member campaign while nobody else notices how much time has passed; true if it was elected.
+    /// Lets one member campaign without a tick of the others; true if it was elected.
     pub fn elect(&mut self, id: NodeId) -> bool {
         let et = self.peers[&id].config.election_timeout;
         self.settle();
-        let due = Some(self.due(id)).filter(|due| *due != Instant::NEVER); // never, for who has no vote
+        let due = Some(self.due(id)).filter(|due| *due != Instant::NEVER); // never, for a member without a vote
         self.now = (self.now + et * 2).max(due.unwrap_or(self.now));
         self.tick(id);
         self.settle();

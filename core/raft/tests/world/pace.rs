@@ -1,17 +1,17 @@
-//! Disks that take their time: a sync ends as long after it began as its disk takes, with what was written by then.
+//! Slow disks: a sync takes as long as its disk does, and covers the records written when it began.
 //!
-//! Knows nothing of: what slow disks come to.
+//! Knows nothing of: leaders' verdicts on slow disks.
 
 use super::World;
 use kattu_raft::{Duration, Instant, NodeId};
 use std::collections::BTreeMap;
 
-/// Nobody writes more often than this.
+/// The shortest time between two writes.
 const WRITES_APART: Duration = Duration::from_millis(25);
 
 impl World {
-    /// Time passes, on disks that take as long as `took` says, while somebody writes to whoever leads: the next write
-    /// when the one before is on the leader's disk. What commits meanwhile is not told.
+    /// Time passes, on disks that take as long as `took` returns, while a client writes to the leader: the next write
+    /// when the one before is on the leader's disk. Commits are left out of the journal.
     pub fn write_for(&mut self, duration: Duration, took: impl Fn(&World, NodeId) -> Duration) {
         let end = self.now + duration;
         let mut syncing: BTreeMap<NodeId, (Instant, usize, Duration)> = BTreeMap::new();
@@ -28,7 +28,7 @@ impl World {
                 }
             }
             let synced = syncing.values().map(|(at, ..)| *at).min().unwrap_or(end);
-            // Who has something to do tells its disk at once, so time goes no further than that.
+            // A member may write to its disk when it is ticked, so time advances no further than that.
             let ids = self.ids().into_iter();
             let ticked = ids.filter(|id| self.runs(*id)).map(|id| self.due(id)).min().unwrap_or(end);
             let next = if self.now < write_at { write_at } else { end };
@@ -46,7 +46,7 @@ impl World {
                 && let Some(leader) = self.leader()
                 && self.raft(leader).persisted_index() == self.raft(leader).last_id().index
             {
-                let _ = self.propose(leader, b"write"); // it may be handing over
+                let _ = self.propose(leader, b"write"); // a transfer may be under way
                 write_at = self.now + WRITES_APART;
             }
         }

@@ -1,6 +1,6 @@
-//! What must never happen, checked against a record of everything that did: Election Safety, Leader Completeness,
-//! Log Matching of what is committed, State Machine Safety, honest acknowledgements and votes.
-//! [Ongaro14 figure 3.2; replication-protocols O1–O8]
+//! Raft's invariants, checked against a record of all commits: Election Safety, Leader Completeness, Log Matching of
+//! committed entries, State Machine Safety, honest acknowledgements and votes. [Ongaro14 figure 3.2;
+//! replication-protocols O1–O8]
 
 use super::Peer;
 use super::disk::thaw;
@@ -12,17 +12,17 @@ use std::collections::BTreeMap;
 
 type Peers = BTreeMap<NodeId, Peer>;
 
-/// Everything that was ever committed, and who led.
+/// All commits and all leaders so far.
 #[derive(Default)]
 pub struct Safety {
     leaders: BTreeMap<Term, NodeId>,
-    /// By index − 1: what was committed there, and its payload once somebody applied it.
+    /// By index − 1: the entry committed there, and its payload once a member has applied it.
     committed: Vec<(EntryId, Option<Vec<u8>>)>,
     /// By index − 1: the term in which it was committed, which may be later than the entry's own.
     committed_in: Vec<Term>,
-    /// The members, by the index of the committed entry that says so, once somebody applied it.
+    /// The members, by the index of their committed configuration entry, once a member has applied it.
     members: BTreeMap<LogIndex, Membership>,
-    /// Each member's marks when it was last looked at.
+    /// Each member's marks at its last check.
     seen: BTreeMap<NodeId, Seen>,
 }
 
@@ -31,7 +31,7 @@ struct Seen {
     committed: LogIndex,
     delivered: LogIndex,
     term: Term,
-    /// Highest index handed out in earlier runs: what this member's clients may have seen.
+    /// Highest index delivered in earlier runs: what this member's clients may have seen.
     served: LogIndex,
 }
 
@@ -41,7 +41,7 @@ impl Safety {
         LogIndex(self.committed.len() as u64)
     }
 
-    /// A member starts anew: its marks begin at what its disk holds.
+    /// A member starts: its marks begin at the state of its disk.
     pub fn started(&mut self, id: NodeId, peers: &Peers) {
         let Some(raft) = &peers[&id].raft else { return };
         let former = self.seen.get(&id).copied().unwrap_or_default();
@@ -53,7 +53,7 @@ impl Safety {
         self.observe(id, peers, &[], None, &[]);
     }
 
-    /// A member did something.
+    /// Checks a member after a step.
     pub fn observe(
         &mut self,
         id: NodeId,
@@ -102,7 +102,7 @@ impl Safety {
         }
     }
 
-    /// What is committed anywhere is committed everywhere alike; who commits first is a leader, of an entry of its
+    /// An entry committed anywhere is the same everywhere. The first member to commit is a leader, by an entry of its
     /// own term, and a quorum of disks holds everything up to there.
     fn check_commits(&mut self, id: NodeId, peers: &Peers, before: LogIndex) {
         let Some(raft) = &peers[&id].raft else { return };
@@ -119,7 +119,7 @@ impl Safety {
                     assert_eq!(*known, entry, "{} commits otherwise [State Machine Safety]", id.0)
                 }
                 None => {
-                    // A leader that is not among the voters any more resigns with the commit that says so.
+                    // A leader that is no voter any more resigns with the commit of that, so it may follow already.
                     let led = self.leaders.get(&raft.term()) == Some(&id);
                     assert!(led, "{} commits {entry} before any leader did", id.0);
                     let holds = |voter: NodeId| peers[&voter].disk.held(entry);
@@ -142,7 +142,7 @@ impl Safety {
         }
     }
 
-    /// A snapshot is handed to a store when the log's new base is durable.
+    /// A snapshot is delivered to a store only when the log's new base is durable.
     fn check_install(&self, id: NodeId, peers: &Peers, install: Option<&SnapshotMeta>) -> Option<LogIndex> {
         let meta = install?;
         let disk = &peers[&id].disk;
@@ -153,7 +153,7 @@ impl Safety {
         Some(meta.last.index)
     }
 
-    /// A snapshot holds what was committed, all of it and nothing else, and the members as they were.
+    /// A snapshot holds all committed entries up to its end and nothing else, and the members as of then.
     pub fn check_snapshot(&self, meta: &SnapshotMeta, bytes: &[u8]) {
         let store = thaw(bytes);
         assert_eq!(store.len() as u64, meta.last.index.0, "a snapshot with gaps");
@@ -175,7 +175,7 @@ impl Safety {
         }
     }
 
-    /// Entries are handed out in order, each once, after they were committed, with one payload everywhere.
+    /// Entries are delivered in order, each once, after they were committed, with one payload everywhere.
     fn check_delivered(&mut self, id: NodeId, before: LogIndex, delivered: &[Entry]) {
         for (entry, index) in delivered.iter().zip(before.0 + 1..) {
             assert_eq!(entry.id().index.0, index, "{} applies out of order", id.0);
@@ -194,7 +194,7 @@ impl Safety {
     }
 }
 
-/// A message says nothing that its sender's disk could forget.
+/// A message states nothing that its sender's disk could forget.
 fn check_honesty(id: NodeId, peers: &Peers, envelope: &Envelope) {
     let disk = &peers[&id].disk.durable;
     assert_eq!(envelope.from, id);

@@ -1,4 +1,4 @@
-//! Messages, records and events in few words.
+//! Short texts for messages, records and events.
 
 use kattu_raft::message::{Message, Room};
 use kattu_raft::{

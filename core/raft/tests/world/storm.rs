@@ -1,5 +1,5 @@
-//! Random weather over a small group: messages late, repeated, lost; disks slow; members crashing with part of what
-//! was not synced; one seed decides all of it. Then the sky clears and the group must converge.
+//! Storms: random faults in a small group. Messages are late, repeated, lost; disks are slow; members crash with part
+//! of the unsynced records. One seed decides all of it. Then the faults end and the group must converge.
 
 use super::clock::Clock;
 use super::{World, config};
@@ -7,25 +7,25 @@ use kattu_raft::{
     Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId,
 };
 
-/// How wrong the members' clocks are.
+/// The error of the members' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clocks {
-    /// They show any time, at rates within what leases are told.
+    /// Clocks show any time, at rates within the bound of the leases.
     Within,
-    /// They run as they like, and leases believe them.
+    /// Clocks run at any rate, and are not watched.
     Beyond,
 }
 
-/// What a storm may do besides what all do.
+/// Faults that only some storms have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weather {
-    /// Members come and go.
+    /// Whether members come and go.
     pub members_change: bool,
-    /// Whose snapshots and log may be damaged.
+    /// The member whose snapshots and log may be damaged.
     pub loser: Option<NodeId>,
 }
 
-/// The storm's chance; not the peers'.
+/// The storm's random numbers; peers have their own.
 struct Dice(u64);
 
 impl Dice {
@@ -42,8 +42,8 @@ impl Dice {
     }
 }
 
-/// A group drawn from the seed: 1 to 5 voters, perhaps a learner, now and then members that may join, switches on or
-/// off, limits wide or narrow.
+/// A group drawn from the seed: 1 to 5 voters, perhaps a learner, sometimes members that may join, switches on or off,
+/// limits wide or narrow.
 fn draw_group(dice: &mut Dice) -> Vec<Config> {
     let voters = [3, 3, 3, 5, 5, 4, 2, 1][dice.roll(8)];
     let learners = dice.roll(4) as u64 / 3;
@@ -78,19 +78,19 @@ fn draw_group(dice: &mut Dice) -> Vec<Config> {
         .collect()
 }
 
-/// Who shall lead and how: leases in half of the groups that may have them, hints believed or not.
+/// Draws priorities and leases: leases in half of the groups that may have them, suspicion on or off.
 fn draw_leadership(dice: &mut Dice, configs: &mut [Config], clocks: Clocks) {
     let rho = [5_000, 100_000][dice.roll(2)];
-    // Beyond the bound it is the reads that shall tell.
+    // Beyond the bound the check of reads is to find the fault, so clocks are not watched.
     let watch = clocks == Clocks::Within;
     let lease =
         LeaderLease { rho, margin: Duration::from_millis(dice.roll(3) as u64 * 10), watch_clocks: watch };
-    let (leased, suspicious, hands_over) = (dice.one_in(2), !dice.one_in(4), dice.one_in(5));
+    let (leased, suspicious, transfers) = (dice.one_in(2), !dice.one_in(4), dice.one_in(5));
     for config in configs {
         let may = config.check_quorum && (leased || clocks == Clocks::Beyond);
         config.leadership = LeadershipConfig {
             priority: [100, 100, 100, 0, 255][dice.roll(5)],
-            transfer_to_priority: hands_over,
+            transfer_to_priority: transfers,
             leave_slow_disk: false,
             suspicion: Some(Duration::from_millis(1 + dice.roll(10) as u64)).filter(|_| suspicious),
             leader_lease: Some(lease).filter(|_| may),
@@ -99,8 +99,9 @@ fn draw_leadership(dice: &mut Dice, configs: &mut [Config], clocks: Clocks) {
     }
 }
 
-/// Members that were not all told the same: in some groups with leases, some have none, or a shorter election timeout, and
-/// promise less than others count on. From a roll of its own, so that the rest of the storm stays what it was.
+/// Different settings within a group: in some groups with leases, some members have none, or a shorter election
+/// timeout, and grant shorter vote holds than others need. Drawn from separate dice, so that the rest of the storm
+/// stays the same.
 fn draw_disagreement(seed: u64, configs: &mut [Config], clocks: Clocks) {
     let mut dice = Dice(seed ^ 0x4c65_6173_6573);
     if !dice.one_in(3) || clocks == Clocks::Beyond {
@@ -115,13 +116,13 @@ fn draw_disagreement(seed: u64, configs: &mut [Config], clocks: Clocks) {
     }
 }
 
-/// In half of the groups leaders leave slow disks. From a roll of its own, too.
+/// In half of the groups leaders leave slow disks. Drawn from separate dice, too.
 fn draw_slow_disks(seed: u64, configs: &mut [Config]) {
     let leaves = Dice(seed ^ 0x536c_6f77).one_in(2);
     configs.iter_mut().for_each(|config| config.leadership.leave_slow_disk = leaves);
 }
 
-/// Any time, and a rate that is wrong by what is allowed, or by far more.
+/// Any time, and a rate that is wrong by the permitted amount, or by far more.
 fn draw_clock(dice: &mut Dice, config: &Config, now: Instant, clocks: Clocks) -> Clock {
     let rho = config.leadership.leader_lease.map_or(5_000, |lease| lease.rho) as usize;
     let wrong = match clocks {
@@ -136,7 +137,7 @@ fn draw_clock(dice: &mut Dice, config: &Config, now: Instant, clocks: Clocks) ->
     Clock::wrong(now, dice.roll(1 << 40) as u64, ppm)
 }
 
-/// A member's process ends; whoever is connected to it sees its kernel close the connection, unless that is lost too.
+/// A member's process ends. Connected members see its kernel close the connection, unless that is lost too.
 fn kill(world: &mut World, dice: &mut Dice, id: NodeId) {
     let surviving = dice.roll(4);
     world.crash(id, surviving);
@@ -149,8 +150,8 @@ fn kill(world: &mut World, dice: &mut Dice, id: NodeId) {
     }
 }
 
-/// What leases and promises are for: a leader that the others cannot hear goes on to be asked, while they wait, or
-/// restart, or were told to take over, and elect another one as soon as they may.
+/// The situation that leases and vote holds are for: a leader that the others cannot hear still gets reads, while the
+/// others wait, or restart, or got a `TimeoutNow`, and elect another leader as soon as they may.
 fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     for id in world.ids() {
         if !world.runs(id) {
@@ -171,7 +172,8 @@ fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     let friend = others[dice.roll(others.len())];
     let mut late = Vec::new();
     if dice.one_in(3) {
-        // It hands over, and hears nothing of what comes of it; or its word comes late, when another one leads.
+        // It starts a transfer and does not hear the outcome; or its `TimeoutNow` comes late, when another member
+        // leads.
         let _ = world.act(old, |raft, now, effects| raft.transfer(now, friend, effects));
         if dice.one_in(2) {
             late.extend(world.wire.drain(..));
@@ -179,7 +181,7 @@ fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
         world.cut.extend(others.iter().map(|&other| (other, old)));
         world.settle();
     } else if dice.one_in(2) {
-        // One voter only hears it, then restarts, and from then on hears the others only.
+        // Only one voter hears it. That voter then restarts, and from then on hears only the others.
         for &other in others.iter().filter(|&&other| other != friend) {
             world.cut.extend([(other, old), (old, other)]);
         }
@@ -187,7 +189,7 @@ fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
         world.crash(friend, usize::MAX);
         world.start(friend);
     } else if dice.one_in(2) {
-        // Answers to its last round are under way for long.
+        // Answers to its last round stay in flight for long.
         world.now = world.now.max(world.due(old));
         world.tick(old);
         for _ in 0..world.wire.len() {
@@ -210,7 +212,7 @@ fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
         world.pass(Duration::from_millis(dice.roll(100) as u64));
         if let Some(leader) = world.leader().filter(|&leader| leader != old) {
             *proposals += 1;
-            let _ = world.propose(leader, proposals.to_string().as_bytes()); // it may be handing over
+            let _ = world.propose(leader, proposals.to_string().as_bytes()); // a transfer may be under way
             world.settle();
         }
         if world.raft(old).is_leader() {
@@ -223,13 +225,13 @@ fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     }
 }
 
-/// One thing happens.
+/// One random step.
 fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     let ids = world.ids();
     let id = ids[dice.roll(ids.len())];
     let anybody = ids[dice.roll(ids.len())];
     match dice.roll(115) {
-        // Time moves to the next deadline, or a little; whoever is due is ticked, mostly.
+        // Time moves to the next deadline, or a little; members that are due are ticked, mostly.
         0..12 => {
             let due = ids.iter().filter(|id| world.runs(**id)).map(|id| world.due(*id)).min();
             let jump = due.filter(|due| *due < Instant::NEVER && dice.one_in(3)).unwrap_or(world.now);
@@ -242,7 +244,7 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
         }
         12..45 => {
             for _ in 0..world.wire.len().min(1 + dice.roll(4)) {
-                // Mostly in order, now and then any message; now and then a copy stays, or the message is lost.
+                // Mostly in order, sometimes any message; sometimes a copy stays, or the message is lost.
                 let position = if dice.one_in(4) { dice.roll(world.wire.len()) } else { 0 };
                 if let Some(envelope) = world.wire.remove(position) {
                     if dice.one_in(12) {
@@ -260,7 +262,7 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
                 if world.runs(target) {
                     *proposals += 1;
                     let payload = format!("{:width$}", proposals, width = dice.roll(30));
-                    let _ = world.propose(target, payload.as_bytes()); // refusals are part of the weather
+                    let _ = world.propose(target, payload.as_bytes()); // refusals are normal in a storm
                 }
             }
         }
@@ -280,7 +282,7 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
         88 => {
             let leader = world.leader().unwrap_or(id);
             if world.runs(leader) {
-                // A refusal is part of the weather.
+                // Refusals are normal in a storm.
                 let _ = world.act(leader, |raft, now, effects| raft.transfer(now, anybody, effects));
             }
         }
@@ -312,7 +314,7 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
             world.act(id, |raft, _, _| raft.set_log_space(bytes));
         }
         98 if world.runs(id) => {
-            // A completion that says nothing new.
+            // A completion that is not new.
             let lsn = world.peers[&id].disk.durable.lsn;
             world.complete(id, lsn);
         }
@@ -338,7 +340,7 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     }
 }
 
-/// An operator wants other members: somebody comes, goes, gets or loses a vote, or all of that at once.
+/// A membership change: members join, leave, get or lose a vote, or several of these at once.
 fn change_members(world: &mut World, dice: &mut Dice) {
     let Some(leader) = world.leader().filter(|_| world.weather.members_change) else { return };
     let now = world.raft(leader).membership();
@@ -365,10 +367,10 @@ fn change_members(world: &mut World, dice: &mut Dice) {
         list.sort_unstable();
         list.dedup();
     }
-    let _ = world.change(leader, &Membership::new(voters, learners)); // refusals are part of the weather
+    let _ = world.change(leader, &Membership::new(voters, learners)); // refusals are normal in a storm
 }
 
-/// One member's newest snapshot turns out damaged, or all of them.
+/// The newest snapshot of one member turns out damaged, or all of them.
 fn lose_snapshots(world: &mut World, dice: &mut Dice, id: NodeId) {
     let Some(loser) = world.weather.loser else { return };
     if loser == id && dice.one_in(2) {
@@ -381,7 +383,7 @@ fn lose_snapshots(world: &mut World, dice: &mut Dice, id: NodeId) {
     }
 }
 
-/// One member's log turns out damaged from somewhere on: what follows cannot be read any more.
+/// The log of one member turns out damaged from some entry on: the rest cannot be read any more.
 fn lose_entries(world: &mut World, dice: &mut Dice, id: NodeId) {
     if world.weather.loser == Some(id) && dice.one_in(2) {
         let disk = &mut world.peer(id).disk;
@@ -392,17 +394,17 @@ fn lose_entries(world: &mut World, dice: &mut Dice, id: NodeId) {
     }
 }
 
-/// What truncating and installing are for: a leader that nobody hears goes on to fill its log, while the others elect
-/// another one, commit less than it has, and forget all of it that a snapshot covers.
+/// The situation that truncation and installation are for: a leader that is not heard goes on to fill its log, while
+/// the others elect another one, commit less than it has, and drop all of it that a snapshot covers.
 fn leave_behind(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     let Some(old) = world.leader().filter(|&old| world.runs(old)) else { return };
     let others: Vec<NodeId> = world.ids().into_iter().filter(|&id| id != old).collect();
     world.partition(&[vec![old], others.clone()]);
     let propose = |world: &mut World, id: NodeId, proposals: &mut u64| {
         *proposals += 1;
-        let _ = world.propose(id, proposals.to_string().as_bytes()); // refusals are part of the weather
+        let _ = world.propose(id, proposals.to_string().as_bytes()); // refusals are normal in a storm
     };
-    // Its disk may be so slow that it answers for entries that are long overwritten.
+    // Its disk may be so slow that it completes entries that were overwritten long before.
     let is_slow = dice.one_in(2);
     world.peer(old).held.disk = is_slow;
     if dice.one_in(2) {
@@ -438,7 +440,7 @@ fn leave_behind(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
     }
 }
 
-/// The sky clears: within a few election timeouts a leader commits, and everybody applies the same.
+/// The faults end: within a few election timeouts a leader commits, and all members apply the same.
 fn clear_up(world: &mut World) {
     world.heal();
     for id in world.ids() {
@@ -485,14 +487,14 @@ fn clear_up(world: &mut World) {
     transfer(world);
 }
 
-/// A healed leader hands over to the one it would choose.
+/// A leader of a healed group transfers leadership to its best successor.
 fn transfer(world: &mut World) {
     let Some(leader) = world.leader() else { return };
     let Some(target) = world.raft(leader).best_successor(world.local(leader)) else {
         return assert_eq!(world.raft(leader).voters().len(), 1, "nobody can take over from {leader:?}");
     };
     if world.raft(target).is_damaged() {
-        return; // nobody can lead with what it has not promised; it would be told in vain
+        return; // a member below its vote floor cannot lead: the transfer would be in vain
     }
     let term = world.raft(leader).term();
     match world.act(leader, |raft, now, effects| raft.transfer(now, target, effects)) {
@@ -503,19 +505,19 @@ fn transfer(world: &mut World) {
     assert!(world.pass_until(Duration::from_secs(2), calm), "{leader:?} does not hand over to {target:?}");
 }
 
-/// One storm and the calm after it. Panics if anything that must not happen does.
+/// One storm and the recovery after it. Panics if an invariant is violated.
 pub fn storm(seed: u64, steps: usize) -> World {
     with_clocks(seed, steps, Clocks::Within)
 }
 
-/// The same, with clocks like that.
+/// The same, with these clocks.
 pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
     let mut dice = Dice(seed);
     let mut configs = draw_group(&mut dice);
     draw_leadership(&mut dice, &mut configs, clocks);
     draw_disagreement(seed, &mut configs, clocks);
     draw_slow_disks(seed, &mut configs);
-    // A member that is removed and cannot be told asks for votes, and only pre-vote and stickiness keep that harmless.
+    // A removed member that does not learn of it asks for votes; only pre-vote and stickiness keep that harmless.
     let members_change = configs[0].pre_vote && !dice.one_in(3);
     let may_lose = configs[0].voters.len() >= 3 && !members_change;
     let loser = Some(configs[dice.roll(configs.len())].id).filter(|_| may_lose);
@@ -542,7 +544,7 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
         "no_clock_is_accused_in_vain: all of them are within their bound [F42]"
     );
     if clocks == Clocks::Within {
-        clear_up(&mut world); // clocks that run as they like may keep a group from ever agreeing
+        clear_up(&mut world); // with unbounded clocks a group may never agree
     }
     world
 }

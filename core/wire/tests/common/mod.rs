@@ -1,4 +1,4 @@
-//! One of everything that has bytes, small enough to read in a hex dump.
+//! One sample of every format, small enough to read in a hex dump.
 #![allow(dead_code)]
 
 use kattu_node::contract::{Forward, ForwardReply, MemberInfo, MemberRefusal, Members, PeerMessage, Refusal};
@@ -65,7 +65,7 @@ fn reply(reply: AppendReply) -> Frame {
     envelope(Message::AppendReply(reply))
 }
 
-/// An answer that says no more than it must.
+/// An answer without optional statements.
 fn little() -> AppendReply {
     AppendReply {
         round: Round(9),
@@ -79,7 +79,7 @@ fn little() -> AppendReply {
     }
 }
 
-/// An answer that says all that one can.
+/// An answer with all optional statements.
 fn everything() -> AppendReply {
     AppendReply {
         vote_hold: Duration::from_millis(1000),
@@ -92,7 +92,8 @@ fn everything() -> AppendReply {
     }
 }
 
-/// What protocol version 1 says in another way, as that version can say it; the names are those of the golden files.
+/// Frames that protocol version 1 encodes differently, limited to what it can express; the names are those of the
+/// golden files.
 pub fn one_of_each_v1() -> Vec<(&'static str, Frame)> {
     let timed = |upto| AppendReply {
         upto: LogIndex(upto),

@@ -1,4 +1,4 @@
-//! Clocks that run apart: a leader that has proof of it answers no reads by its own any more.
+//! Clocks that run apart: a leader that has proof of it no longer answers reads by its own clock.
 //!
 //! Knows nothing of: stores, clients.
 
@@ -7,7 +7,8 @@ use crate::protocol::{self, world};
 use kattu_raft::{Duration, LeaderLease, NodeId};
 use world::{World, config};
 
-/// Three that trust clocks with half a percent; the first leads, and its clock and the others' run apart by far more.
+/// Three members that trust clocks with half a percent; the first leads, and its clock and the others' run apart by far
+/// more.
 pub(super) fn a_leader_with_proof(seed: u64) {
     let rates = [[-30_000, 0, 0], [0, 30_000, 0], [0, 0, -30_000], [400_000, 0, -400_000]];
     let play = || {

@@ -1,5 +1,5 @@
-//! A log that is damaged, mended, and opened once more: what it owed is not forgotten. And one that came back shorter than it
-//! was, with nothing on the disk that says so: its leader does.
+//! A log that is damaged, repaired, and opened once more: its vote floor is not forgotten. And one that came back
+//! shorter than it was, although nothing on the disk says so: the leader reports the loss.
 //!
 //! Knows nothing of: elections.
 

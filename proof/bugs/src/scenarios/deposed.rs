@@ -1,8 +1,7 @@
-//! A leader that is none any more and does not know: answers that were held up on their way keep it in the belief that a
-//! quorum follows it, while the others have a new leader and a new value. Whatever it is asked now, it must not answer
-//! with the old one.
+//! A deposed leader that does not know it: answers that were held up on their way make it believe that a quorum follows
+//! it, while the others have a new leader and a new value. It must not answer any read with the old value.
 //!
-//! Clients' side of it goes to the judges of histories.
+//! The judges of histories check what clients saw.
 
 use super::world::{ET, World, get, put};
 use crate::histories;
@@ -14,7 +13,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Both leaders, and the answers that the former has not had yet.
+/// Both leaders, and the answers that the former one has not received yet.
 struct Deposed {
     world: World,
     former: u64,
@@ -25,8 +24,8 @@ struct Deposed {
     history: Vec<Record>,
 }
 
-/// The former leader is asked, and hears nobody. In storms its own check of the quorum nearly always comes before the
-/// others have a leader.
+/// The former leader gets a read while it is cut off. In storms its own check of the quorum nearly always comes before
+/// the others have a leader.
 pub fn a_read(seed: u64) {
     let mut scenario = Deposed::play(seed);
     let read = scenario.ask(3, scenario.former, None);
@@ -34,7 +33,7 @@ pub fn a_read(seed: u64) {
     scenario.judge();
 }
 
-/// An answer to a heartbeat of before the read arrives after it.
+/// An answer to a heartbeat sent before the read arrives after it.
 pub fn an_answer_from_before_the_read(seed: u64) {
     let mut scenario = Deposed::play(seed);
     let read = scenario.ask(3, scenario.former, None);
@@ -44,7 +43,7 @@ pub fn an_answer_from_before_the_read(seed: u64) {
     scenario.judge();
 }
 
-/// The first that the former leader hears of the present one is an append, while somebody waits for a read.
+/// The first message of the present leader to the former one is an append, while a read waits.
 pub fn the_next_leader_is_heard_of(seed: u64) {
     let mut scenario = Deposed::play(seed);
     let read = scenario.ask(3, scenario.former, None);
@@ -82,7 +81,7 @@ impl Deposed {
         scenario
     }
 
-    /// Time moves on a little; whoever is due is told.
+    /// Time moves on a little; members whose deadline has come get a tick.
     fn tick(&mut self) {
         self.world.now += Duration::from_millis(10);
         for id in 1..=3 {
@@ -92,7 +91,7 @@ impl Deposed {
         }
     }
 
-    /// All hear their leader; it hears none of them yet.
+    /// Heartbeats of the leader arrive; the answers are held up.
     fn hold_answers_up(&mut self) {
         let former = self.former;
         while self.held.len() < 10 {
@@ -164,7 +163,7 @@ impl Deposed {
         self.world.ask(member, request)
     }
 
-    /// What the client was told by now; who was told nothing knows nothing.
+    /// The answer that the client has by now; without one the outcome is unknown.
     fn told(&mut self, client: u32, member: u64, ticket: Ticket) {
         let what = match self.world.outcome(member, ticket) {
             Some(Outcome::Done(reply)) => match &reply.body {

@@ -1,4 +1,4 @@
-//! Members that compare what they made of the log: who is odd is named, nobody else is, and nobody if nobody is.
+//! Members that compare their stores over the log: a divergent one is reported, and no other; none if all are equal.
 //!
 //! The judge of the first scene is the comparison of the members themselves: nothing that a client can read differs.
 //! Knows nothing of: how digests come about.
@@ -23,7 +23,7 @@ fn write(world: &mut World, leader: u64, number: u64) {
     assert!(is_done(world.outcome(leader, written)));
 }
 
-/// What everybody says of alarms.
+/// The alarms at each member.
 fn alarms(world: &mut World) -> Vec<Vec<Alarm>> {
     (1..=3).map(|id| world.status(id).alarms.iter().collect()).collect()
 }

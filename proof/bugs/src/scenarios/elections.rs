@@ -1,4 +1,4 @@
-//! Who asks for votes, and when: what it costs a cluster if a member asks that should not, or does not ask that should.
+//! Requests for votes: the cost for a cluster if a member sends them that should not, or does not that should.
 //!
 //! Knows nothing of: stores, clients.
 
@@ -12,7 +12,7 @@ const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 const THREE: NodeId = NodeId(3);
 
-/// Three of which the first leads; what it has proposed is committed.
+/// Three members of which the first leads; what it has proposed is committed.
 fn three(seed: u64) -> World {
     let mut world = World::started((1..=3).map(|id| config(id, 3, 0)).collect(), seed);
     assert!(world.elect(ONE), "scene: nothing is in the way");
@@ -21,8 +21,8 @@ fn three(seed: u64) -> World {
     world
 }
 
-/// The third has lost its snapshots, and its leader dies while it stores what it is sent. It is whole again after its wait
-/// for a leader has ended; the second, which is behind, cannot lead.
+/// The third has lost its snapshots, and its leader dies while it stores what it is sent. It is whole again after its
+/// wait for a leader has ended; the second, which is behind, cannot lead.
 pub(super) fn a_member_that_is_whole_again(seed: u64) {
     let mut world = three(seed);
     world.partition(&[vec![ONE, THREE], vec![TWO]]);
@@ -47,22 +47,22 @@ pub(super) fn a_member_that_is_whole_again(seed: u64) {
     );
 }
 
-/// The third asks whether it would be elected, and votes for the first before that is answered.
+/// The third starts a pre-vote, and votes for the first before that is answered.
 pub(super) fn a_vote_of_who_asks_itself(seed: u64) {
     let mut world = World::started((1..=3).map(|id| config(id, 3, 0)).collect(), seed);
     let (ask, vote) = (Duration::ZERO, ET * 3);
     // The first campaigns in term 1, and the second has voted for it; nothing has come to the third.
     asks(&mut world, ONE, ask);
-    transfer(&mut world, ONE, TWO);
-    transfer(&mut world, TWO, ONE);
+    deliver(&mut world, ONE, TWO);
+    deliver(&mut world, TWO, ONE);
     world.sync(ONE, usize::MAX);
-    transfer(&mut world, ONE, TWO);
+    deliver(&mut world, ONE, TWO);
     world.sync(TWO, usize::MAX);
     let elects = taken(&mut world, TWO, ONE);
     let wants = taken(&mut world, ONE, THREE);
-    // The second loses patience, and the third learns the term from it; then it asks itself.
+    // The election timeout of the second ends, and the third learns the term from it; then it starts a pre-vote itself.
     asks(&mut world, TWO, vote);
-    transfer(&mut world, TWO, THREE);
+    deliver(&mut world, TWO, THREE);
     world.sync(THREE, usize::MAX);
     world.wire.clear();
     asks(&mut world, THREE, Duration::ZERO);
@@ -74,13 +74,13 @@ pub(super) fn a_vote_of_who_asks_itself(seed: u64) {
     for envelope in elects {
         world.deliver(envelope);
     }
-    transfer(&mut world, THREE, ONE);
+    deliver(&mut world, THREE, ONE);
     assert!(world.raft(ONE).is_leader(), "scene: two of three have voted for n1");
     for envelope in own_question {
         world.deliver(envelope);
     }
     world.sync(TWO, usize::MAX);
-    transfer(&mut world, TWO, THREE);
+    deliver(&mut world, TWO, THREE);
     world.settle();
     assert!(
         world.raft(ONE).is_leader(),
@@ -93,7 +93,7 @@ pub(super) fn a_vote_of_who_asks_itself(seed: u64) {
 /// The third has just started, and the second loses its link to the leader, which is well.
 pub(super) fn a_restart_and_a_lost_link(seed: u64) {
     let mut world = three(seed);
-    world.pass(Duration::from_millis(110 + seed % 60)); // the next heartbeat comes in time for nobody
+    world.pass(Duration::from_millis(110 + seed % 60)); // the next heartbeat comes too late for all
     world.crash(THREE, 0);
     world.start(THREE);
     world.act(TWO, |raft, now, effects| raft.link_closed(now, ONE, LinkEnd::ByPeer, effects));
@@ -106,8 +106,8 @@ pub(super) fn a_restart_and_a_lost_link(seed: u64) {
     );
 }
 
-/// The second and the third lose their links to the leader; the third says yes to the second, and hears the leader again before
-/// that arrives. Whether the second may campaign is what the world itself watches.
+/// The second and the third lose their links to the leader; the third grants the pre-vote of the second, and receives a
+/// heartbeat of the leader before that arrives. The world itself checks whether the second may campaign.
 pub(super) fn a_yes_that_comes_late(seed: u64) {
     let mut world = three(seed);
     world.pass(Duration::from_millis(110 + seed % 60));
@@ -116,10 +116,10 @@ pub(super) fn a_yes_that_comes_late(seed: u64) {
         world.act(voter, |raft, now, effects| raft.link_closed(now, ONE, LinkEnd::ByPeer, effects));
     }
     asks(&mut world, TWO, Duration::ZERO);
-    transfer(&mut world, TWO, THREE);
+    deliver(&mut world, TWO, THREE);
     let late = taken(&mut world, THREE, TWO);
     asks(&mut world, ONE, Duration::ZERO);
-    transfer(&mut world, ONE, THREE);
+    deliver(&mut world, ONE, THREE);
     asks(&mut world, TWO, Duration::ZERO);
     assert_eq!(world.raft(TWO).role_name(), "pre-candidate", "scene: it asks again");
     world.wire.clear();
@@ -130,7 +130,7 @@ pub(super) fn a_yes_that_comes_late(seed: u64) {
     assert_eq!(world.raft(TWO).role_name(), "pre-candidate", "scene: n3 hears the leader");
 }
 
-/// A member's wait is over, after so much time at least.
+/// A member's timer fires, after at least this time.
 fn asks(world: &mut World, id: NodeId, wait: Duration) {
     world.now = (world.now + wait).max(world.due(id));
     world.tick(id);
@@ -144,7 +144,7 @@ fn taken(world: &mut World, from: NodeId, to: NodeId) -> VecDeque<kattu_raft::En
 }
 
 /// What is on its way from one to the other arrives.
-fn transfer(world: &mut World, from: NodeId, to: NodeId) {
+fn deliver(world: &mut World, from: NodeId, to: NodeId) {
     for envelope in taken(world, from, to) {
         world.deliver(envelope);
     }

@@ -1,5 +1,5 @@
-//! How entries go to a peer: over a way that is slow, to one that has no room, to one that is a little late, and what
-//! becomes of its leader's clients meanwhile.
+//! How entries go to a peer: over a slow link, to one without room, to one a little late; and what happens to the
+//! clients of its leader meanwhile.
 //!
 //! Knows nothing of: what entries mean.
 
@@ -11,7 +11,7 @@ use world::{World, config};
 
 pub(super) const FOLLOWER: NodeId = NodeId(2);
 
-/// The first of two leads, under these limits.
+/// Two members of which the first leads, under these limits.
 pub(super) fn two(limits: Limits, seed: u64) -> World {
     let mut configs: Vec<_> = (1..=2).map(|id| config(id, 2, 0)).collect();
     configs.iter_mut().for_each(|config| config.limits = limits);
@@ -29,7 +29,7 @@ pub(super) fn entry_bytes(world: &World) -> usize {
     appends.flat_map(|append| &append.entries).map(kattu_raft::Entry::len).sum()
 }
 
-/// A follower far behind comes back over a link that only is slow.
+/// A follower far behind comes back over a slow link.
 pub(super) fn a_slow_link(seed: u64) {
     let rate = 10_000_000 + seed % 7 * 1_000_000;
     let reads = seed % 2 * 100;
@@ -39,7 +39,7 @@ pub(super) fn a_slow_link(seed: u64) {
     );
 }
 
-/// A follower gets a snapshot over a link so slow that a piece takes longer than an election timeout.
+/// A follower gets a snapshot over a link so slow that a chunk takes longer than an election timeout.
 pub(super) fn a_slow_link_for_a_snapshot(seed: u64) {
     let rate = 600_000 + seed % 7 * 50_000;
     comes_back(
@@ -201,7 +201,7 @@ pub(super) fn a_follower_a_little_late(seed: u64) {
     assert!(reads == 0, "who_keeps_up_is_fed_from_memory: n1 reads its log for n3, which follows it");
 }
 
-/// The third of three is not heard, and clients write for two seconds and more.
+/// The third of three is cut off, and clients write for two seconds and more.
 fn without_the_third(seed: u64) -> World {
     let share = Limits::default().client_share_min;
     World::without_the_third(share, STEP * (400 + seed as u32 % 100), seed)
@@ -222,7 +222,7 @@ pub(super) fn a_voter_that_does_not_gain(seed: u64) {
     );
 }
 
-/// A voter comes back behind the log and gets a snapshot, a piece each second.
+/// A voter comes back behind the log and gets a snapshot, a chunk each second.
 pub(super) fn a_voter_that_gets_a_snapshot(seed: u64) {
     let mut world = without_the_third(seed);
     world.comes_back_behind_the_log();
@@ -236,7 +236,7 @@ pub(super) fn a_voter_that_gets_a_snapshot(seed: u64) {
     }
 }
 
-/// A voter comes back over a way on which its first append takes two election timeouts; then it gains.
+/// A voter comes back over a link on which its first append takes two election timeouts; then it gains.
 pub(super) fn a_voter_whose_first_append_takes_long(seed: u64) {
     let mut world = without_the_third(seed);
     world.comes_back_unfed();
@@ -249,7 +249,7 @@ pub(super) fn a_voter_whose_first_append_takes_long(seed: u64) {
     );
 }
 
-/// A voter comes back far behind, and nothing is read for it; its leader may not slow anybody.
+/// A voter comes back far behind, and nothing is read for it; its leader may not slow any client.
 pub(super) fn clients_that_are_never_slowed(seed: u64) {
     let mut world = World::without_the_third(100, STEP * (400 + seed as u32 % 100), seed);
     world.comes_back_unfed();

@@ -23,7 +23,7 @@ fn says(raft: &mut Raft, message: Message, effects: &mut Effects) {
     }
 }
 
-/// Some entries are handed to the store, and a snapshot that covers more comes in, all in one batch of effects.
+/// Some entries are delivered to the store, and a snapshot that covers more comes in, all in one batch of effects.
 pub(super) fn a_snapshot_behind_entries(seed: u64) {
     let mut raft = Raft::recover(config(FOLLOWER.0, 2, 0), seed, NOW, Recovered::default());
     let mut effects = Effects::default();

@@ -1,4 +1,4 @@
-//! A lease in the middle of a change of members.
+//! A leader lease in the middle of a change of members.
 //!
 //! Knows nothing of: stores, clients.
 
@@ -7,8 +7,9 @@ use crate::protocol::{self, world};
 use kattu_raft::{Duration, Envelope, LeaderLease, Membership, NodeId};
 use world::{World, config};
 
-/// The first of three is to stay alone, and nobody else hears of it. It sends heartbeats into the void; answers to an earlier
-/// one come in late; then its process is held up. Meanwhile the others keep their promises to the end and elect another one.
+/// The first of three is to stay alone, and no other member knows of it. Its heartbeats are lost; answers to an earlier
+/// one come in late; then its process is held up. Meanwhile the others keep their vote holds to the end and elect
+/// another leader.
 pub(super) fn a_change_that_nobody_hears_of(seed: u64) {
     let play = || {
         let configs = (1..=3).map(|id| {
@@ -44,7 +45,7 @@ pub(super) fn a_change_that_nobody_hears_of(seed: u64) {
     }
 }
 
-/// The first sends a heartbeat; what the others answer is still under way.
+/// The first sends a heartbeat; the answers of the others are still under way.
 fn answers_to_one_heartbeat(world: &mut World) -> Vec<Envelope> {
     world.now = world.due(NodeId(1));
     world.tick(NodeId(1));

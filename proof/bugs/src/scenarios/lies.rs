@@ -15,7 +15,7 @@ mod liars;
 /// Bytes of a story.
 const BYTES: u64 = 1_500;
 
-/// Others say whatever is well-formed: the member goes on, and does not contradict itself.
+/// The others send any well-formed message: the member goes on, and does not contradict itself.
 pub(super) fn whatever_others_say(seed: u64) {
     let mut dice = Dice::new(seed);
     for _ in 0..20 {
@@ -32,7 +32,7 @@ pub(super) fn whatever_others_say(seed: u64) {
     }
 }
 
-/// Two of three vote for a candidate whose own vote is not on disk yet, so that it has asked nobody.
+/// Two of three vote for a candidate whose own vote is not on disk yet, so that it has sent no requests.
 pub(super) fn votes_of_nobody_asked(seed: u64) {
     let (me, others) = (NodeId(1), [NodeId(2), NodeId(3)]);
     let world = World::started((1..=3).map(|id| config(id, 3, 1)).collect(), seed);
@@ -62,7 +62,7 @@ pub(super) fn votes_of_nobody_asked(seed: u64) {
     );
 }
 
-/// A learner answers from ever new directories: what is remembered of them is bounded.
+/// A learner answers from ever new directories: what the leader remembers of them is bounded.
 pub(super) fn a_learner_of_many_lives(seed: u64) {
     let (leader, learner) = (NodeId(1), NodeId(4));
     let mut world = World::started((1..=3).map(|id| config(id, 3, 1)).collect(), seed);

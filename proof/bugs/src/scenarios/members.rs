@@ -1,6 +1,6 @@
-//! Members that come and go: ids, snapshots of the table, empty disks, and when a client is told.
+//! Members that come and go: ids, snapshots of the member list, empty disks, and when a client is answered.
 //!
-//! Knows nothing of: how memberships overlap; that is watched by the storms over bare peers.
+//! Knows nothing of: how memberships overlap; the storms over bare peers check that.
 
 use super::world::{ET, Member, World, is_done, put, urls};
 use kattu_node::contract::{MemberChange, MemberInfo, Members, PeerMessage, Request};
@@ -24,7 +24,7 @@ fn in_force(member: &Member) -> &Membership {
     member.node.raft().membership()
 }
 
-/// A member is removed; somebody wants its id for a new one.
+/// A member is removed; a new one is added with its id.
 pub(super) fn an_id_that_was_somebodys(seed: u64) {
     let (mut world, leader) = begin(3, SnapshotLimits::default(), seed);
     let gone = 1 + (leader + seed % 2) % 3;
@@ -32,7 +32,7 @@ pub(super) fn an_id_that_was_somebodys(seed: u64) {
     world.pass(ET);
     assert!(is_done(world.outcome(leader, removal)), "scene: {:?}", world.outcome(leader, removal));
     world.kill(gone);
-    world.loses = Box::new(|_| true); // what the leader believes is enough
+    world.loses = Box::new(|_| true); // the state of the leader is enough
     world.ask(leader, add(gone, 9));
     let comes_back = in_force(world.member(leader)).contains(NodeId(gone));
     assert!(
@@ -58,7 +58,7 @@ pub(super) fn a_snapshot_right_after_a_change(seed: u64) {
     );
 }
 
-/// A member that lost its disk asks to be let in as who it was.
+/// A member that lost its disk asks to join as the one that it was.
 pub(super) fn an_empty_disk(seed: u64) {
     let me = NodeId(2 + seed % 7);
     let others = (20..20 + seed % 3).map(|id| MemberInfo { id: NodeId(id), ..MemberInfo::default() });
@@ -76,7 +76,8 @@ pub(super) fn an_empty_disk(seed: u64) {
     );
 }
 
-/// A learner becomes a voter and loses its disk; then it asks one who knows it as a learner that never started.
+/// A learner becomes a voter and loses its disk; then it asks a member whose list has it as a learner that never
+/// started.
 pub(super) fn a_member_that_lags_is_asked(seed: u64) {
     let (mut world, leader) = begin(3, SnapshotLimits::default(), seed);
     let (lagging, new) = (1 + (leader + seed % 2) % 3, 4 + 2 * (seed % 3));
@@ -98,7 +99,7 @@ pub(super) fn a_member_that_lags_is_asked(seed: u64) {
     );
 }
 
-/// A learner keeps up, and what it says of itself is lost on its way.
+/// A learner keeps up, and the message that publishes it is lost on its way.
 pub(super) fn a_learner_that_nobody_has_heard_of(seed: u64) {
     let (mut world, leader) = begin(3, SnapshotLimits::default(), seed);
     let new = 4 + 2 * (seed % 3);
@@ -116,7 +117,7 @@ pub(super) fn a_learner_that_nobody_has_heard_of(seed: u64) {
     );
 }
 
-/// The first step of a change is committed, the second reaches nobody.
+/// The first step of a change is committed, the second reaches no other member.
 pub(super) fn half_a_change(seed: u64) {
     let (mut world, leader) = begin(4, SnapshotLimits::default(), seed);
     let write = world.ask(leader, put("a", "before"));

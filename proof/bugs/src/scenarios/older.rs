@@ -1,13 +1,13 @@
-//! Older: a disk that shows what stood there before.
+//! Older: a disk that shows what was written before.
 //!
-//! Knows nothing of: disks that lose without showing anything else; that is `damaged.rs`'s.
+//! Knows nothing of: disks that lose entries and show none in their place; that is `damaged.rs`.
 
 use crate::protocol::world;
 use kattu_raft::{Duration, HardState, LogBody, LogRecord, Lsn, NodeId};
 use world::{World, config};
 
-/// A member drops entries of its own leadership for those of the next leader and acknowledges these. Then its disk shows the
-/// former ones again, and its log ends no earlier than it did.
+/// A member drops entries of its own leadership for those of the next leader and acknowledges these. Then its disk
+/// shows the former ones again, and its log ends no earlier than it did.
 pub(super) fn older_entries_in_the_place_of_newer(seed: u64) {
     let (old, new) = (NodeId(1), NodeId(2));
     let mut world = World::started((1..=3).map(|id| config(id, 3, 0)).collect(), seed);

@@ -1,4 +1,4 @@
-//! A leader that cannot answer: what its followers ask it does not grow.
+//! A leader that cannot answer: the requests that its followers repeat do not grow.
 //!
 //! Knows nothing of: what is read.
 
@@ -6,8 +6,8 @@ use crate::protocol::world;
 use kattu_raft::{Duration, Message, NodeId};
 use world::{World, config};
 
-/// The second of three comes to lead, and the others' disks have no room for its first entry. The third asks again and again
-/// for reads.
+/// The second of three comes to lead, and the others' disks have no room for its first entry. The third sends read
+/// after read.
 pub(super) fn of_one_that_commits_nothing(seed: u64) {
     let (leader, follower) = (NodeId(2), NodeId(3));
     let mut world = World::started((1..=3).map(|id| config(id, 3, 0)).collect(), seed);

@@ -1,4 +1,4 @@
-//! A member that has just started: what it has promised it learns from the others before it says anything that counts.
+//! A member that has just started: it learns from the others what it acknowledged before it votes or campaigns.
 //!
 //! Knows nothing of: directories.
 
@@ -11,14 +11,14 @@ use kattu_raft::{
 const GROUP: GroupId = GroupId(0);
 const HEARTBEAT: Duration = Duration::from_millis(100);
 
-/// One of three, which starts with entries of term 2 and without a vote.
+/// A member of three, which starts with entries of term 2 and without a vote.
 struct Start {
     raft: Raft,
     now: Instant,
     sent: Vec<Envelope>,
-    /// What its questions are named.
+    /// The nonce of its requests.
     nonce: u64,
-    /// What is on its disk.
+    /// Its last record on disk.
     lsn: Lsn,
 }
 
@@ -66,7 +66,7 @@ impl Start {
         self.sent.append(&mut effects.send);
     }
 
-    /// Time passes; what it says meanwhile.
+    /// Time passes; the messages that it sends meanwhile.
     fn wait(&mut self, time: Duration) -> Vec<Envelope> {
         let end = self.now + time;
         while self.now < end {
@@ -165,7 +165,7 @@ pub(super) fn with_what_is_committed(seed: u64) {
     assert!(start.votes(7, kept + 2), "who_returns_votes_for_what_is_committed: it votes for nobody at all");
 }
 
-/// One of the first members, without a past.
+/// An initial member, without a past.
 pub(super) fn for_the_first_time(seed: u64) {
     let mut start = Start::new(seed, 0);
     let said = start.wait(HEARTBEAT * 100);

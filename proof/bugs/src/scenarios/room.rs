@@ -1,4 +1,4 @@
-//! Room: what is told to whom while the log's next piece is being made ready.
+//! Room: how writes are answered while the next segment of the log is made.
 //!
 //! Knows nothing of: disks.
 

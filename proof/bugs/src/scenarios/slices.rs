@@ -1,6 +1,6 @@
-//! Work in slices: what comes of it is what would in one go, nobody sees the middle, and no step is long.
+//! Work in slices: the result is that of work in one go, no read sees the middle, and no step is long.
 //!
-//! Knows nothing of: how members come by their work.
+//! Knows nothing of: how members get their work.
 
 use kattu_kv::api::{
     Answer, Command, Compare, CompareResult, CompareTarget, DeleteRange, Error, KeyRange, Operation, Put,
@@ -15,7 +15,7 @@ use kattu_raft::{
     Entry, EntryHead, EntryId, EntryKind, Form, LogIndex, Membership, SnapshotMeta, Stamp, Term,
 };
 
-/// What a small thing may take beyond a slice.
+/// Units that a small task may take beyond a slice.
 const SMALL_UNITS: u64 = 64;
 
 fn all() -> KeyRange {
@@ -95,7 +95,7 @@ fn read(range: Range) -> KeeperTask {
     KeeperTask::Read { ticket: Ticket(7), query: Query::Range(range), term: Term(1), needs: LogIndex(0) }
 }
 
-/// How many keys the answers say that there are, and how many they show.
+/// How many keys the answers count, and how many they show.
 fn told(effects: &KeeperEffects) -> Option<(i64, usize)> {
     effects.reply.iter().find_map(|(_, outcome)| match outcome {
         Outcome::Done(Reply { body: ReplyBody::Kv(response), .. }) => match &response.answer {
@@ -121,7 +121,7 @@ pub(super) fn a_delete_of_everything(seed: u64) {
     }
 }
 
-/// By the number of steps, and not by what each says it has done.
+/// By the number of steps, not by the units that each reports.
 pub(super) fn conditions_on_missing_keys(seed: u64) {
     let (keys, slice) = sizes(seed);
     let missing = |number: u64| Compare {
@@ -178,7 +178,7 @@ pub(super) fn a_read_and_a_snapshot(seed: u64) {
     assert!(said == shown as i64, "reads_see_one_state: {said} keys are said to be there, {shown} are shown");
 }
 
-/// Transactions change many keys each, and all but the newest versions may be forgotten again and again.
+/// Transactions change many keys each, and all but the newest versions are compacted again and again.
 pub(super) fn transactions_that_change_many_keys(seed: u64) {
     let (keys, _) = sizes(seed);
     let per_transaction = 100;

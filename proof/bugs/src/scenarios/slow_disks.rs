@@ -1,4 +1,4 @@
-//! Slow disks: whoever leads on one lets another one lead, and not again and again.
+//! Slow disks: a leader on one transfers leadership, and not again and again.
 //!
 //! Knows nothing of: stores, clients.
 
@@ -8,7 +8,7 @@ use kattu_raft::{Duration, NodeId};
 const FAST: Duration = Duration::from_millis(2);
 const SLOW: Duration = Duration::from_millis(40);
 
-/// Three that watch their disks; the first leads.
+/// Three members that watch their disks; the first leads.
 fn begin(seed: u64) -> World {
     let configs = (1..=3).map(|id| {
         let mut config = config(id, 3, 0);
@@ -32,7 +32,7 @@ pub(super) fn a_leader_on_one_of_two(seed: u64) {
     );
 }
 
-/// To lead is what makes a disk slow, whoever does it.
+/// Leading is what makes a disk slow, on any member.
 pub(super) fn an_office_that_slows(seed: u64) {
     let mut world = begin(seed);
     let before = world.raft(NodeId(1)).term();

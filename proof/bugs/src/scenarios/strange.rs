@@ -1,12 +1,12 @@
-//! Strange: what no face makes, and what becomes of it.
+//! Strange: requests that no API makes, and their outcome.
 //!
-//! Knows nothing of: peers that send it; those are asked by tests of `core/node`.
+//! Knows nothing of: peers that send them; tests of `core/node` have those.
 
 use crate::catch::caught;
 use kattu_node::contract::{MemberChange, Request};
 use kattu_raft::NodeId;
 
-/// Somebody hands a member a change of the members as if it were a client's write.
+/// A member gets a change of the members as if it were a client's write.
 pub(super) fn a_change_that_comes_as_a_write(seed: u64) {
     let mut world = super::begin(1, seed);
     let leader = world.elect();

@@ -1,7 +1,7 @@
 //! Tables that lag behind the snapshots that a leader sends.
 //!
-//! A leader whose log is short sends one snapshot after the other; each waits on the disk until the tables have become the
-//! one before it. Meanwhile one of the member's own is complete, and old ones go.
+//! A leader whose log is short sends one snapshot after the other; each waits on the disk until the one before it is
+//! installed. Meanwhile a snapshot of the member's own is complete, and old ones are removed.
 //! Knows nothing of: nodes, what is in a snapshot.
 
 use kattu_raft::{EntryId, GroupId, Membership, NodeId, SnapshotMeta, Stamp};
@@ -27,7 +27,7 @@ fn comes(store: &SnapshotStore, index: u64) -> EntryId {
     last
 }
 
-/// Snapshots come, tables become them one by one, and what is not needed goes in between.
+/// Snapshots come, are installed one by one, and those no longer needed are removed in between.
 pub(super) fn tables_that_lag_behind_snapshots(seed: u64) {
     let mut dice = Dice::new(seed);
     let store = SnapshotStore::of(Arc::new(SimDisk::new()), CLUSTER).expect("an empty disk");

@@ -1,4 +1,4 @@
-//! Ways to a peer: links that end, room that is short, questions that come in crowds.
+//! Ways to a peer: links that end, room that is short, many read rounds at once.
 //!
 //! Knows nothing of: what entries mean, how clients are slowed.
 
@@ -29,7 +29,7 @@ pub(super) fn a_link_that_ends(seed: u64) {
     assert!(here == there, "scene: n1's log ends at {here}, that of n2 at {there}");
 }
 
-/// A follower with little room is fed from its leader's disk: what comes next does not fit; then room comes back.
+/// A follower with little room is fed from its leader's disk: the next entry does not fit; then room comes back.
 pub(super) fn an_entry_larger_than_the_room(seed: u64) {
     let short = NodeId(2);
     let limits = Limits {
@@ -60,7 +60,7 @@ pub(super) fn an_entry_larger_than_the_room(seed: u64) {
     );
 }
 
-/// A follower holds what its leader wrote in a term before, all of it but for the newest entry, for which it has no room.
+/// A follower holds all that its leader wrote in an earlier term, and has no room for the newest entry.
 pub(super) fn a_full_follower_that_holds_much(seed: u64) {
     let mut world = two(Limits::default(), seed);
     world.cut.insert((FOLLOWER, LEADER));
@@ -82,7 +82,7 @@ pub(super) fn a_full_follower_that_holds_much(seed: u64) {
     );
 }
 
-/// Reads come one after the other, while a follower that is behind does not come to answer.
+/// Reads come one after the other, while the answers of a follower that is behind do not arrive.
 pub(super) fn many_reads_beside_one_that_is_behind(seed: u64) {
     let behind = NodeId(3);
     let mut world = World::without_the_third(80, STEP * (400 + seed as u32 % 100), seed);

@@ -1,6 +1,6 @@
-//! Certificates for benchmarks: one for all hosts named, one for clients, and their authority's.
+//! Certificates for benchmarks: one for all hosts named, one for clients, and one of their authority.
 //!
-//! Knows nothing of: who shows them.
+//! Knows nothing of: servers, benchmarks.
 
 use kattu_e2e::authority::Authority;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! `cargo xtask bench comeback`: a large member is killed and started again, and learners begin with nothing.
+//! `cargo xtask bench comeback`: a large member is killed and restarted, and learners start with empty directories.
 //!
-//! Knows nothing of: how it is measured; the library does.
+//! Knows nothing of: members, files; the library measures.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// A large member and new ones; whether all of it came over.
+/// A large member restarts and learners join; true if every key reached the first learner.
 fn large_and_new(keys: u64) -> bool {
     let report = kattu_e2e::comeback::run(keys, |what| eprintln!("{what}"));
     let median = |times: &[Duration]| {
@@ -74,7 +74,7 @@ fn large_and_new(keys: u64) -> bool {
     report.is_whole()
 }
 
-/// A follower in the midst of puts at full speed.
+/// A follower restarts in the midst of puts at full speed.
 fn under_load(judges_times: bool) -> ExitCode {
     let loaded = kattu_e2e::comeback::under_full_load(judges_times);
     for (lacked, took) in &loaded.times {

@@ -1,6 +1,6 @@
-//! `cargo xtask failover`: kills leaders under load and prints how long the service was away.
+//! `cargo xtask failover`: kills leaders under load and prints how long the service was unavailable.
 //!
-//! Knows nothing of: how it is measured; the library does.
+//! Knows nothing of: members, clients; the library measures.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! `cargo xtask bench floods`: clients and strangers that take what they can, and what a good client notices of it.
+//! `cargo xtask bench floods`: greedy clients and strangers, and their effect on one good client.
 //!
-//! Knows nothing of: how it is measured; the library does.
+//! Knows nothing of: members, connections; the library measures.
 
 use kattu_e2e::floods::{Flood, Plan, Report, run};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! `cargo xtask bench failover`: how long nothing is acknowledged when a leader dies, as a distribution.
 //!
-//! Knows nothing of: how it is measured; the library does.
+//! Knows nothing of: members, clients; the library measures.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +9,7 @@ const USAGE: &str = "cargo xtask bench failover [--trials N (200)] [--target kat
 /// The goals, with default settings.
 const MEDIAN_MAX: Duration = Duration::from_millis(50);
 const P99_MAX: Duration = Duration::from_millis(150);
-/// Columns of the picture: upper ends in milliseconds.
+/// Buckets of the histogram: upper bounds in milliseconds.
 const BUCKETS: [u64; 12] = [5, 10, 20, 35, 50, 75, 100, 150, 300, 1_000, 2_000, u64::MAX];
 const BAR: usize = 50;
 const SHARES: [(&str, f64); 7] = [
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         }
     }
     let is_ours = kattu_e2e::kattu().file_name().is_none_or(|name| name != "etcd");
-    let is_judged = is_ours && flags.is_empty(); // the goal is one for default settings
+    let is_judged = is_ours && flags.is_empty(); // the goals are for default settings
     let report = kattu_e2e::gaps::run(trials, flags, |trial, gap| {
         if (trial + 1).is_multiple_of(20) {
             println!("{:>4} of {trials}: this one {:.1} ms", trial + 1, gap.as_secs_f64() * 1e3);

@@ -1,7 +1,7 @@
-//! `cargo xtask grow`: a cluster grows from one member to five and shrinks to three under load, and the longest gap between
-//! two acknowledged writes is printed.
+//! `cargo xtask grow`: a cluster grows from one member to five and shrinks to three under load; prints the longest gap
+//! between two acknowledged writes.
 //!
-//! Knows nothing of: how it is measured; the library does.
+//! Knows nothing of: members, clients; the library measures.
 
 use std::process::ExitCode;
 use std::time::Duration;

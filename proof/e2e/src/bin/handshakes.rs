@@ -1,7 +1,7 @@
-//! `cargo xtask bench handshakes`: connections in TLS that are opened and closed, with certificates on both sides, and what one
-//! costs the server. Each is a handshake in full: nothing is resumed.
+//! `cargo xtask bench handshakes`: opens and closes TLS connections with certificates on both sides, and prints what
+//! one costs the server. Each is a full handshake: no session is resumed.
 //!
-//! Knows nothing of: which server it is.
+//! Knows nothing of: Kattu, etcd; any server will do.
 
 use rustls::client::Resumption;
 use rustls::crypto::ring;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Opens a connection in TLS, hears something that proves that the server took it, and closes it.
+/// Opens a TLS connection, reads a frame that proves that the server accepted it, and closes it.
 async fn shake(address: &str, config: Arc<ClientConfig>) -> std::io::Result<()> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_string();
@@ -63,7 +63,7 @@ async fn shake(address: &str, config: Arc<ClientConfig>) -> std::io::Result<()> 
     let mut stream = TlsConnector::from(config).connect(name, stream).await?;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await?;
     let mut head = [0; 9];
-    stream.read_exact(&mut head).await?; // its settings: a client whose certificate it refuses hears none
+    stream.read_exact(&mut head).await?; // the server's SETTINGS: a client whose certificate is refused gets none
     Ok(())
 }
 

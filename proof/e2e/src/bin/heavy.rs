@@ -1,6 +1,6 @@
-//! `cargo xtask bench heavy`: requests about millions of keys, and what everybody else notices of them.
+//! `cargo xtask bench heavy`: requests about millions of keys, and their effect on all other clients.
 //!
-//! Knows nothing of: how it is measured; the library does.
+//! Knows nothing of: members, keys; the library measures.
 
 use kattu_e2e::heavy::{Act, Plan, run};
 use std::process::ExitCode;

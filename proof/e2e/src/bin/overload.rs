@@ -1,6 +1,6 @@
-//! `cargo xtask bench overload`: ten times the load that can be served, and what is served all the same.
+//! `cargo xtask bench overload`: ten times the load that can be served, and how much of it is still served.
 //!
-//! Knows nothing of: how it is measured; the library does.
+//! Knows nothing of: members, clients; the library measures.
 
 use kattu_e2e::overload::{PATIENCE, Plan, run};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
-//! `cargo xtask bench soak`: puts at full speed for a long time, and what the members hold meanwhile.
+//! `cargo xtask bench soak`: puts at full speed for a long time, and the memory and disk that members use meanwhile.
 //!
-//! Knows nothing of: how it is measured; the library does.
+//! Knows nothing of: members, clients; the library measures.
 
 use kattu_e2e::soak::{Look, Settings, run};
 use std::process::ExitCode;

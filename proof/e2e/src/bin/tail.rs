@@ -1,6 +1,6 @@
-//! `cargo xtask bench tail`: what puts take while snapshots are taken and compactions run, next to what they take otherwise.
+//! `cargo xtask bench tail`: put latency while snapshots are taken and compactions run, next to put latency without.
 //!
-//! Knows nothing of: how it is measured; the library does.
+//! Knows nothing of: members, clients; the library measures.
 
 use std::process::ExitCode;
 

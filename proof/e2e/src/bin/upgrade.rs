@@ -1,6 +1,6 @@
 //! `cargo xtask upgrade`: a cluster of an older version becomes one of this, member by member, under load and kills.
 //!
-//! Knows nothing of: how it is done; the library does.
+//! Knows nothing of: members, clients; the library upgrades.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -73,7 +73,7 @@ fn main() -> ExitCode {
             let options = Options { seconds, ..Options::default() };
             let report = run_storm(seed, &options);
             if report.violation.is_none() {
-                println!("seed {seed} breaks no promise");
+                println!("seed {seed} has no violation");
                 return ExitCode::SUCCESS;
             }
             let shrunk = shrink(&report, &options);

@@ -1,5 +1,5 @@
-//! Acknowledgements: who says that it agrees up to an index holds the leader's log up to there on its disk, and has the
-//! leader's term there too. [replication-protocols O1, L6; fault-model ST2]
+//! Acknowledgements: a member that acknowledges up to an index holds the leader's log up to there on its disk, and the
+//! leader's term too. [replication-protocols O1, L6; fault-model ST2]
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
@@ -7,7 +7,7 @@ use kattu_raft::message::{Envelope, Message};
 
 const NAME: &str = "acknowledgements";
 
-/// A message leaves.
+/// A message is sent.
 pub(super) fn sent(ghost: &mut Ghost, place: usize, envelope: &Envelope) -> Checked {
     let Message::AppendReply(reply) = &envelope.message else { return Ok(()) };
     let upto = reply.upto;

@@ -1,6 +1,5 @@
-//! Bases: a log loses its beginning only to a snapshot that is durable on the same disk and covers committed entries
-//! only; and what is dropped because a snapshot took its place was never committed. [replication-protocols N1, N3;
-//! fault-model ST9]
+//! Bases: a log is pruned only up to a snapshot that is durable on the same disk and covers committed entries only;
+//! entries beyond it that are dropped for it were never committed. [replication-protocols N1, N3; fault-model ST9]
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
@@ -8,7 +7,7 @@ use kattu_raft::{EntryId, LogIndex};
 
 const NAME: &str = "bases";
 
-/// A member is about to say that a snapshot covers everything up to here.
+/// A member is about to emit a base: a snapshot covers everything up to here.
 pub(super) fn rebased(ghost: &Ghost, place: usize, base: EntryId) -> Checked {
     let member = ghost.at(place);
     let (id, before) = (member.id, member.log.base());
@@ -40,7 +39,7 @@ pub(super) fn snapshot(ghost: &mut Ghost, place: usize, last: EntryId) -> Checke
     Ok(())
 }
 
-/// A store became what a snapshot holds.
+/// A snapshot replaced a member's store.
 pub(super) fn installed(ghost: &mut Ghost, place: usize, last: EntryId) -> Checked {
     is_committed(ghost, place, last)?;
     let member = ghost.at_mut(place);

@@ -1,9 +1,11 @@
 //! Commits: the ghost record of what is committed, and how it grows. [Ongaro14 §3.6; replication-protocols O2, O3, L5]
 //!
 //! - A leader commits an entry only when a quorum of voters (of a joint configuration, one of each set) holds it, and
-//!   everything before it, on their disks, or owe it since a disk lost it [ST7]; by log matching the entry itself shows that. The newest entry is of the leader's own term.
-//! - Others only learn what a leader has committed.
-//! - Whoever counts an entry as committed holds the very entry that is (State Machine Safety, before it can show).
+//!   everything before it, on disk, or has lost it since and still votes by it [ST7]; by log matching the entry itself
+//!   shows that. The newest entry is of the leader's own term.
+//! - Other members only learn what a leader has committed.
+//! - A member that counts an entry as committed holds the very entry that is (State Machine Safety, before it can
+//!   show).
 
 use super::ghost::{Ghost, Line, expect};
 use super::{Checked, View};
@@ -56,8 +58,8 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, before: Opti
     Ok(())
 }
 
-/// Held by a quorum of the configuration that was in force when the event came, or of the one that the event has brought:
-/// a leader leaves a joint configuration the moment it is committed, and goes on counting with the next.
+/// Held by a quorum of the configuration in force before the event, or of the one in force after it: a leader leaves a
+/// joint configuration as soon as it is committed, and counts on with the next.
 fn held_by_a_quorum(
     ghost: &Ghost,
     place: usize,

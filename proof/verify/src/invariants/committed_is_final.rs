@@ -1,9 +1,9 @@
-//! Committed is final: no entry that a member knows to be committed leaves its log, and none that was committed in its own
-//! term or an earlier one, whether it knows of the commit or not. [replication-protocols O8; Ongaro14 §3.6.3]
+//! Committed is final: no entry that a member knows to be committed leaves its log, and none that was committed in its
+//! own term or an earlier one, whether it knows of the commit or not. [replication-protocols O8; Ongaro14 §3.6.3]
 //!
-//! What a later term has committed does not count yet: somebody who still follows the leader of an earlier one (its messages
-//! were long under way) may hold such an entry, and be made to drop it, because that leader need not have it. Whoever
-//! was counted for the commit knows the later term.
+//! Commits of later terms do not count yet: a member that still follows the leader of an earlier term (its messages
+//! were long under way) may hold such an entry and have to drop it, because that leader need not have it. Every member
+//! that was counted for the commit knows the later term.
 
 use super::Checked;
 use super::ghost::{Ghost, expect};

@@ -1,9 +1,9 @@
-//! Configurations: a group becomes another one step by step, each of which overlaps with the one before.
+//! Configurations: a group changes its configuration in steps, each of which overlaps with the one before.
 //! [Ongaro14 §4.1–4.3; replication-protocols M2–M5]
 //!
-//! Whoever leads adds a configuration to its log only when
-//! - the one before it is committed (M3), and so is an entry of its own term (M4);
-//! - it has the same voters, or is the joint one that begins a change of them, or the one that ends it (M2).
+//! A leader appends a configuration to its log only when
+//! - the one before it is committed (M3), and so is an entry of the leader's own term (M4);
+//! - it has the same voters, or is the joint one that begins a change of voters, or the one that ends it (M2).
 
 use super::ghost::{Ghost, expect};
 use super::{Checked, View};
@@ -11,7 +11,7 @@ use kattu_raft::{Entry, Membership};
 
 const NAME: &str = "configurations";
 
-/// An entry that says a configuration leaves for a member's disk, and is not in its log yet.
+/// An entry with a configuration is emitted to a member's disk, and is not in its log yet.
 pub(super) fn appended(ghost: &mut Ghost, place: usize, view: &View, entry: &Entry) -> Checked {
     let member = ghost.at(place);
     let (id, at) = (member.id, entry.id());
@@ -19,7 +19,7 @@ pub(super) fn appended(ghost: &mut Ghost, place: usize, view: &View, entry: &Ent
         return expect(false, NAME, || format!("{id:?} appends {at}, which says no configuration"));
     };
     if ghost.configurations.contains_key(&at) {
-        return Ok(()); // of a leader that was judged when it made it
+        return Ok(()); // judged when its leader appended it
     }
     let (before_at, before) = ghost.configuration_of(&member.log);
     expect(before_at <= view.committed, NAME, || {

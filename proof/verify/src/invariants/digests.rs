@@ -6,7 +6,7 @@ use kattu_raft::LogIndex;
 
 const NAME: &str = "digests";
 
-/// A store was looked at.
+/// A store's digest was taken.
 pub(super) fn digest(ghost: &mut Ghost, place: usize, index: LogIndex, digest: u64) -> Checked {
     let id = ghost.at(place).id;
     let (first, by) = *ghost.digests.entry(index).or_insert((digest, id));

@@ -1,6 +1,6 @@
-//! Durability: what was durable before a crash is there after it; what comes back was written once; record numbers are
-//! used once. A log that is cut before damage is one that the member had once, and a floor says at least what it had
-//! promised to keep. [fault-model P1, ST1, ST3, ST7, ST11; replication-protocols §1.2]
+//! Durability: everything durable before a crash is there after it; everything recovered had been written; record
+//! numbers are used once. A log that is cut before damage is one that the member had before, and its vote floor covers
+//! at least what it had held. [fault-model P1, ST1, ST3, ST7, ST11; replication-protocols §1.2]
 
 use super::Checked;
 use super::ghost::{Ghost, Harm, Line, Log, Pending, expect};
@@ -8,7 +8,7 @@ use kattu_raft::{EntryId, HardState, LogIndex, LogRecord, Lsn, Recovered};
 
 const NAME: &str = "durability";
 
-/// A record leaves for the disk.
+/// A record is emitted to the disk.
 pub(super) fn emitted(ghost: &Ghost, place: usize, record: &LogRecord) -> Checked {
     let member = ghost.at(place);
     expect(record.lsn == member.emitted.next(), NAME, || {
@@ -16,7 +16,7 @@ pub(super) fn emitted(ghost: &Ghost, place: usize, record: &LogRecord) -> Checke
     })
 }
 
-/// The disk holds everything up to this record for good.
+/// Everything up to this record is durable.
 pub(super) fn durable(ghost: &mut Ghost, place: usize, lsn: Lsn) -> Checked {
     let member = ghost.at_mut(place);
     let (id, emitted) = (member.id, member.emitted);
@@ -29,8 +29,8 @@ pub(super) fn durable(ghost: &mut Ghost, place: usize, lsn: Lsn) -> Checked {
         let number = *pending;
         let (member, chosen) = ghost.member_and_chosen(place);
         match member.sink(chosen) {
-            // A hint: it travels with the next block, and losing it costs time only [ST17]; and what has a place of its
-            // own, without a number.
+            // A commit mark is a hint: it travels with the next block, and losing it costs only time [ST17]. A vote
+            // floor has a place of its own and no number.
             None | Some(Pending::Commit | Pending::VoteFloor(_)) => continue,
             Some(Pending::Hard(hard)) => super::votes::durable(ghost, place, hard),
             Some(Pending::Truncate(_) | Pending::Entry(_) | Pending::Base(_)) => {}
@@ -40,10 +40,10 @@ pub(super) fn durable(ghost: &mut Ghost, place: usize, lsn: Lsn) -> Checked {
     Ok(())
 }
 
-/// A member starts from what its disk gave back.
+/// A member starts from what its disk recovered.
 ///
-/// Of the records that were not durable, any first part may have survived; term and vote have a place of their own, and
-/// may have survived alone.
+/// Of the records that were not durable, any prefix may have survived; term and vote are stored in a place of their
+/// own, and may have survived alone.
 pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) -> Checked {
     let committed = ghost.chosen.last().index;
     let (member, chosen) = ghost.member_and_chosen(place);
@@ -62,7 +62,7 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
             | Pending::VoteFloor(_) => None,
         }))
         .collect();
-    // What a leader told it comes back, unless the whole directory is older than that.
+    // A floor that a leader sent comes back, unless the whole directory is older than that.
     let says = recovered.vote_floor.unwrap_or_default().max(recovered.last);
     expect(harm == Some(Harm::Older) || member.disk_vote_floor.unwrap_or_default() <= says, NAME, || {
         format!(
@@ -78,9 +78,9 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
         format!("{id:?} starts from a snapshot up to {snapshot}; committed there is {committed_there:?}")
     })?;
     if member.snapshot.index < snapshot.index {
-        member.snapshot = snapshot; // it was complete when the process ended, and nobody could be told
+        member.snapshot = snapshot; // complete when the process ended, but not yet reported
     }
-    // A member that had stored a snapshot, and stopped before its log could say so, says so at its start.
+    // A member that stored a snapshot and stopped before its log recorded the base does so at its start.
     let is_made_to_fit =
         snapshot != EntryId::default() && snapshot == recovered.base && snapshot == recovered.last;
     let fits = HardState { term: snapshot.term, vote: None };
@@ -117,7 +117,7 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
     written_once(ghost, place, recovered, committed)
 }
 
-/// The newest entries come back byte by byte, and nothing is taken for committed that is not.
+/// The newest entries come back byte by byte, and the commit mark is not above what is committed.
 fn written_once(ghost: &Ghost, place: usize, recovered: &Recovered, committed: LogIndex) -> Checked {
     let member = ghost.at(place);
     let id = member.id;
@@ -131,8 +131,8 @@ fn written_once(ghost: &Ghost, place: usize, recovered: &Recovered, committed: L
     Ok(())
 }
 
-/// A member starts from a log that lacks what it had: every entry of it is one that was created once, after the one
-/// before it. If damage was noticed, a floor says at least what the member had promised to keep.
+/// A member starts from a log that lacks entries it had: every entry left had been created after the one before it. If
+/// damage was noticed, a vote floor covers at least what the member had held.
 fn harmed(ghost: &mut Ghost, place: usize, recovered: &Recovered, harm: Harm) -> Checked {
     let member = ghost.at(place);
     let id = member.id;

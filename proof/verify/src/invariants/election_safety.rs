@@ -28,7 +28,7 @@ pub(super) fn became_leader(ghost: &mut Ghost, place: usize, term: Term) -> Chec
     Ok(())
 }
 
-/// Whoever leads has become leader of that very term.
+/// A member that leads was elected in that very term.
 pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
     if !view.leads {
         ghost.at_mut(place).leads = None;

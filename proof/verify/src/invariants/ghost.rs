@@ -1,14 +1,14 @@
-//! Ghost state: what a cluster has done, remembered by one who sees everything and forgets nothing.
+//! Ghost state: the complete history of a cluster, recorded from outside.
 //!
-//! For each member its log as it left for the disk, and what of it is on the disk for good; for the cluster every entry
-//! ever created, who led which term with which log, who voted for whom, what was acknowledged, what is committed.
-//! Knows nothing of: what must hold (that is each invariant's).
+//! For each member: its log as emitted to the disk, and the durable part of it. For the cluster: every entry ever
+//! created, the leader of each term with its log, votes, acknowledgements, commits.
+//! Knows nothing of: the rules (each invariant has its own).
 
 use super::Violation;
 use kattu_raft::{Entry, EntryId, HardState, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-/// One entry: who created it, and its bytes in short.
+/// One entry: the term that created it, and a hash of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) term: Term,
@@ -21,7 +21,7 @@ impl Line {
     }
 }
 
-/// Eight bytes at a time; two different entries of one position and term must not pass for the same.
+/// Eight bytes at a time; two different entries of one index and term must not have the same hash.
 fn hash(bytes: &[u8], seed: u64) -> u64 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = seed.wrapping_mul(K);
@@ -37,14 +37,14 @@ fn hash(bytes: &[u8], seed: u64) -> u64 {
     hash
 }
 
-/// A log, from index 1 on: of what left it because a snapshot covers it, the ghost remembers what it was. A snapshot that
-/// came from elsewhere stands for what is committed.
+/// A log, from index 1 on: the ghost keeps entries that were pruned because a snapshot covers them. For a snapshot from
+/// another member it takes the committed entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
     lines: Vec<Line>,
     /// Where each term's entries begin, ascending.
     starts: Vec<EntryId>,
-    /// Up to here a snapshot has taken the log's place.
+    /// A snapshot has replaced the log up to here.
     base: EntryId,
 }
 
@@ -66,7 +66,7 @@ impl Log {
         log
     }
 
-    /// What stands at an index; nothing at 0 and behind the last.
+    /// The entry at an index; `None` at 0 and beyond the last.
     pub(super) fn line(&self, index: LogIndex) -> Option<Line> {
         let place = usize::try_from(index.0.checked_sub(1)?).ok()?;
         self.lines.get(place).copied()
@@ -89,8 +89,8 @@ impl Log {
         begins.into_iter().chain(later).collect()
     }
 
-    /// A snapshot up to `base` takes the place of what is before; if the log does not hold that entry, of everything.
-    /// The two are known to agree up to `agreed`.
+    /// A snapshot up to `base` replaces the entries up to there; if the log does not hold that entry, all entries. The
+    /// two are known to agree up to `agreed`.
     pub(super) fn rebase(&mut self, base: EntryId, agreed: LogIndex, chosen: &Log) {
         if self.term(base.index) != Some(base.term) {
             self.truncate(agreed.min(base.index).next());
@@ -129,24 +129,24 @@ pub(super) enum Pending {
     VoteFloor(EntryId),
 }
 
-/// One member.
+/// The ghost of one member.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) id: NodeId,
     pub(super) runs: bool,
-    /// Term and vote as they left for the disk.
+    /// Term and vote as emitted to the disk.
     pub(super) hard: HardState,
-    /// The log as it left for the disk.
+    /// The log as emitted to the disk.
     pub(super) log: Log,
-    /// Number of the last record that left.
+    /// Number of the last record emitted.
     pub(super) emitted: Lsn,
-    /// Records that left and are not on the disk for certain.
+    /// Emitted records that may not be durable yet.
     pub(super) pending: VecDeque<(Lsn, Pending)>,
-    /// Everything up to this record is on the disk for good.
+    /// Everything up to this record is durable.
     pub(super) durable: Lsn,
     pub(super) disk_hard: HardState,
     pub(super) disk: Log,
-    /// As last looked at.
+    /// The marks as of its last event.
     pub(super) term: Term,
     pub(super) committed: LogIndex,
     pub(super) delivered: LogIndex,
@@ -159,34 +159,34 @@ pub(super) struct Member {
     pub(super) applied: LogIndex,
     /// The commit mark it found at its start.
     pub(super) marked: LogIndex,
-    /// The newest state it has served in this life, and in those before.
+    /// The newest state it has served since its start, and before that.
     pub(super) served: LogIndex,
     pub(super) served_before: LogIndex,
     /// Its log is known to agree with the committed one up to here.
     pub(super) agreed: LogIndex,
     /// The last entry that the newest snapshot on its disk covers.
     pub(super) snapshot: EntryId,
-    /// Its store is to become what a snapshot holds, and is not yet.
+    /// A snapshot is to replace its store, and has not yet.
     pub(super) installs: bool,
-    /// What becomes of its log before it starts again, by no fault of its own.
+    /// The fault that changes its log before it starts again.
     pub(super) harm: Option<Harm>,
-    /// Up to where it owes what it had, when it starts from an older state.
+    /// When it starts from an older state: up to here its former log still counts.
     pub(super) owed: Option<LogIndex>,
-    /// Its disk has lost something in one of its lives.
+    /// Its disk has lost something at some time.
     pub(super) has_lost: bool,
-    /// The log that it once promised to keep, as long as its disk does not hold one that is as complete.
+    /// The log that its disk once held and has lost, as long as the disk holds none as complete.
     pub(super) lost: Option<Log>,
-    /// Where its log ended, as a leader told it: as it left for the disk, and as it is on the disk.
+    /// Its vote floor, as a leader sent it: as emitted to the disk, and as it is on the disk.
     pub(super) vote_floor: Option<EntryId>,
     pub(super) disk_vote_floor: Option<EntryId>,
 }
 
-/// What becomes of a log while its member is down.
+/// A fault of a log while its member is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Harm {
     /// It is cut before damage, which is noticed. [fault-model ST7]
     Cut,
-    /// It is an older one, and nothing in the directory can tell. [fault-model F18, F19]
+    /// It is an older one, and nothing in the directory shows that. [fault-model F18, F19]
     Older,
 }
 
@@ -225,19 +225,19 @@ impl Member {
         }
     }
 
-    /// The end of the most complete log that it has promised to keep.
+    /// The end of the most complete log that it has held: it votes by this.
     pub(super) fn promised(&self) -> EntryId {
         let lost = self.lost.as_ref().map_or(EntryId::default(), Log::last);
         lost.max(self.log.last()).max(self.vote_floor.unwrap_or_default())
     }
 
-    /// Whether it has acknowledged an entry and still owes it, on its disk or not.
+    /// Whether an entry counts as held: on its disk, or in the log that its disk has lost.
     pub(super) fn owes(&self, index: LogIndex, line: Line) -> bool {
         let holds = |log: &Log| log.line(index) == Some(line);
         holds(&self.disk) || self.lost.as_ref().is_some_and(holds)
     }
 
-    /// A record left for the disk.
+    /// A record was emitted to the disk.
     pub(super) fn emit(&mut self, record: &LogRecord, line: Option<Line>, chosen: &Log) {
         let pending = match &record.body {
             LogBody::HardState(hard) => {
@@ -297,7 +297,7 @@ impl Member {
     }
 }
 
-/// Who led a term, and the log as it was when that began.
+/// The leader of a term, and its log when it was elected.
 #[derive(Clone, Debug)]
 pub(super) struct Reign {
     pub(super) leader: NodeId,
@@ -311,8 +311,8 @@ impl Reign {
         Reign { leader, last: log.last(), starts: log.starts().to_vec() }
     }
 
-    /// The term at an index of the leader's log: what it took over, then its own entries without end. By log matching,
-    /// terms say all.
+    /// The term at an index of the leader's log: what it had when elected, then its own entries without end. By log
+    /// matching, terms suffice.
     pub(super) fn term_at(&self, own: Term, index: LogIndex) -> Term {
         if self.last.index < index {
             return own;
@@ -331,12 +331,12 @@ pub(super) struct Created {
     pub(super) by: NodeId,
 }
 
-/// The whole cluster.
+/// The ghost of the whole cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Ghost {
-    /// The configuration before any entry says another one.
+    /// The configuration before any entry has another one.
     first: Membership,
-    /// Every configuration that an entry has said.
+    /// Every configuration, by its entry.
     pub(super) configurations: BTreeMap<EntryId, Membership>,
     members: Vec<Member>,
     /// Everything that is committed.
@@ -347,14 +347,14 @@ pub(super) struct Ghost {
     pub(super) reigns: BTreeMap<Term, Reign>,
     /// (term, candidate) → the last entry it campaigned with.
     pub(super) campaigns: BTreeMap<(Term, NodeId), EntryId>,
-    /// (term, voter) → whom it voted for.
+    /// (term, voter) → the candidate it voted for.
     pub(super) votes: BTreeMap<(Term, NodeId), NodeId>,
     /// (term, candidate) → voters whose vote for it is on disk.
     pub(super) ballots: BTreeMap<(Term, NodeId), BTreeSet<NodeId>>,
     /// (term, peer) → highest index it acknowledged to the leader of that term.
     pub(super) acknowledged: BTreeMap<(Term, NodeId), LogIndex>,
     pub(super) digests: BTreeMap<LogIndex, (u64, NodeId)>,
-    /// Whose lease of which term holds, and until when by a clock that all share.
+    /// Holder of a lease → its term, and its end by a clock that all share.
     pub(super) leases: BTreeMap<NodeId, (Term, u64)>,
 }
 
@@ -377,7 +377,7 @@ impl Ghost {
         }
     }
 
-    /// Where a member's ghost stands; made at first sight. Clusters are small, and looked up by walking.
+    /// The place of a member's ghost, created on first use. Clusters are small: the search is linear.
     pub(super) fn place(&mut self, id: NodeId) -> usize {
         match self.members.iter().position(|member| member.id == id) {
             Some(place) => place,
@@ -401,7 +401,7 @@ impl Ghost {
         &mut self.members[place]
     }
 
-    /// The newest configuration of a log, and where it stands. Committed or not, it is the one that counts. [M1]
+    /// The newest configuration of a log, and its index. It is in force, committed or not. [M1]
     pub(super) fn configuration_of(&self, log: &Log) -> (LogIndex, &Membership) {
         // Ids ascend by term and then by index, and so do those of one log.
         let mut newest_first = self.configurations.iter().rev();

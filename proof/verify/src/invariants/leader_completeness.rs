@@ -1,7 +1,7 @@
-//! Leader Completeness: whoever becomes leader holds everything that was committed in earlier terms. [Ongaro14 §3.6.3]
+//! Leader Completeness: a new leader holds everything that was committed in earlier terms. [Ongaro14 §3.6.3]
 //!
-//! Not what was committed in later ones: a candidate that is paused may be told of its election when the next leader has
-//! long been at work.
+//! Commits of later terms do not count: a paused candidate may learn of its election long after the next leader began
+//! to commit.
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
@@ -13,7 +13,7 @@ const NAME: &str = "leader_completeness";
 pub(super) fn became_leader(ghost: &mut Ghost, place: usize, term: Term) -> Checked {
     let member = ghost.at(place);
     let committed = LogIndex(ghost.chosen_in.partition_point(|&chosen_in| chosen_in < term) as u64);
-    // What is known to agree needs no second look.
+    // Entries that are known to agree are not compared again.
     for index in (member.agreed.next().0..=committed.0).map(LogIndex) {
         let (held, chosen) = (member.log.line(index), ghost.chosen.line(index));
         expect(held == chosen, NAME, || {

@@ -1,9 +1,8 @@
-//! Leases exclude leaders: while a lease holds, by its leader's own clock, nobody leads a later term.
+//! Leases exclude leaders: while a lease holds, by its leader's own clock, no member leads a later term.
 //! [replication-protocols L-2 – L-7]
 //!
-//! The members' clocks are the driver's affair: it says when, by a clock that all share, a lease will be over. Where
-//! clocks are worse than they are trusted to be, this is how it shows that they were: the driver then counts what it is
-//! told here and goes on.
+//! The driver knows the members' clocks: it passes the end of each lease by a clock that all share. If clocks are worse
+//! than they are trusted to be, this judge reports violations; the driver then counts them and goes on.
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
@@ -11,7 +10,7 @@ use kattu_raft::Term;
 
 const NAME: &str = "leases_exclude_leaders";
 
-/// A member holds a lease of its term until then, or none; it is `now`. Whether it had none before.
+/// A member reports its lease (term, end), or none, at `now`. Returns whether a lease began.
 pub(super) fn told(ghost: &mut Ghost, place: usize, lease: Option<(Term, u64)>, now: u64) -> bool {
     let id = ghost.at(place).id;
     let before = match lease {
@@ -22,7 +21,7 @@ pub(super) fn told(ghost: &mut Ghost, place: usize, lease: Option<(Term, u64)>, 
     lease.is_some_and(|(_, until)| now < until) && !held
 }
 
-/// Nobody leads a later term than that of any lease that holds.
+/// No member leads a later term than that of a lease that holds.
 pub(super) fn check(ghost: &Ghost, now: u64) -> Checked {
     let Some((&newest, reign)) = ghost.reigns.last_key_value() else { return Ok(()) };
     for (holder, &(term, until)) in &ghost.leases {

@@ -1,7 +1,7 @@
 //! Log Matching: two entries of one index and term are the same, and so is everything before them. [Ongaro14 §3.5]
 //!
-//! Judged by induction, at the price of one look per new entry: the same index and term must mean the same bytes and the
-//! same term right before.
+//! Judged by induction, with one look-up per new entry: the same index and term must mean the same bytes and the same
+//! term right before.
 
 use super::Checked;
 use super::ghost::{Created, Ghost, Line, expect};

@@ -1,5 +1,5 @@
-//! Marks: applied ≤ handed ≤ min(committed, persisted) ≤ last; none moves back but `persisted`, with a truncation;
-//! terms never fall; and what counts as persisted is on the disk. [replication-protocols B9, ST2]
+//! Marks: applied ≤ delivered ≤ min(committed, persisted) ≤ last; only `persisted` moves back, with a truncation; terms
+//! never fall; and everything counted as persisted is on the disk. [replication-protocols B9, ST2]
 
 use super::ghost::{Ghost, expect};
 use super::{Checked, View};
@@ -7,7 +7,7 @@ use kattu_raft::LogIndex;
 
 const NAME: &str = "marks";
 
-/// A member handled an event. Its commit index is `commits.rs`'s.
+/// A member handled an event. Its commit index is judged in `commits.rs`.
 pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View) -> Checked {
     let member = ghost.at(place);
     let id = member.id;

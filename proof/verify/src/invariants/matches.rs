@@ -1,7 +1,7 @@
-//! Match: a leader never believes more of a peer than the peer has acknowledged to it in this term (which is true, see
-//! `acknowledgements.rs`); and its belief falls only when it says that the peer's disk has lost something, and it has. Nobody
-//! is told of a loss that was none, and whoever is told votes from then on by what it had (`votes.rs`).
-//! [Ongaro14 fig. 3.1; fault-model NT5, ST14]
+//! Match: a leader's match of a peer never exceeds what the peer has acknowledged to it in this term (which is true,
+//! see `acknowledgements.rs`). It falls only when the leader reports a loss of the peer's disk, and there was one. Only
+//! real losses are reported, and a member that receives such a report votes from then on by the log it had
+//! (`votes.rs`). [Ongaro14 fig. 3.1; fault-model NT5, ST14]
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
@@ -10,7 +10,7 @@ use kattu_raft::{EntryId, LogIndex, NodeId, Term};
 
 const NAME: &str = "matches";
 
-/// What a leader believes of one peer.
+/// A leader's match of one peer.
 pub(super) fn stepped(
     ghost: &mut Ghost,
     place: usize,
@@ -35,7 +35,7 @@ pub(super) fn stepped(
     })
 }
 
-/// A message leaves: who is told of a loss has lost something, and had acknowledged that much.
+/// A message is sent: the receiver of a `Lost` has lost something, and had acknowledged that much.
 pub(super) fn sent(ghost: &Ghost, place: usize, envelope: &Envelope) -> Checked {
     let Message::Lost(lost) = &envelope.message else { return Ok(()) };
     let (id, peer, term) = (ghost.at(place).id, envelope.to, envelope.term);
@@ -47,7 +47,7 @@ pub(super) fn sent(ghost: &Ghost, place: usize, envelope: &Envelope) -> Checked 
     })
 }
 
-/// A member takes what it was told for its floor: only if it has lost something, and that lies beyond its log.
+/// A member adopts a vote floor: only if it has lost something, and only a floor beyond its log.
 pub(super) fn floored(ghost: &Ghost, place: usize, vote_floor: EntryId) -> Checked {
     let member = ghost.at(place);
     let last = member.log.last();

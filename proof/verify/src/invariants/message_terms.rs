@@ -1,6 +1,6 @@
 //! Message terms: every message carries its sender's current term, and that term is on its sender's disk; only the
-//! leader of a term sends appends of it, and only what is in its log; forwards are of the term too. [replication-protocols
-//! O6, L6, B13]
+//! leader of a term sends appends of it, and only what is in its log; forwards are of the term too.
+//! [replication-protocols O6, L6, B13]
 
 use super::ghost::{Ghost, expect};
 use super::{Checked, View};
@@ -9,7 +9,7 @@ use kattu_raft::{LogIndex, NodeId, Term};
 
 const NAME: &str = "message_terms";
 
-/// A message leaves.
+/// A message is sent.
 pub(super) fn sent(ghost: &Ghost, place: usize, view: &View, envelope: &Envelope) -> Checked {
     let member = ghost.at(place);
     let id = member.id;
@@ -25,7 +25,7 @@ pub(super) fn sent(ghost: &Ghost, place: usize, view: &View, envelope: &Envelope
     }
 }
 
-/// A forward or its answer leaves: it speaks for the term it leaves in, and for no other. [B13]
+/// A forward or its answer is sent: it carries the sender's present term. [B13]
 pub(super) fn forwarded(ghost: &Ghost, place: usize, view: &View, from: NodeId, term: Term) -> Checked {
     let id = ghost.at(place).id;
     expect(from == id && term == view.term, NAME, || {

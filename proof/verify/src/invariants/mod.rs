@@ -1,8 +1,8 @@
 //! Invariants of the protocol: ghost state of a cluster, fed with everything that its members do.
 //!
-//! Whoever drives a cluster tells it, in this order: a member (re)started; after each handled event, what this very
-//! event emitted; a disk completed records (before the member itself is told); a crash; an entry was applied; a digest
-//! was taken. Costs per call are proportional to what is new, never to the length of a log.
+//! The driver of a cluster reports, in this order: a member (re)started; after each handled event, its effects and no
+//! older ones; a disk completed records (before the member itself knows); a crash; an entry was applied; a digest was
+//! taken. Costs per call are proportional to what is new, never to the length of a log.
 //!
 //! | File | Property |
 //! |---|---|
@@ -23,11 +23,11 @@
 //! | `verified.rs` | O7 |
 //! | `served.rs` | ST17: no half-replayed store is read |
 //! | `bases.rs` | N1, N3, ST9: only a durable snapshot of committed entries takes a log's place |
-//! | `leases.rs` | L-2 – L-7: while a lease holds nobody leads a later term |
+//! | `leases.rs` | L-2 – L-7: while a lease holds no member leads a later term |
 //! | `durability.rs` | what was durable comes back |
 //! | `digests.rs` | replicas agree |
 //!
-//! O5 (buffers are nothing) waits for the first policy that has a buffer.
+//! O5 (buffers have no influence) waits for the first policy that has a buffer.
 //! Knows nothing of: time, networks, clients.
 
 mod acknowledgements;
@@ -69,7 +69,7 @@ pub struct Invariants {
     ghost: Ghost,
 }
 
-/// What a member says that nobody could say shows that something was promised and not kept.
+/// A message that no correct member could send shows that some guarantee was violated.
 fn nobody_lies(by: NodeId, peer: NodeId, falsehood: Falsehood) -> Checked {
     let property = match falsehood {
         Falsehood::SecondLeader(_) => "election_safety",
@@ -85,7 +85,7 @@ fn nobody_lies(by: NodeId, peer: NodeId, falsehood: Falsehood) -> Checked {
     ghost::expect(false, property, || format!("{by:?} says of {peer:?}: {falsehood}"))
 }
 
-/// What can be seen of a peer without opening it.
+/// The public state of a member's core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct View {
     term: Term,
@@ -120,14 +120,14 @@ impl Invariants {
         Invariants { ghost: Ghost::new(voters) }
     }
 
-    /// A member starts from what its log gave back; also at its very first start (then with an empty `recovered`).
+    /// A member starts from what its log recovered; also at its very first start (then with an empty `recovered`).
     ///
     /// # Errors
-    /// The first invariant that does not hold; so with all that follow.
+    /// The first invariant that does not hold; so for all methods that follow.
     pub fn restarted(&mut self, member: NodeId, recovered: &Recovered) -> Checked {
         let ghost = &mut self.ghost;
         let place = ghost.place(member);
-        // Records that the disk has lost have numbers that nothing remembers until there are new ones.
+        // The numbers of records that the disk has lost are stored nowhere until there are new ones.
         let is_harmed = ghost.at(place).harm.is_some();
         durability::recovered(ghost, place, recovered)?;
         votes::durable(ghost, place, recovered.hard);
@@ -196,7 +196,7 @@ impl Invariants {
                 leader_completeness::became_leader(ghost, place, *term)?;
             }
         }
-        // Who leads commits; and who led when the event came, and resigned because it committed its own removal. [M7]
+        // A leader commits; so does one that led before the event and resigned on committing its own removal. [M7]
         let has_led = view.leads || ghost.at(place).leads == Some(view.term);
         let commits = has_led && ghost.at(place).committed < view.committed;
         let before = commits.then(|| ghost.configuration_of(&ghost.at(place).log).1.clone());
@@ -221,22 +221,22 @@ impl Invariants {
                 }
             }
         }
-        election_safety::stepped(ghost, place, view)?; // who resigns says so as the leader that it was
+        election_safety::stepped(ghost, place, view)?; // a leader that resigns still sends as leader
         effects.distrust.iter().try_for_each(|(peer, falsehood)| nobody_lies(member, *peer, *falsehood))
     }
 
-    /// A member that may have a lease has handled an event, at `now`; `lease` is its term and when the lease ends, both by
-    /// a clock that all members share. Whether a lease began.
+    /// A member that may have a lease has handled an event, at `now`; `lease` is its term and its end. Both times are
+    /// by a clock that all members share. Returns whether a lease began.
     ///
     /// # Errors
-    /// As above: somebody leads a later term. Without consequences for what is told next.
+    /// As above: another member leads a later term. The ghost remains usable.
     pub fn lease(&mut self, member: NodeId, lease: Option<(Term, u64)>, now: u64) -> Result<bool, Violation> {
         let place = self.ghost.place(member);
         let began = leases::told(&mut self.ghost, place, lease, now);
         leases::check(&self.ghost, now).map(|()| began)
     }
 
-    /// A member's disk holds all records up to this one for good. Told no later than the member is.
+    /// All records of a member up to this one are durable. Reported no later than to the member.
     ///
     /// # Errors
     /// As above.
@@ -245,7 +245,7 @@ impl Invariants {
         durability::durable(&mut self.ghost, place, lsn)
     }
 
-    /// A member's process ended; what was not durable may or may not be there at its next start.
+    /// A member's process ended; records that were not durable may or may not be there at its next start.
     ///
     /// # Errors
     /// If it does not run.
@@ -257,8 +257,8 @@ impl Invariants {
         ghost::expect(ran, "told_in_order", || format!("{:?} crashes and does not run", member.id))
     }
 
-    /// A member lost its data directory: it counts as one that never was, and what others know of it is void. But a
-    /// leader that was telling the one before it of a loss goes on with that.
+    /// A member lost its data directory: it counts as new, and its votes and lease are void. But a leader that was
+    /// reporting a loss to its former incarnation goes on with that.
     pub fn wiped(&mut self, member: NodeId) {
         let place = self.ghost.place(member);
         let has_lost = self.ghost.at(place).has_lost;
@@ -266,7 +266,7 @@ impl Invariants {
         self.forget_votes(member);
     }
 
-    /// What it acknowledged was true when it said so, and may arrive late.
+    /// Its acknowledgements stay: they were true when sent, and may arrive late.
     fn forget_votes(&mut self, member: NodeId) {
         self.ghost.leases.remove(&member);
         self.ghost.votes.retain(|(_, voter), _| *voter != member);
@@ -275,22 +275,22 @@ impl Invariants {
         });
     }
 
-    /// A member's log is damaged and will be cut when it starts: it is to say with a floor what it has lost. (fault-model ST7)
+    /// A member's log is damaged and will be cut at its start: its vote floor must cover the loss. (fault-model ST7)
     pub fn cut(&mut self, member: NodeId) {
         let place = self.ghost.place(member);
         self.ghost.at_mut(place).harm.get_or_insert(Harm::Cut);
     }
 
-    /// A member will start from an older state of its directory, which nothing in it can tell. [F18, F19] What it has
-    /// promised since is void: whoever tells this sees to it that everybody else knows all of that.
+    /// A member will start from an older state of its directory, and nothing in it shows that. [F18, F19] Its votes and
+    /// acknowledgements since then are void: the caller ensures that all others know them.
     pub fn rolled_back(&mut self, member: NodeId) {
         let place = self.ghost.place(member);
         self.ghost.at_mut(place).harm = Some(Harm::Older);
         self.forget_votes(member);
     }
 
-    /// The same; but what it has promised stays: its votes, and of its log what is committed or what a leader counts, which is
-    /// up to `owed`. The others are to remind it of that; `None` if it has it all. (F19)
+    /// The same; but its votes stay, and of its log what is committed or counted by a leader, which is up to `owed`.
+    /// The others must remind it of that; `None` if it has it all. (F19)
     pub fn returns_older(&mut self, member: NodeId, owed: Option<LogIndex>) {
         let place = self.ghost.place(member);
         let member = self.ghost.at_mut(place);
@@ -315,7 +315,7 @@ impl Invariants {
         bases::snapshot(&mut self.ghost, place, last)
     }
 
-    /// A member's store became what a snapshot holds.
+    /// A snapshot replaced a member's store.
     ///
     /// # Errors
     /// As above.
@@ -339,7 +339,7 @@ impl Invariants {
         self.ghost.configuration_of(&self.ghost.chosen).1
     }
 
-    /// That one, and all that stand behind it in anybody's log, or did.
+    /// That one, and all that any log holds after it, or held.
     pub fn memberships(&self) -> impl Iterator<Item = &Membership> {
         let (at, committed) = self.ghost.configuration_of(&self.ghost.chosen);
         let later = self.ghost.configurations.iter().filter(move |(id, _)| at < id.index);
@@ -352,8 +352,8 @@ impl Invariants {
         self.ghost.chosen.last().index
     }
 
-    /// Looks at everything of the members that run: dear, for now and then. What a peer can know about itself is asked
-    /// of itself; besides, it must hold the log that it has told.
+    /// Checks the whole state of the running members: expensive, so for now and then. Runs each core's own invariants;
+    /// besides, the core must hold the log that it emitted.
     ///
     /// # Errors
     /// As above.
@@ -383,7 +383,7 @@ impl Invariants {
     }
 }
 
-/// A record leaves for the disk.
+/// A record is emitted to the disk.
 fn persisted(ghost: &mut Ghost, place: usize, view: &View, record: &LogRecord) -> Checked {
     durability::emitted(ghost, place, record)?;
     let mut line = None;

@@ -1,5 +1,5 @@
-//! Served: a store is read only after it has applied all that the log's commit mark told at the start; and what a leader
-//! confirms to a restarted member covers all that the member served before. [fault-model ST17, P3]
+//! Served: a store is read only after it has applied everything up to the commit mark found at the start; and the index
+//! that a leader confirms to a restarted member covers all that it served before. [fault-model ST17, P3]
 
 use super::ghost::{Ghost, expect};
 use super::{Checked, View};
@@ -7,7 +7,7 @@ use kattu_node::contract::KeeperTask;
 
 const NAME: &str = "served";
 
-/// A member emitted tasks for its keeper, in order; `view` is how it stands after them.
+/// A member emitted tasks for its keeper, in order; `view` is its state after them.
 pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[KeeperTask]) -> Checked {
     let member = ghost.at_mut(place);
     let id = member.id;
@@ -23,7 +23,7 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[Kee
             KeeperTask::Read { needs, .. }
             | KeeperTask::Members { needs, .. }
             | KeeperTask::Pin { needs, .. } => {
-                // While a snapshot is read, the state before it is served to whoever does not need more.
+                // While a snapshot is installed, the state before it serves reads that need no more.
                 let sees = if member.installs { *needs } else { delivered };
                 expect(*needs <= delivered && member.marked <= sees, NAME, || {
                     format!(

@@ -1,4 +1,4 @@
-//! State Machine Safety: what any store applies at an index is the entry committed there, each once and in order.
+//! State Machine Safety: every entry that a store applies is the one committed at its index, once and in order.
 //! [Ongaro14 §3.6.3; fault-model ST4]
 
 use super::Checked;

@@ -1,4 +1,4 @@
-//! Traces by hand: for each invariant one that breaks it, and one that nearly does.
+//! Handwritten traces: for each invariant one that breaks it, and one that nearly does.
 
 use super::*;
 use kattu_raft::message::{Append, AppendReply, Envelope, Lost, Message, Room, Vote, VoteReply};
@@ -6,7 +6,7 @@ use kattu_raft::{
     Duration, EntryHead, EntryId, EntryKind, Form, GroupId, HardState, Incarnation, Round, SharedBytes, Stamp,
 };
 
-/// A cluster of three that is told, step by step, what its members do.
+/// A cluster of three whose steps are reported to the invariants.
 #[derive(Clone)]
 struct Cluster {
     invariants: Invariants,
@@ -118,7 +118,7 @@ impl Cluster {
         })
     }
 
-    /// Votes that nobody cast: as if the vote rule had not been asked.
+    /// Votes that no member cast: as if the vote rule had not been checked.
     fn votes_by_decree(&mut self, member: u64, term: u64) {
         let ballots = self.invariants.ghost.ballots.entry((Term(term), NodeId(member))).or_default();
         ballots.extend([1, 2, 3].map(NodeId));
@@ -152,7 +152,7 @@ impl Cluster {
         self.step(member, vec![], vec![], |view| view.persisted = LogIndex(upto))
     }
 
-    /// Member 2 comes back without its log, and with this floor.
+    /// Member 2 comes back without its log, and with this vote floor.
     fn crash_and_cut(&mut self, vote_floor: Option<EntryId>) -> Checked {
         self.invariants.crashed(NodeId(2))?;
         self.invariants.cut(NodeId(2));
@@ -161,7 +161,7 @@ impl Cluster {
         self.invariants.restarted(NodeId(2), &recovered)
     }
 
-    /// ... and commits it with 2.
+    /// As `led`, and member 1 commits its no-op with 2.
     fn committed() -> Cluster {
         let mut cluster = Cluster::led();
         cluster.persists(1, 1).expect("on 1's disk");
@@ -204,7 +204,7 @@ fn a_second_vote_is_caught_even_if_the_first_was_forgotten() {
     cluster.votes(2, 1, 1).expect("a vote");
     caught(cluster.votes(2, 1, 3), "votes");
 
-    // Lost before it was durable, it was never told: the member is free again.
+    // A vote lost before it was durable was never sent: the member is free again.
     let mut cluster = Cluster::new();
     cluster.votes(1, 1, 1).expect("a campaign");
     cluster.votes(3, 1, 3).expect("a campaign");
@@ -281,7 +281,7 @@ fn a_leader_without_a_committed_entry_is_caught() {
     cluster.votes(3, 2, 2).expect("a vote");
     cluster.leads(2, 2, entry(2, 2, "noop")).expect("a complete leader");
 
-    // Elected in term 2, told of it only when the leader of term 3 had committed.
+    // Elected in term 2, but notified only when the leader of term 3 had committed.
     let mut cluster = Cluster::committed();
     cluster.invariants.ghost.chosen_in[0] = Term(3);
     cluster.votes_by_decree(3, 2);
@@ -336,7 +336,7 @@ fn a_committed_entry_that_leaves_a_log_is_caught_whoever_knows_of_the_commit() {
 
 #[test]
 fn what_a_later_term_has_committed_may_leave_the_log_of_one_that_follows_an_earlier_leader() {
-    // 2 holds 1.1, is cut off, and hears only now of the leader of term 2, which lacks it.
+    // Member 2 holds 1.1, is cut off, and learns only now of the leader of term 2, which lacks it.
     let truncates = |committed_in: u64| {
         let mut cluster = Cluster::committed();
         cluster.invariants.ghost.chosen_in[0] = Term(committed_in);
@@ -353,7 +353,7 @@ fn what_a_later_term_has_committed_may_leave_the_log_of_one_that_follows_an_earl
     truncates(3).expect("the leader of term 2 need not hold it");
     caught(truncates(2), "committed_is_final");
     caught(truncates(1), "committed_is_final");
-    // Whoever knows of the commit keeps the entry whatever the term is.
+    // A member that knows of the commit keeps the entry whatever the term is.
     let mut cluster = Cluster::committed();
     cluster.step(2, vec![], vec![], |view| view.committed = LogIndex(1)).expect("its leader has");
     cluster.invariants.ghost.chosen_in[0] = Term(3);
@@ -461,7 +461,7 @@ fn a_log_that_is_cut_in_silence_is_caught_and_one_that_says_what_it_owes_still_c
     let lines = &owing().invariants.ghost;
     let line = lines.chosen.line(LogIndex(1)).expect("committed");
     assert!(lines.member(NodeId(2)).is_some_and(|member| member.owes(LogIndex(1), line)));
-    // Member 3, which lacks the entry, gets no vote of it; nor may it campaign itself.
+    // Member 3, which lacks the entry, gets no vote from member 2; nor may member 2 campaign.
     let mut cluster = owing();
     cluster.votes(3, 2, 3).expect("it may campaign");
     caught(cluster.votes(2, 2, 3), "votes");
@@ -490,7 +490,7 @@ fn a_follower_that_takes_more_for_verified_than_agrees_is_caught() {
     cluster.votes(3, 2, 3).expect("a campaign");
     cluster.votes(2, 2, 3).expect("a vote");
     cluster.leads(3, 2, entry(2, 1, "noop")).expect("nothing was committed");
-    // 1 hears of the new leader and keeps what the old term had made it believe.
+    // 1 learns of the new leader and keeps the verified mark of the old term.
     let believes = |cluster: &mut Cluster, verified: u64| {
         cluster.step(1, vec![hard(2, 0)], vec![], |view| {
             (view.term, view.leads, view.leader) = (Term(2), false, Some(NodeId(3)));

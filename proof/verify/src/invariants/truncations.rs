@@ -1,5 +1,5 @@
-//! Truncations: a log is cut only where the leader of its member's term holds something else; what is the same is never
-//! cut, nor what nobody contradicts. [replication-protocols L3, L7; Ongaro14 §3.5]
+//! Truncations: a log is cut only where the leader of its member's term holds another entry; equal entries are never
+//! cut, nor those that no leader contradicts. [replication-protocols L3, L7; Ongaro14 §3.5]
 
 use super::Checked;
 use super::ghost::{Ghost, expect};

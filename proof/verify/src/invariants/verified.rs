@@ -1,4 +1,4 @@
-//! Verified: what a follower takes for equal to its leader's log is equal to it; nothing of an older term counts.
+//! Verified: a follower's log equals its leader's up to the verified index; no mark of an older term counts.
 //! [replication-protocols §1.1, L5, O7]
 
 use super::ghost::{Ghost, expect};

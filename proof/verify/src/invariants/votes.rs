@@ -1,5 +1,5 @@
-//! Votes: one per member and term, never forgotten, only for a log at least as complete as the voter's, and only what
-//! is on disk leaves. Nothing but the appended log counts. [Ongaro14 §3.4, §3.6.1; replication-protocols O4]
+//! Votes: one per member and term, never forgotten, only for a log at least as complete as the voter's, and sent only
+//! when durable. Only the appended log counts. [Ongaro14 §3.4, §3.6.1; replication-protocols O4]
 
 use super::Checked;
 use super::ghost::{Ghost, expect};
@@ -8,19 +8,19 @@ use kattu_raft::{HardState, SPENT};
 
 const NAME: &str = "votes";
 
-/// Term and vote leave for the disk.
+/// Term and vote are emitted to the disk.
 pub(super) fn recorded(ghost: &mut Ghost, place: usize, hard: HardState) -> Checked {
     let member = ghost.at(place);
-    // What its disk has lost it has promised all the same. [ST7]
+    // Entries that its disk has lost still count for its votes. [ST7]
     let (id, last) = (member.id, member.promised());
     expect(member.hard.term <= hard.term, NAME, || {
         format!("{id:?} went from {:?} back to {:?}", member.hard.term, hard.term)
     })?;
-    // A vote that was lost in a crash on its way to the disk was never told, and may be cast again. A ghost remembers
+    // A vote that was lost in a crash before it was durable was never sent, and may be cast again. The ghost remembers
     // all others, also those that the member has forgotten.
     let in_this_life = member.hard.vote.filter(|_| member.hard.term == hard.term);
     let before = in_this_life.or_else(|| ghost.votes.get(&(hard.term, id)).copied());
-    // Whoever has forgotten it may only know that there may have been one.
+    // A member that has forgotten its vote may record only that there may have been one.
     let is_spent = hard.vote == Some(SPENT) && in_this_life.is_none();
     expect(before.is_none() || before == hard.vote || is_spent, NAME, || {
         format!("{id:?} votes for {:?} in {:?}; it had voted for {before:?}", hard.vote, hard.term)
@@ -51,7 +51,7 @@ pub(super) fn durable(ghost: &mut Ghost, place: usize, hard: HardState) {
     }
 }
 
-/// A message leaves.
+/// A message is sent.
 pub(super) fn sent(ghost: &Ghost, place: usize, envelope: &Envelope) -> Checked {
     let member = ghost.at(place);
     let (id, term, disk) = (member.id, envelope.term, member.disk_hard);

@@ -1,9 +1,9 @@
 //! Atomicity: a transaction's writes are seen together or not at all. [fault-model P2]
 //!
-//! Rule:  puts of one transaction carry one revision; and whoever reads several of its keys at once, finding one as the
-//!        transaction left it, finds no other as it was before.
+//! Rule:  all puts of one transaction carry one revision; a read of several of its keys that shows one as the
+//!        transaction left it shows no other as it was before.
 //! Looks: at transactions whose writes are known: answered ones by their answer and revision; open ones by a value that
-//!        nobody else puts under that key. Sound; without the specification, so that a wrong one cannot blind it.
+//!        no other operation puts under that key. Sound. Uses no specification, so a wrong one cannot blind it.
 //! Knows nothing of: the order of operations.
 
 use super::{Summary, Violation, summary};
@@ -34,7 +34,7 @@ pub fn txn_atomic(history: &[Record]) -> Result<Summary, Violation> {
     Ok(Summary { judged, ..summary(&operations) })
 }
 
-/// One range read: its question, its pairs, whether they are all.
+/// One range read: the range, the pairs, and whether they are all.
 struct Read<'a> {
     keys: (&'a str, &'a str),
     kvs: &'a [Pair],
@@ -72,11 +72,11 @@ fn add_reads<'a>(asked: &'a Asked, answer: &'a Answer, reads: &mut Vec<Read<'a>>
 struct Known<'a> {
     /// By revision: the operation, and what it put.
     by_revision: HashMap<i64, (u64, Puts<'a>)>,
-    /// By what only they put, open ones.
+    /// Open ones, by a pair that only they put.
     by_content: HashMap<(&'a str, &'a str), (u64, Puts<'a>)>,
-    /// Revisions at which open ones were seen.
+    /// Open ones: the revision at which each was seen.
     learnt: HashMap<u64, i64>,
-    /// Who may delete which keys: a key that is missing may have been deleted since.
+    /// Key ranges that some operation may delete: a missing key may have been deleted since.
     deletes: Vec<(&'a str, &'a str)>,
 }
 
@@ -181,7 +181,7 @@ fn add_deletes<'a>(asked: &'a Asked, deletes: &mut Vec<(&'a str, &'a str)>) {
     }
 }
 
-/// What each branch puts by itself; nested transactions are branches of their own.
+/// The puts of each branch by itself; nested transactions are branches of their own.
 fn add_branches<'a>(asked: &'a Asked, branches: &mut Vec<Vec<(&'a str, &'a str)>>) {
     match asked {
         Asked::Put { key, value } => branches.push(vec![(key, value)]),
@@ -201,7 +201,7 @@ fn add_branches<'a>(asked: &'a Asked, branches: &mut Vec<Vec<(&'a str, &'a str)>
     }
 }
 
-/// What an answered transaction left behind.
+/// The puts that an answered transaction left in place.
 fn add_puts<'a>(asked: &'a Asked, answer: &Answer, puts: &mut Puts<'a>) {
     match (asked, answer) {
         (Asked::Put { key, value }, _) => {

@@ -1,9 +1,9 @@
-//! Revisions never go back: whoever looks later sees no older state. [fault-model P2, P3]
+//! Revisions never go back: a later operation shows no older state. [fault-model P2, P3]
 //!
-//! Rule:  an operation that began after another had ended shows a revision not below the other's, and above it if it
-//!        wrote. A read of another level may show an older one, but never one below what the same member has shown such
-//!        readers in the same life [ST17], and never one whose making had not begun. What else sessions and bounded reads
-//!        are promised: `session.rs`, `bounded.rs`.
+//! Rule:  an operation that began after another had ended shows no lower revision, and a higher one if it wrote. A read
+//!        of another level may show an older revision, but none below what the same member has shown to such reads
+//!        since its last crash [ST17], and none whose write had not begun. Other guarantees of sessions and bounded
+//!        reads: `session.rs`, `bounded.rs`.
 //! Reads: only the header's revisions, so a wrong specification cannot blind it. Linear.
 //! Knows nothing of: keys and values.
 
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 const NAME: &str = "revisions_never_back";
 
-/// A revision that somebody has been shown.
+/// A revision that an answer has shown.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Shown {
     pub(super) revision: i64,
@@ -29,19 +29,19 @@ impl Shown {
     }
 }
 
-/// What one member has shown readers who need not see the newest, in its present life.
+/// What one member has shown to non-linearizable reads since its last crash.
 #[derive(Clone, Copy, Default)]
 struct Member {
     life: u64,
     shown: Shown,
 }
 
-/// What a reader knew when it began.
+/// What had been shown when an operation began.
 #[derive(Clone, Copy, Default)]
 struct Begun {
-    /// The highest revision that anybody had been shown.
+    /// The highest revision that any answer had shown.
     highest: Shown,
-    /// The member's, with its life.
+    /// What its member had shown.
     member: Member,
 }
 
@@ -53,7 +53,7 @@ pub fn revisions_never_back(history: &[Record]) -> Result<Summary, Violation> {
     over(history, &paired(history)?)
 }
 
-/// The same, of operations that are put together already.
+/// The same, for operations already paired.
 pub(super) fn over(history: &[Record], operations: &[Operation<'_>]) -> Result<Summary, Violation> {
     let numbers: std::collections::HashMap<u64, usize> =
         operations.iter().enumerate().map(|(number, operation)| (operation.id, number)).collect();

@@ -1,12 +1,12 @@
-//! Bounded reads are recent: whoever reads with a bound sees everything that was answered longer ago than that.
+//! Bounded reads are recent: a bounded read shows every state answered longer ago than its bound.
 //! [replication-protocols §9.1]
 //!
-//! Rule:  a bounded read shows a revision not below that of any answer that stood, when the read was asked, for longer than
-//!        its bound. Equal times, and a bound exactly reached, prove nothing.
-//! Reads: the header's revisions, and the times of the history; whoever wrote it has added to each bound what the clocks
-//!        of members may be wrong by. A member counts from when it gets the read, which is later: that the judge cannot
-//!        know, so it accepts more. Linear, but for a search per read.
-//! Overlooks: contents, which are `revision_order`'s matter, and what was compacted, which is, too.
+//! Rule:  a bounded read shows no revision below that of an answer which was older than the bound when the read was
+//!        invoked. Equal times, and a bound exactly reached, prove nothing.
+//! Reads: header revisions and the times of the history. The recorder has added to each bound the error of the members'
+//!        clocks. A member counts from the arrival of the read, which is later than its invocation; the judge cannot
+//!        know that time, so it accepts more. Linear, except for one search per read.
+//! Overlooks: contents and compactions; `revision_order` judges both.
 //! Knows nothing of: keys and values, members.
 
 use super::back::Shown;
@@ -16,10 +16,10 @@ use crate::operations::{End, Freshness, Operation, paired};
 
 const NAME: &str = "bounded_reads_are_recent";
 
-/// Judges that no bounded read is older than it may be.
+/// Judges that no bounded read is older than its bound allows.
 ///
 /// # Errors
-/// The first bounded read that lacks what was answered longer ago than its bound.
+/// The first bounded read that misses a revision answered longer ago than its bound.
 pub fn bounded_reads_are_recent(history: &[Record]) -> Result<Summary, Violation> {
     let operations = paired(history)?;
     let mut answered: Vec<(u64, &Operation<'_>)> = operations

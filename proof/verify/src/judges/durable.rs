@@ -1,11 +1,11 @@
 //! Durability: every acknowledged write is there at the end, unless a later one replaced it. [fault-model P1]
 //!
-//! Of every key only the last acknowledged write can be told from the final state; what came before it shows in the
-//! revisions and versions, which the other judges replay. Besides that nothing may be there that nobody wrote.
+//! The final state shows only the last write of each key; earlier ones show in revisions and versions, which the other
+//! judges replay. Besides, it may hold no pair that no operation wrote.
 //! Rule, for each key, with its last acknowledged write at revision `r`:
-//!   put:     the key holds that value at `r`; or what an open write may have put, or nothing if one may have deleted it,
-//!            and there is a revision above `r` that no acknowledged write made;
-//!   deleted: the key is gone, or holds what an open write may have put above `r`.
+//!   put:     the key holds that value at `r`; or, if some revision above `r` was made by no acknowledged write, it
+//!            holds an open put's value or is gone by an open delete;
+//!   deleted: the key is gone, or holds an open put's value above `r`.
 //! Trusts revisions. Sound. Cost: n log n, times range deletes.
 //! Knows nothing of: reads in the history.
 
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 const NAME: &str = "durable";
 
-/// An acknowledged write that is not there.
+/// An acknowledged write that the final state lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostWrite {
     /// The operation's number.
@@ -26,14 +26,14 @@ pub struct LostWrite {
     pub key: String,
     /// The revision it was acknowledged at.
     pub revision: i64,
-    /// What is there instead.
+    /// What the final state holds instead.
     pub instead: String,
 }
 
 /// Judges that all acknowledged writes are in the final state, and nothing else.
 ///
 /// # Errors
-/// The first that is lost, or the first pair that nobody wrote.
+/// The first lost write, or the first pair that no operation wrote.
 pub fn durable(history: &[Record], last: &FinalState) -> Result<Summary, Violation> {
     let operations = paired(history)?;
     let written = Written::by(&operations);
@@ -58,7 +58,7 @@ pub fn lost_writes(history: &[Record], last: &FinalState) -> Result<Vec<LostWrit
     Ok(Written::by(&operations).lost(last))
 }
 
-/// Where in the order of all writes: the revision, then the place within the transaction.
+/// A place in the order of all writes: the revision, then the place within the transaction.
 type Moment = (i64, usize);
 
 /// An acknowledged put.
@@ -76,7 +76,7 @@ struct Delete<'a> {
     id: u64,
 }
 
-/// What was written, as far as it was acknowledged; and what may have been.
+/// All acknowledged writes, and the open ones that may have taken effect.
 struct Written<'a> {
     /// The last put of each key.
     puts: BTreeMap<&'a str, Put<'a>>,
@@ -181,7 +181,7 @@ impl<'a> Written<'a> {
         lost
     }
 
-    /// What is wrong with what is there instead of the last put of a key; nothing if all is well.
+    /// The fault in what the final state holds for the last put of a key; `None` if there is none.
     fn instead_of_put(&self, key: &str, put: &Put<'_>, pair: Option<&Pair>, last: i64) -> Option<String> {
         let revision = put.at.0;
         if last < revision {
@@ -194,7 +194,7 @@ impl<'a> Written<'a> {
             Some(pair) if pair.modified == revision && pair.value != put.value => {
                 Some(format!("{} is there", shown_pair(pair)))
             }
-            Some(_) => None, // a newer one is judged by itself
+            Some(_) => None, // a newer pair is judged by `is_explained`
             None if deleted => None,
             None => {
                 let may_be_deleted = self.open_deletes.iter().any(|&(start, end)| covers(start, end, key));
@@ -205,7 +205,7 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Nothing is there that nobody wrote.
+    /// Every pair was written by some operation.
     fn is_explained(&self, last: &FinalState) -> Result<(), Violation> {
         for pair in &last.kvs {
             let acknowledged = self.every_put.get(&(pair.modified, pair.key.as_str()));

@@ -1,18 +1,18 @@
-//! Judges of what clients saw: each takes a whole history and names the first promise that it breaks.
+//! Judges of client histories: each takes a whole history and reports the first guarantee violated.
 //!
-//! | Judge | Promise | Trusts |
+//! | Judge | Guarantee | Trusts |
 //! |---|---|---|
 //! | [`revision_order`] | every answer is the specification's, in revision order and real time | revisions |
 //! | [`linearizable`] | some order of the operations explains every answer | nothing but the answers |
 //! | [`revisions_never_back`] | no revision is shown after a higher one was | nothing |
-//! | [`sessions_read_what_they_saw`] | no session is shown less than it was told before, at whichever member | nothing |
-//! | [`bounded_reads_are_recent`] | no bounded read misses what was answered longer ago than its bound | times |
+//! | [`sessions_read_what_they_saw`] | no session reads an older state than it has seen, at any member | nothing |
+//! | [`bounded_reads_are_recent`] | no bounded read misses a state answered longer ago than its bound | times |
 //! | [`txn_atomic`] | a transaction is seen whole or not at all | mod revisions |
 //! | [`durable`] | every acknowledged write is there at the end | revisions |
 //!
-//! All are sound: what they reject no correct store could have answered. What each of them may overlook is said in its
-//! file.
-//! Knows nothing of: members' insides.
+//! All are sound: they reject only answers that no correct store could give. Each file says what its judge may
+//! overlook.
+//! Knows nothing of: the members' internal state.
 
 mod atomic;
 mod back;
@@ -36,17 +36,17 @@ use crate::history::{Answer, Operation, Pair, Record, What};
 use crate::operations::{End, Malformed, Operation as Paired, may_write};
 use std::fmt;
 
-/// What the store held after the last operation, read linearizably when all was quiet: every key, and the revision in
-/// the header of that read.
+/// The store's content after the last operation, by a linearizable read when nothing was under way: every key, and the
+/// revision of that read's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinalState {
-    /// The revision.
+    /// The revision of that header.
     pub revision: i64,
     /// All pairs, ascending by key.
     pub kvs: Vec<Pair>,
 }
 
-/// What a judge looked at. A judgement without counts is no evidence.
+/// How much a judge checked. A verdict without counts is no evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Operations in the history.
@@ -59,18 +59,18 @@ pub struct Summary {
     pub unknown: u64,
     /// Answers that were compared with something.
     pub judged: u64,
-    /// Parts (partitions, stretches of revisions) given up because too much was open: neither good nor bad.
+    /// Parts (partitions, the order of revisions) given up because too much was open: no verdict.
     pub undecided: u64,
 }
 
-/// A promise that was broken.
+/// A guarantee that was violated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Which: the judge's name.
     pub property: &'static str,
-    /// What was seen and what should have been, for a reader.
+    /// The observed and the expected behaviour, for a reader.
     pub story: String,
-    /// The operations it hangs on, by their numbers in the history.
+    /// The operations involved, by their numbers in the history.
     pub operations: Vec<u64>,
 }
 
@@ -89,10 +89,10 @@ impl From<Malformed> for Violation {
     }
 }
 
-/// Asks every judge. The final state also counts as one more read, after everything else.
+/// Runs every judge. The final state also counts as one more read, after everything else.
 ///
 /// # Errors
-/// The first broken promise.
+/// The first violated guarantee.
 pub fn judge_all(history: &[Record], last: &FinalState) -> Result<Summary, Violation> {
     let with_last = with_final_read(history, last);
     let history = &with_last;
@@ -111,7 +111,7 @@ pub fn judge_all(history: &[Record], last: &FinalState) -> Result<Summary, Viola
     Ok(Summary { judged, undecided, operations: summary.operations - 1, ..summary })
 }
 
-/// Room for one more operation's number and client: those of the final read.
+/// The history with the final read, which has a number and a client of its own.
 fn with_final_read(history: &[Record], last: &FinalState) -> Vec<Record> {
     let at = history.last().map_or(0, |record| record.at);
     let id = history.iter().map(|record| record.id).max().unwrap_or(0) + 1;
@@ -138,12 +138,12 @@ fn summary(operations: &[Paired<'_>]) -> Summary {
     summary
 }
 
-/// An operation as the histories write it.
+/// An operation as JSON, as in histories.
 fn shown(operation: &Operation) -> String {
     serde_json::to_string(operation).unwrap_or_else(|_| format!("{operation:?}"))
 }
 
-/// An answer as the histories write it.
+/// An answer as JSON, as in histories.
 fn shown_answer(answer: &Answer) -> String {
     serde_json::to_string(answer).unwrap_or_else(|_| format!("{answer:?}"))
 }

@@ -1,11 +1,11 @@
-//! Sessions read what they saw: at whichever member a session asks next, it sees no older state than it was told of.
+//! Sessions read what they saw: a session's read, at any member, shows no older state than the session has seen.
 //! [fault-model P3]
 //!
-//! Rule:  a read at the level of a session shows a revision not below that of any answer which the session had when it
-//!        asked: of its reads, whatever member served them, and of its writes.
-//! Reads: only the header's revisions and the sessions' names. Linear. That the answer is the state of that revision is
-//!        `revision_order`'s matter, and what sessions were told of compaction, too.
-//! Overlooks: what a session was told without a revision (that its request was rejected).
+//! Rule:  a read at the level of a session shows no revision below that of an answer which the session had received
+//!        when it asked: to its reads at any member, and to its writes.
+//! Reads: only header revisions and session numbers. Linear. `revision_order` judges that the answer is the state of
+//!        that revision, and what sessions have seen of compactions.
+//! Overlooks: answers without a revision (rejections).
 //! Knows nothing of: keys and values, members, positions of the log.
 
 use super::back::Shown;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 
 const NAME: &str = "sessions_read_what_they_saw";
 
-/// Judges that no session is shown less than it was told before.
+/// Judges that no session reads an older state than it has seen.
 ///
 /// # Errors
 /// The first read of a session that shows an older state than the session has seen.

@@ -1,4 +1,4 @@
-//! Histories by hand, for the judges' own tests.
+//! Handwritten histories for the judges' own tests.
 
 use crate::history::{Answer, Compare, Level, Operation, Pair, Record, Rejection, What};
 
@@ -50,7 +50,7 @@ pub fn invoke(id: u64, operation: Operation) -> (u64, What) {
     (id, What::Invoke { member: 1, operation, level: None })
 }
 
-/// The same at a level, of any member.
+/// The same with a level, at any member.
 pub fn invoke_at(id: u64, member: u64, operation: Operation, level: Level) -> (u64, What) {
     (id, What::Invoke { member, operation, level: Some(level) })
 }

@@ -1,9 +1,9 @@
-//! Bounded memory: what a member holds for others stays within its budgets.
+//! Bounded memory: the bytes that a member holds for others stay within their budgets.
 //!
-//! In:    bytes that a member holds, by what for; a budget for each.
+//! In:    bytes that a member holds, by purpose; a budget for each.
 //! Out:   the first budget that is exceeded; the most that was held of each.
-//! Rule:  every budget is stated before, none hangs on how much is asked or how many ask. [fault-model F50, F52]
-//! Knows nothing of: who holds the bytes, how they were counted.
+//! Rule:  every budget is stated beforehand, none depends on the load or the number of clients. [fault-model F50, F52]
+//! Knows nothing of: owners of the bytes, the way of counting.
 
 use super::Violation;
 use kattu_raft::NodeId;
@@ -11,7 +11,7 @@ use kattu_raft::NodeId;
 /// What bytes are held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Held {
-    /// Requests that came, bodies that are coming, results that are not read yet.
+    /// Requests received, bodies being received, results not read yet.
     Clients,
     /// Frames that wait for a peer's link, and entries kept in memory for peers.
     Peers,
@@ -25,7 +25,7 @@ impl Held {
     /// All of them, in the order of their budgets.
     pub const ALL: [Held; 4] = [Held::Clients, Held::Peers, Held::History, Held::Snapshots];
 
-    /// For people.
+    /// A name for reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,19 +52,19 @@ impl BoundedMemory {
         BoundedMemory { budgets: [u64::MAX; 4], most: [0; 4], looks: 0 }
     }
 
-    /// With a budget of so many bytes.
+    /// With a budget in bytes.
     #[must_use]
     pub fn with(mut self, held: Held, bytes: u64) -> BoundedMemory {
         self.budgets[held as usize] = bytes;
         self
     }
 
-    /// From now on this budget, where it is one for a time that has passed, at a stated rate.
+    /// A new budget, where it depends on the time that has passed, at a stated rate.
     pub fn budget(&mut self, held: Held, bytes: u64) {
         self.budgets[held as usize] = bytes;
     }
 
-    /// A member holds so much.
+    /// A member holds this many bytes.
     ///
     /// # Errors
     /// If that is above its budget.
@@ -86,7 +86,7 @@ impl BoundedMemory {
         self.most[held as usize]
     }
 
-    /// Looks so far.
+    /// Samples so far.
     #[must_use]
     pub fn looks(&self) -> u64 {
         self.looks

@@ -3,10 +3,10 @@
 //! In:    what each step of an owner did, counted: entries handled, keys visited, bytes read, written or copied.
 //! Out:   the first step above the bound; the largest of all.
 //! Rule:  the work of a step is entries + keys + bytes / 1024. An owner (a replica with its keeper) does nothing else
-//!        during a step: it hears nobody, sends no heartbeat, answers no client. [fault-model F53]
-//! Why counts and no times: a count is the same on every machine, and a step that is only long where memory is slow is
-//!        seen everywhere.
-//! Knows nothing of: clocks, how steps are cut.
+//!        during a step: no message is handled, no heartbeat sent, no client answered. [fault-model F53]
+//! Why counts and no times: a count is the same on every machine, so a step that is long only where memory is slow
+//!        shows everywhere.
+//! Knows nothing of: clocks, the division of work into steps.
 
 use super::Violation;
 use kattu_raft::NodeId;
@@ -21,7 +21,7 @@ pub struct Work {
     pub entries: u64,
     /// Keys and versions of keys visited in the store.
     pub keys: u64,
-    /// Bytes of entries and results that were gone through.
+    /// Bytes of entries and results that were processed.
     pub bytes: u64,
 }
 
@@ -32,7 +32,7 @@ impl Work {
         self.entries + self.keys + self.bytes / BYTES_PER_UNIT
     }
 
-    /// More of it.
+    /// Adds more work.
     pub fn add(&mut self, more: Work) {
         self.entries += more.entries;
         self.keys += more.keys;
@@ -49,13 +49,13 @@ pub struct BoundedStep {
 }
 
 impl BoundedStep {
-    /// No step does more than so many units.
+    /// A judge that allows this many units per step.
     #[must_use]
     pub fn new(units_max: u64) -> BoundedStep {
         BoundedStep { units_max, steps: 0, largest: Work::default() }
     }
 
-    /// A member's step.
+    /// Judges a member's step.
     ///
     /// # Errors
     /// If it was above the bound.

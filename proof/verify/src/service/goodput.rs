@@ -1,13 +1,13 @@
-//! Goodput: of the bytes of entries and snapshots' pieces that cross a link, how many were new to the member they came to.
+//! Goodput: the share of bytes of entries and snapshot pieces on a link that were new to the receiving member.
 //!
 //! In:    bytes that crossed each link; entries and pieces that a member took into its log or its snapshot.
 //! Out:   for each link, new bytes / bytes that crossed; the first link that is below a bound.
-//! Rule:  an entry counts as new once for each member, however often it is sent. What a member lost again, because it
-//!        crashed before it was synced, may be new a second time. A link that has carried little is not judged, because
-//!        one append that was under way at the end would decide.
-//! Why:   a leader that repeats what is still under way fills a slow link with copies. The copies delay the answers that
-//!        would stop it, so that it goes on for ever: a metastable state. [fault-model F33, F51]
-//! Knows nothing of: why something was sent twice.
+//! Rule:  an entry counts as new once for each member, however often it is sent. An entry that a member lost in a
+//!        crash, before it was synced, may be new a second time. A link that has carried little is not judged, because
+//!        one append under way at the end would decide.
+//! Why:   a leader that repeats what is still under way fills a slow link with copies. The copies delay the answers
+//!        that would stop it, so that it goes on for ever: a metastable state. [fault-model F33, F51]
+//! Knows nothing of: the causes of repeated sends.
 
 use super::Violation;
 use kattu_raft::{EntryId, LogIndex, NodeId};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct LinkCount {
     /// Bytes of entries and pieces that crossed it.
     pub sent: u64,
-    /// Bytes of these that were new to the member at its end. At most `sent`, but for what is counted late.
+    /// Bytes of these that were new to the receiver. At most `sent`, except for what is counted late.
     pub taken: u64,
 }
 
@@ -29,7 +29,7 @@ impl LinkCount {
         if self.sent == 0 { 1.0 } else { self.taken as f64 / self.sent as f64 }
     }
 
-    /// What crossed between two counts, the older of which this is.
+    /// What crossed between this count and a later one.
     #[must_use]
     pub fn until(&self, later: LinkCount) -> LinkCount {
         LinkCount { sent: later.sent - self.sent, taken: later.taken - self.taken }
@@ -47,12 +47,12 @@ pub struct Goodput {
 }
 
 impl Goodput {
-    /// So many bytes of entries or pieces have crossed a link.
+    /// Bytes of entries or pieces have crossed a link.
     pub fn sent(&mut self, from: NodeId, to: NodeId, bytes: u64) {
         self.links.entry((from, to)).or_default().sent += bytes;
     }
 
-    /// A member has taken an entry of so many bytes from its leader.
+    /// A member has taken an entry of this many bytes from its leader.
     pub fn took_entry(&mut self, from: NodeId, to: NodeId, id: EntryId, bytes: u64) {
         if self.entries.entry(to).or_default().entry(id.index).or_default().insert(id.term.0) {
             self.took(from, to, bytes);
@@ -66,13 +66,12 @@ impl Goodput {
         }
     }
 
-    /// So many new bytes: for those who can count them, but not name them.
+    /// New bytes, for a caller that can count but not identify them.
     pub fn took(&mut self, from: NodeId, to: NodeId, bytes: u64) {
         self.links.entry((from, to)).or_default().taken += bytes;
     }
 
-    /// A member has lost all that its log held above this, and whatever it had of unfinished snapshots: that may be new
-    /// to it once more.
+    /// A member has lost its log above this index, and its unfinished snapshots: they may be new to it once more.
     pub fn lost(&mut self, member: NodeId, last: LogIndex) {
         if let Some(entries) = self.entries.get_mut(&member) {
             entries.split_off(&last.next());
@@ -91,11 +90,11 @@ impl Goodput {
         self.links.iter().map(|(&(from, to), &count)| (from, to, count))
     }
 
-    /// Whether every link that has carried at least `least` bytes was used well: new bytes are at least `bound` of those
-    /// that crossed. `under_way` bytes may have crossed and be waiting to be taken.
+    /// Whether every link that has carried at least `least` bytes was used well: new bytes are at least `bound` of
+    /// those that crossed. `under_way` bytes may have crossed and not be taken yet.
     ///
     /// # Errors
-    /// The first link that was not.
+    /// The first link that is below the bound.
     pub fn judge(&self, bound: f64, least: u64, under_way: u64) -> Result<(), Violation> {
         for (from, to, count) in self.links().filter(|(.., count)| count.sent >= least) {
             let needed = bound * count.sent.saturating_sub(under_way) as f64;

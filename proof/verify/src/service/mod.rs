@@ -1,17 +1,17 @@
-//! Judges of service: whether a cluster does its work in bounded time and with bounded means, not only rightly.
+//! Judges of service: whether a cluster works in bounded time and with bounded resources, not only correctly.
 //!
-//! | Judge | Promise | Told of |
+//! | Judge | Guarantee | Input |
 //! |---|---|---|
-//! | [`Goodput`] | what crosses a link is mostly new to who gets it | bytes that crossed, entries and pieces taken |
-//! | [`no_metastable_state()`] | load above capacity costs little while it lasts, and nothing after it | requests done |
-//! | [`Progress`] | a majority that can talk is led; who is behind and can be reached gets more, and comes closer if it could | looks at members |
+//! | [`Goodput`] | most of what crosses a link is new to the receiver | bytes that crossed, entries and pieces taken |
+//! | [`no_metastable_state()`] | overload costs little while it lasts, and nothing after it | requests completed |
+//! | [`Progress`] | a connected majority is led; a reachable member advances, and catches up if it could | samples |
 //! | [`BoundedStep`] | no step of an owner is above a stated amount of work | entries, keys, bytes of each step |
 //! | [`BoundedMemory`] | what is held for others stays within its budgets | bytes held |
-//! | [`tail()`] | the slowest writes stay about as fast, whatever goes on | times of writes |
+//! | [`tail()`] | the slowest writes stay about as fast during other work | times of writes |
 //!
-//! Each is fed with what happened and gives its verdict as a value: simulated storms and rigs of real processes ask the
-//! same judges. None of them measures anything by itself.
-//! Knows nothing of: where the figures come from, clocks.
+//! Each takes what happened and returns its verdict as a value: simulated storms and rigs of real processes use the
+//! same judges. No judge measures anything by itself.
+//! Knows nothing of: the source of the figures, clocks.
 
 mod bounded_memory;
 mod bounded_step;
@@ -24,7 +24,7 @@ pub use crate::judges::Violation;
 pub use bounded_memory::{BoundedMemory, Held};
 pub use bounded_step::{BYTES_PER_UNIT, BoundedStep, Work};
 pub use goodput::{Goodput, LinkCount};
-/// What judges are told in.
+/// Types of the judges' input.
 pub use kattu_raft::{LogIndex, NodeId};
 pub use no_metastable_state::{DURING_MIN, Done, RECOVERY, no_metastable_state};
 pub use progress::{Bounds, Progress, Standing};

@@ -1,32 +1,32 @@
 //! No metastable state: load far above capacity costs little while it lasts, and nothing afterwards.
 //!
-//! In:    when requests were done: before, during and after a time of load above capacity.
+//! In:    completed requests: before, during and after a time of load above capacity.
 //! Out:   the first number of F50 that does not hold.
-//! Rules: what is done per second during the load is at least [`DURING_MIN`] of the peak before; from [`RECOVERY`] after its
-//!        end on, as much is done as before. [fault-model F50]
-//! Why:   a system that works for requests that nobody waits for any more, or repeats what is under way, can stay slow
+//! Rules: the rate of completed requests during the load is at least [`DURING_MIN`] of the peak before; from
+//!        [`RECOVERY`] after its end on, it is no lower than before. [fault-model F50]
+//! Why:   a system that works on requests whose clients have given up, or repeats what is under way, can stay slow
 //!        after the cause is gone.
-//! Knows nothing of: what was asked, who answered.
+//! Knows nothing of: the content of requests, the members.
 
 use super::Violation;
 use std::ops::Range;
 
-/// Of the peak, so much is done while the load lasts.
+/// The least share of the peak rate while the load lasts.
 pub const DURING_MIN: f64 = 0.8;
-/// From so long after the load on, in nanoseconds, as much is done as before.
+/// From so long after the load on, in nanoseconds, the rate is as before.
 pub const RECOVERY: u64 = 10_000_000_000;
 
-/// Requests done in a time.
+/// Requests completed in a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
-    /// In how many nanoseconds. Above 0.
+    /// The time in nanoseconds. Above 0.
     pub time: u64,
 }
 
 impl Done {
-    /// Counts those of `at` that are in this time.
+    /// Counts the times in `at` that are within this time.
     #[must_use]
     pub fn within(at: impl IntoIterator<Item = u64>, time: &Range<u64>) -> Done {
         let requests = at.into_iter().filter(|at| time.contains(at)).count() as u64;
@@ -40,8 +40,8 @@ impl Done {
     }
 }
 
-/// The peak before, what was done during the load, and what was done from [`RECOVERY`] after it on. `peak` is what the
-/// cluster does under as much load as it can serve; `before` and `after` are under the same load.
+/// Judges the rate during the load, and the rate from [`RECOVERY`] after it on. `peak` is the rate under as much load
+/// as the cluster can serve; `before` and `after` are under the same load.
 ///
 /// # Errors
 /// The number that does not hold.
@@ -55,7 +55,7 @@ pub fn no_metastable_state(peak: Done, during: Done, before: Done, after: Done) 
             peak.per_second()
         )));
     }
-    // Two windows of one rate may differ by the request at each end.
+    // Two windows of one rate may differ by one request at each end.
     let uncertain = 2e9 / after.time.max(1) as f64;
     if after.per_second() + uncertain < before.per_second() {
         return Err(broken(format!(

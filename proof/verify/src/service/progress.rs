@@ -1,41 +1,41 @@
-//! Progress: a cluster that could work does.
+//! Progress: a cluster that can make progress does.
 //!
-//! In:    looks at the cluster: whether a healthy majority can talk, who leads; of each member whether it can be reached and
-//!        what it holds.
-//! Out:   the first time that was too long.
-//! Rules: 1. while members with working disks, a majority, can talk both ways, nobody leads for a stated time at most.
+//! In:    samples of the cluster: whether a healthy majority is connected, whether it has a leader; of each member
+//!        whether it is reachable and what it holds.
+//! Out:   the first interval that was too long.
+//! Rules: 1. a majority of members with working disks, connected both ways, has no leader for a stated time at most.
 //!           [fault-model P8]
-//!        2. a member that can be reached all the time, and lacks what its leader held at the beginning of a stated time,
+//!        2. a member that is reachable all the time, and lacks what its leader held at the beginning of a stated time,
 //!           holds more at its end. [fault-model F51]
-//!        3. where it could take more than is written, it comes closer: what it lacks is less within that time than it
-//!           was before. Where it could not, a growing gap is not its leader's fault, and rule 2 is all that is asked.
-//! Knows nothing of: how members talk, what they hold.
+//!        3. if it could take more than is written, its gap is smaller within that time than it was before. If it could
+//!           not, a growing gap is not its leader's fault, and only rule 2 applies.
+//! Knows nothing of: messages, the content of logs.
 
 use super::Violation;
 use kattu_raft::{LogIndex, NodeId};
 use std::collections::BTreeMap;
 
-/// How long things may take, in nanoseconds.
+/// Bounds of time, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// A healthy majority that can talk is without a leader for so long at most.
+    /// A healthy, connected majority is without a leader for so long at most.
     pub leaderless: u64,
-    /// Who is behind and can be reached holds more after so long, and lacks less, if it could.
+    /// A reachable member that lags holds more after so long, and lacks less, if it could.
     pub standstill: u64,
 }
 
-/// One member at one look.
+/// One member in one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// It runs, and its leader and it can talk both ways.
+    /// It runs, and is connected with its leader both ways.
     pub reachable: bool,
     /// What it holds durably: log or snapshot, whichever reaches further.
     pub held: LogIndex,
-    /// Bytes of what it is being sent that is not in `held` yet: pieces of a snapshot. Progress, too.
+    /// Bytes received that are not in `held` yet: pieces of a snapshot. They count as progress.
     pub received: u64,
-    /// What its leader has written less what it has taken of it, in any unit and from any beginning that stays the same
-    /// until [`Progress::begins_anew`]. None if it need not become less: the member is all but level, its link or its
-    /// processor may be too slow for what is written, or nobody knows how much is missing.
+    /// What its leader has written minus what it has taken of it, in any unit and from any origin that stay the same
+    /// until [`Progress::begins_anew`]. `None` if it need not shrink: the member is almost level, its link or processor
+    /// may be too slow for what is written, or the gap is not known.
     pub lacks: Option<i64>,
 }
 
@@ -48,14 +48,14 @@ struct Behind {
     received: u64,
 }
 
-/// The least that a member has lacked while it could take more than was written.
+/// The smallest gap of a member while it could take more than was written.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     since: u64,
     lacks: i64,
 }
 
-/// Looks at one cluster, in order of time.
+/// The judge of one cluster, by samples in order of time.
 #[derive(Clone, Debug)]
 pub struct Progress {
     bounds: Bounds,
@@ -82,25 +82,25 @@ impl Progress {
         }
     }
 
-    /// The longest time without a leader that could have been led, in nanoseconds.
+    /// The longest leaderless time of a cluster that could have had a leader, in nanoseconds.
     #[must_use]
     pub fn longest_leaderless(&self) -> u64 {
         self.longest_leaderless
     }
 
-    /// Looks so far: a judge that never looked has judged nothing.
+    /// Samples so far: a judge without samples has judged nothing.
     #[must_use]
     pub fn looks(&self) -> u64 {
         self.looks
     }
 
-    /// Looks at members that were to come closer.
+    /// Samples of members that had to catch up.
     #[must_use]
     pub fn gaps_seen(&self) -> u64 {
         self.gaps_seen
     }
 
-    /// Whether a healthy majority can talk, and somebody leads it.
+    /// A sample: whether a healthy majority is connected, and whether it has a leader.
     ///
     /// # Errors
     /// If it has been without a leader for too long.
@@ -122,10 +122,10 @@ impl Progress {
         )))
     }
 
-    /// How a member stands, and what its leader's log goes up to.
+    /// A sample of a member, and the last index of its leader's log.
     ///
     /// # Errors
-    /// If it could be reached, was behind, and has got nothing, or has come no closer although it could, for too long.
+    /// If it was reachable and behind, and for too long got nothing, or did not catch up although it could.
     pub fn look_at_member(
         &mut self,
         now: u64,
@@ -157,7 +157,7 @@ impl Progress {
         )))
     }
 
-    /// What it lacks becomes less again and again, or does not matter.
+    /// Its gap shrinks again and again, or does not matter.
     fn look_at_gap(&mut self, now: u64, member: NodeId, lacks: Option<i64>) -> Result<(), Violation> {
         let Some(lacks) = lacks else {
             self.gaps.remove(&member);
@@ -182,7 +182,7 @@ impl Progress {
         )))
     }
 
-    /// A member has ended, or follows somebody else: its time begins anew.
+    /// A member has ended, or follows another leader: its time starts over.
     pub fn begins_anew(&mut self, member: NodeId) {
         self.behind.remove(&member);
         self.gaps.remove(&member);
@@ -252,7 +252,7 @@ mod tests {
         let mut look = |now: u64, held: u64, lacks: Option<i64>| {
             progress.look_at_member(now, B, Standing { lacks, ..at(held, 0) }, LogIndex(1000 + held))
         };
-        // More is written than it gets: nobody asks for the impossible, but where it is possible, it is asked for.
+        // More is written than it gets: its gap must shrink only while that is possible.
         assert_eq!(look(0, 1, Some(100)), Ok(()));
         assert_eq!(look(20, 2, Some(101)), Ok(()));
         assert_eq!(look(30, 3, None), Ok(()), "its link is too slow meanwhile");

@@ -1,23 +1,23 @@
-//! Tail: while something goes on, the slowest writes are not much slower than without it.
+//! Tail: during other work, the slowest writes are not much slower than without it.
 //!
-//! In:    how long writes took, while something went on (a follower lags, a snapshot is taken, segments rotate, a compaction
-//!        runs) and while nothing did.
-//! Out:   both p99s; a violation where the one is above its bound, which hangs on the other.
-//! Rule:  p99 with ≤ factor × p99 without + allowance. Fewer than [`LEAST`] writes have no p99 to speak of: then nothing
-//!        is judged, and that is said.
-//! Knows nothing of: what went on.
+//! In:    how long writes took during other work (a follower lags, a snapshot is taken, segments rotate, a compaction
+//!        runs) and without it.
+//! Out:   both p99s; a violation if the p99 with it is above its bound, which depends on the other.
+//! Rule:  p99 with ≤ factor × p99 without + allowance. Fewer than [`LEAST`] writes have no meaningful p99: then the
+//!        result is `None`.
+//! Knows nothing of: the kind of other work.
 
 use super::Violation;
 
-/// A p99 of fewer is the slowest of them and little more.
+/// The p99 of fewer writes is little more than the slowest of them.
 pub const LEAST: usize = 200;
 
 /// How much slower writes may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slower {
-    /// So many times.
+    /// A factor.
     pub factor: f64,
-    /// And so many nanoseconds.
+    /// Plus this many nanoseconds.
     pub allowance: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Tails {
     pub with: (u64, u64),
 }
 
-/// The time that `per_mille` of these do not exceed; 0 of none.
+/// The time that `per_mille` of these do not exceed; 0 if there are none.
 #[must_use]
 pub fn percentile(times: &mut [u64], per_mille: usize) -> u64 {
     times.sort_unstable();
@@ -38,7 +38,7 @@ pub fn percentile(times: &mut [u64], per_mille: usize) -> u64 {
     times.get(rank - 1).copied().unwrap_or(0)
 }
 
-/// Compares; nothing is judged where one side has too few writes.
+/// Compares both; `None` if one side has too few writes.
 ///
 /// # Errors
 /// If the p99 with is above its bound.

@@ -1,5 +1,4 @@
-//! Random correct executions: clients of a store that does everything at one instant, with lost answers, refusals,
-//! lagging members and their deaths.
+//! Random correct executions: clients of an atomic store, with lost answers, refusals, lagging members and crashes.
 
 use kattu_verify::history::{Answer, Compare, How, Level, Operation, Record, Target, What};
 use kattu_verify::judges::FinalState;
@@ -21,7 +20,7 @@ impl Rng {
     }
 }
 
-/// What an execution is like.
+/// The parameters of an execution.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub operations: u64,
@@ -49,11 +48,11 @@ enum Fate {
 
 struct Execution {
     rng: Rng,
-    /// For the levels of reads: a stream of its own, so that what is asked does not hang on them.
+    /// For the levels of reads: a stream of its own, so that the operations do not depend on them.
     levels: Rng,
-    /// The highest revision that each session was told.
+    /// The highest revision that each session has seen.
     sessions: BTreeMap<u64, i64>,
-    /// The highest revision that anybody had been told, by time; ascending.
+    /// The highest revision answered, by time; ascending.
     past: Vec<(u64, i64)>,
     shape: Shape,
     spec: Spec,
@@ -177,7 +176,7 @@ impl Execution {
         }
     }
 
-    /// The oldest revision that may be shown, where that need not be the newest.
+    /// The oldest revision that may be shown, if the level allows old ones.
     fn least(&self, level: Option<Level>, operation: &Operation) -> Option<i64> {
         match (operation, level?) {
             (Operation::Range { revision: 0, serializable: false, .. }, Level::Session(session)) => {
@@ -224,7 +223,7 @@ impl Execution {
         }
         let told = self.apply(operation);
         if level.is_some() {
-            self.members[member as usize] = self.spec.revision(); // what it shows such readers it has
+            self.members[member as usize] = self.spec.revision(); // it has applied what it shows to such reads
         }
         match told {
             Ok((revision, answer)) => What::Done { revision: Some(revision), answer: Ok(answer) },

@@ -1,4 +1,4 @@
-//! Random operations on few keys, so that they meet.
+//! Random operations on few keys, so that they conflict.
 #![allow(dead_code)] // each test file uses its share
 
 pub mod execution;

@@ -2,7 +2,7 @@
 //!
 //! The same table serves the command line, the environment, the file, and the help text, so that the four cannot
 //! disagree. Names, defaults and meanings are etcd's where etcd has the flag. [etcd server/embed/config.go]
-//! Knows nothing of: where a value came from, what it does.
+//! Knows nothing of: the source of a value, its effect.
 
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,14 +17,14 @@ pub enum Shape {
     Switch,
 }
 
-/// What becomes of a flag.
+/// How a flag is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It works.
     Works,
-    /// It is accepted, has no effect, and a line says so: why.
+    /// It is accepted without effect; a warning gives this reason.
     Tolerated(&'static str),
-    /// It asks for something that Kattu does not do, and going on without would be wrong: why.
+    /// It asks for something that Kattu does not do and that must not be ignored; the error gives this reason.
     Refused(&'static str),
 }
 
@@ -35,7 +35,7 @@ pub struct Flag {
     pub name: &'static str,
     /// What its value looks like.
     pub shape: Shape,
-    /// What becomes of it.
+    /// How it is treated.
     pub fate: Fate,
     /// The default as the help shows it.
     pub default: &'static str,
@@ -57,10 +57,10 @@ const fn refused(name: &'static str, shape: Shape, why: &'static str) -> Flag {
 
 const NO_AUTH: &str = "authentication is not supported yet";
 const NO_DISCOVERY: &str = "discovery is not supported; list the members with --initial-cluster";
-const ONE_LOGGER: &str = "there is one: see --log-level, --log-format, --log-outputs";
-const ALWAYS_COMPARES: &str = "members compare what they made of the log every --digest-interval";
-const BY_THE_KERNEL: &str = "the kernel looks after silent clients, once in 30 s";
-const BY_BYTES: &str = "snapshots are taken by bytes of log: --snapshot-log-bytes";
+const ONE_LOGGER: &str = "there is one logger; see --log-level, --log-format, --log-outputs";
+const ALWAYS_COMPARES: &str = "members compare their digests every --digest-interval";
+const BY_THE_KERNEL: &str = "TCP keepalive finds dead clients, every 30 s";
+const BY_BYTES: &str = "snapshots depend on bytes of log; see --snapshot-log-bytes";
 
 use Shape::{List, Number, Switch, Text};
 
@@ -68,14 +68,14 @@ use Shape::{List, Number, Switch, Text};
 pub const FLAGS: &[Flag] = &[
     works("name", Text, "default", "name of this member"),
     works("data-dir", Text, "NAME.kattu", "directory of this member's log and identity"),
-    works("listen-client-urls", List, "http://localhost:2379", "where to listen for clients"),
-    works("advertise-client-urls", List, "the listen URLs", "where clients reach this member"),
-    works("listen-peer-urls", List, "http://localhost:2380", "where to listen for the other members"),
+    works("listen-client-urls", List, "http://localhost:2379", "URLs to listen on for clients"),
+    works("advertise-client-urls", List, "the listen URLs", "URLs at which clients reach this member"),
+    works("listen-peer-urls", List, "http://localhost:2380", "URLs to listen on for other members"),
     works(
         "initial-advertise-peer-urls",
         List,
         "as in --initial-cluster",
-        "where the other members reach this one",
+        "URLs at which other members reach this one",
     ),
     works(
         "initial-cluster",
@@ -87,283 +87,273 @@ pub const FLAGS: &[Flag] = &[
         "initial-cluster-state",
         Text,
         "new",
-        "new, or existing: the cluster runs already; without data this member joins it (kattu member add)",
+        "new, or existing for a running cluster: a member without data joins it (see kattu member add)",
     ),
-    works("initial-cluster-token", Text, "etcd-cluster", "tells clusters apart; the same on all members"),
     works(
-        "cert-file",
+        "initial-cluster-token",
         Text,
-        "none",
-        "this member's certificate for clients, with those that lead to its authority (PEM)",
+        "etcd-cluster",
+        "name that tells clusters apart; the same on all members",
     ),
-    works("key-file", Text, "none", "its key (PEM)"),
+    works("cert-file", Text, "none", "certificate shown to clients, with its chain (PEM)"),
+    works("key-file", Text, "none", "private key of --cert-file (PEM)"),
     works(
         "trusted-ca-file",
         Text,
         "none",
-        "authorities that sign clients' certificates; with it every client must show one (PEM)",
+        "CA certificates for clients; if set, every client must show a certificate (PEM)",
     ),
     works(
         "client-cert-auth",
         Switch,
         "false",
-        "every client must show a certificate; needs --trusted-ca-file, which asks for the same",
+        "require client certificates; needs --trusted-ca-file, which requires them as well",
     ),
-    works("client-crl-file", Text, "none", "clients' certificates that were revoked (PEM or DER)"),
+    works("client-crl-file", Text, "none", "revoked client certificates (PEM or DER)"),
     works(
         "client-cert-allowed-hostname",
         List,
-        "every name",
-        "hosts, one of which a client's certificate must be for",
+        "any",
+        "host names of which a client certificate must have one",
     ),
     works(
         "auto-tls",
         Switch,
         "false",
-        "make a certificate for clients that nobody signs: it encrypts and proves nothing",
+        "use a self-signed certificate for clients: it encrypts, but proves no identity",
     ),
     works(
         "peer-cert-file",
         Text,
         "none",
-        "this member's certificate for the other members, for a host at which they reach it (PEM)",
+        "certificate shown to other members, for a host at which they reach this one (PEM)",
     ),
-    works("peer-key-file", Text, "none", "its key (PEM)"),
+    works("peer-key-file", Text, "none", "private key of --peer-cert-file (PEM)"),
     works(
         "peer-trusted-ca-file",
         Text,
         "the system's",
-        "authorities that sign members' certificates; with it every member must show one (PEM)",
+        "CA certificates for members; if set, every member must show a certificate (PEM)",
     ),
     works(
         "peer-client-cert-auth",
         Switch,
         "false",
-        "every member must show a certificate; needs --peer-trusted-ca-file, which asks for the same",
+        "require members' certificates; needs --peer-trusted-ca-file, which requires them as well",
     ),
-    works("peer-crl-file", Text, "none", "members' certificates that were revoked (PEM or DER)"),
-    works(
-        "peer-cert-allowed-cn",
-        List,
-        "every name",
-        "common names, one of which a member's certificate must say",
-    ),
+    works("peer-crl-file", Text, "none", "revoked certificates of members (PEM or DER)"),
+    works("peer-cert-allowed-cn", List, "any", "common names of which a member's certificate must have one"),
     works(
         "peer-cert-allowed-hostname",
         List,
-        "every name",
-        "hosts, one of which a member's certificate must be for, beside one at which the member is reached",
+        "any",
+        "host names of which a member's certificate must have one, besides a host of its peer URLs",
     ),
     works(
         "peer-client-cert-file",
         Text,
         "--peer-cert-file",
-        "another certificate, to be shown to the members that this one connects to (PEM)",
+        "separate certificate for outgoing connections to other members (PEM)",
     ),
-    works("peer-client-key-file", Text, "--peer-key-file", "its key (PEM)"),
+    works("peer-client-key-file", Text, "--peer-key-file", "private key of --peer-client-cert-file (PEM)"),
     works(
         "peer-auto-tls",
         Switch,
         "false",
-        "make a certificate for members that nobody signs: it encrypts and proves nothing",
+        "use a self-signed certificate between members: it encrypts, but proves no identity",
     ),
     works(
         "cipher-suites",
         List,
-        "all good ones",
-        "cipher suites of TLS 1.2; those of TLS 1.3 are not to be chosen",
+        "all secure ones",
+        "cipher suites of TLS 1.2; those of TLS 1.3 cannot be chosen",
     ),
-    works("tls-min-version", Text, "TLS1.2", "least version of TLS: TLS1.2 or TLS1.3"),
-    works("tls-max-version", Text, "TLS1.3", "greatest version of TLS"),
+    works("tls-min-version", Text, "TLS1.2", "lowest TLS version: TLS1.2 or TLS1.3"),
+    works("tls-max-version", Text, "TLS1.3", "highest TLS version"),
     works(
         "self-signed-cert-validity",
         Number,
         "1",
-        "years that a certificate of --auto-tls or --peer-auto-tls is good",
+        "years for which certificates of --auto-tls and --peer-auto-tls are valid",
     ),
-    works("heartbeat-interval", Number, "100", "milliseconds between heartbeats of the leader"),
+    works("heartbeat-interval", Number, "100", "ms between heartbeats of the leader"),
     works(
         "election-timeout",
         Number,
         "1000",
-        "milliseconds without a leader before an election; at least 5 heartbeats",
+        "ms without a leader before an election; at least 5 heartbeat intervals",
     ),
-    works(
-        "election-priority",
-        Number,
-        "100",
-        "how eager this member is to lead, 0 to 255: 100 is like anybody, 0 the last, 255 the first",
-    ),
+    works("election-priority", Number, "100", "this member's priority in elections: 0 (last) to 255 (first)"),
     works(
         "leader-transfer",
         Switch,
         "false",
-        "a leader offers its office to a member of higher priority that is well",
+        "a leader transfers leadership to a healthy member of higher priority",
     ),
     works(
         "leave-slow-disk",
         Switch,
         "true",
-        "a leader whose disk is far slower than another member's lets that one lead; all members or none",
+        "a leader whose disk is far slower than another member's transfers leadership to it; same on all members",
     ),
     works(
         "suspicion-delay",
         Number,
         "2",
-        "milliseconds, at most, until a member whose leader closed the connection asks the others; 0 is off",
+        "max. ms before a follower whose leader's connection closed starts a pre-vote; 0: wait for --election-timeout",
     ),
     works(
         "lease-reads",
         Switch,
         "false",
-        "the leader answers reads by its clock; all members or none, see --clock-drift-ppm",
+        "the leader serves reads under a lease, without a quorum round; same on all members, see --clock-drift-ppm",
     ),
     works(
         "clock-drift-ppm",
         Number,
         "5000",
-        "with --lease-reads: how wrong the rate of any member's clock may be, in millionths",
+        "with --lease-reads: max. error of the rate of any member's clock, in millionths",
     ),
-    works("lease-margin", Number, "1", "with --lease-reads: milliseconds taken off every lease"),
+    works("lease-margin", Number, "1", "with --lease-reads: ms by which every lease is shortened"),
     works(
         "read-consistency",
         Text,
         "linearizable",
-        "how fresh reads are that do not say it: linearizable, bounded=TIME or serializable",
+        "level of reads that name none: linearizable, bounded=TIME or serializable",
     ),
-    works("max-request-bytes", Number, "1572864", "largest request, at most 67108864"),
+    works("max-request-bytes", Number, "1572864", "largest request in bytes; at most 67108864"),
     works("max-txn-ops", Number, "128", "most operations in one transaction"),
     works(
         "request-work-max",
         Number,
         "8388608",
-        "most work of one request, in units: about 1 for each key looked at, 3 for each key deleted, 8 for a put",
+        "most work of one request, in units: about 1 per key read, 3 per key deleted, 8 per put",
     ),
     works(
         "client-memory-bytes",
         Number,
         "0",
-        "bytes held for clients (requests, results, answers); 0 for an eighth of the memory, at most 1 GiB",
+        "bytes held for clients (requests, results, responses); 0: an eighth of the memory, at most 1 GiB",
     ),
     works(
         "client-calls-max",
         Number,
         "1024",
-        "calls that this member works on before it lets its clients have fewer at once; what they want beyond that waits with them",
+        "calls under way above which stream limits of clients are lowered; further calls wait at the client",
     ),
-    works("max-concurrent-streams", Number, "10000", "calls at once on one connection of a client"),
+    works("max-concurrent-streams", Number, "10000", "calls at once on one client connection"),
     works(
         "grpc-keepalive-min-time",
         Text,
         "5s",
-        "least time between two pings of a client to which nothing was sent in between",
+        "min. time between two pings of a client that was sent nothing in between",
     ),
     works(
         "client-header-timeout",
         Text,
         "5s",
-        "a client says within this which protocol it speaks, and sends the head of a request, or any frame but a body's, whole",
+        "time for a client to show its protocol, and to complete a request head or any frame except body data",
     ),
     works(
         "client-body-timeout",
         Text,
         "10s",
-        "the body of a request is whole within this, and a second more for each 64 KiB that it announces",
+        "time to complete a request body, plus 1 s for each 64 KiB of its announced length",
     ),
     works(
         "client-stall-timeout",
         Text,
         "1m",
-        "a client that takes nothing of what waits for it for so long loses the call or the connection",
+        "a client that reads nothing of its waiting responses for this long loses the call or the connection",
     ),
     works(
         "client-idle-timeout",
         Text,
         "10m",
-        "a connection without a call under way on which nothing is said for so long is closed",
+        "a connection without a call on which no frame arrives for this long is closed",
     ),
-    works("auto-compaction-mode", Text, "periodic", "periodic or revision"),
+    works(
+        "auto-compaction-mode",
+        Text,
+        "periodic",
+        "what --auto-compaction-retention counts: periodic (time) or revision",
+    ),
     works(
         "auto-compaction-retention",
         Text,
         "1h",
-        "history to keep: 30m, 1h or hours when periodic; a count of revisions; 0 is off",
+        "history to keep: a duration such as 30m, a number of hours, or of revisions; 0: off",
     ),
     works(
         "history-bytes",
         Number,
         "0",
-        "bytes of old versions that auto-compaction keeps at most; 0 for a quarter of the quota",
+        "most bytes of old versions that auto-compaction keeps; 0: a quarter of the quota",
     ),
     works(
         "history-min",
         Number,
         "300000",
-        "milliseconds of history that are kept beyond --history-bytes, while there is room",
+        "ms of history kept even beyond --history-bytes, while there is space",
     ),
-    works("quota-backend-bytes", Number, "0", "bytes the store may grow to; 0 for half of the memory"),
-    works("listen-metrics-urls", List, "", "more places to serve /metrics and /health"),
-    works("config", Text, "", "a TOML file with the same names as these flags"),
+    works("quota-backend-bytes", Number, "0", "most bytes of the store; 0: half of the memory"),
+    works("listen-metrics-urls", List, "", "additional URLs to listen on for /metrics and /health"),
+    works("config", Text, "", "TOML file with settings named like these flags"),
     works("log-io", Text, "inline", "where the log is written: inline (on the node's thread) or thread"),
     works("apply", Text, "inline", "where entries are applied: inline (on the node's thread) or thread"),
-    works("client-threads", Number, "0", "threads that serve clients; 0 is the node's thread"),
+    works("client-threads", Number, "0", "threads that serve clients; 0: the node's thread"),
     works(
         "snapshot-log-bytes",
         Number,
         "67108864",
-        "bytes of log that make a snapshot due; more if the last one was larger",
+        "bytes of log after which a snapshot is taken; more if the last one was larger",
     ),
     works(
         "snapshot-keep-bytes",
         Number,
         "67108864",
-        "bytes of log that stay behind a snapshot, for members that are a little behind",
+        "bytes of log kept behind a snapshot, for followers that lag a little",
     ),
     works(
         "snapshot-bytes-per-second",
         Number,
         "67108864",
-        "how fast a snapshot is written, or sent to one member; 0 is as fast as it goes",
+        "bytes per second for writing a snapshot, or for sending one to a member; 0: no limit",
     ),
     works(
         "client-share-min",
         Number,
         "80",
-        "hundredths of what clients wrote that are let in at least while a member that comes back does not gain; 100: all",
+        "least % of clients' earlier write rate admitted while a returning member does not catch up; 100: no slowing",
     ),
-    works(
-        "digest-interval",
-        Number,
-        "60000",
-        "milliseconds between two comparisons of what the members have made of the log; 0 is off",
-    ),
+    works("digest-interval", Number, "60000", "ms between two comparisons of the members' digests; 0: off"),
     works(
         "scrub-period",
         Number,
         "86400000",
-        "milliseconds from one reading of all files, in search of damage, to the next; 0 is off",
+        "ms between two scrubs (reads of all files to find damage); 0: off",
     ),
-    works("segment-bytes", Number, "16777216", "size of one file of the log"),
+    works("segment-bytes", Number, "16777216", "bytes of one log file"),
     works(
         "log-sector-bytes",
         Number,
         "0",
-        "what the log's blocks are padded to: 512 to 4096, or 0 for what the disk writes as one",
+        "size to which log blocks are padded: 512 to 4096; 0: the unit that the disk writes atomically",
     ),
-    works("disk-reserve-bytes", Number, "67108864", "disk space kept free for the way out of a full disk"),
+    works("disk-reserve-bytes", Number, "67108864", "bytes of disk reserved to recover from a full disk"),
     works(
         "disk-stall-timeout",
         Number,
         "10000",
-        "milliseconds after which a disk, node or store that hangs ends the process",
+        "ms after which the process ends because the disk, the node or the store hangs",
     ),
-    works("log-level", Text, "info", "lines that matter less are not said: debug, info, warn, error"),
-    works("log-format", Text, "console", "what a line looks like: console or json"),
+    works("log-level", Text, "info", "lowest level of log lines: debug, info, warn, error"),
+    works("log-format", Text, "console", "format of log lines: console or json"),
     works(
         "log-outputs",
         List,
         "stderr",
-        "where lines go: stderr, stdout, paths of files; whoever reads them holds nobody up",
+        "where log lines go: stderr, stdout, file paths; a slow reader delays nothing",
     ),
     tolerated("grpc-keepalive-interval", Text, BY_THE_KERNEL),
     tolerated("grpc-keepalive-timeout", Text, BY_THE_KERNEL),
@@ -379,13 +369,13 @@ pub const FLAGS: &[Flag] = &[
     tolerated("max-snapshots", Number, BY_BYTES),
     tolerated("strict-reconfig-check", Switch, "Kattu is always strict"),
     tolerated("max-learners", Number, "Kattu allows 8 learners"),
-    tolerated("pre-vote", Switch, "Kattu always asks before it campaigns"),
+    tolerated("pre-vote", Switch, "Kattu always runs a pre-vote"),
     tolerated("metrics", Text, "Kattu always serves the same metrics"),
     tolerated("enable-pprof", Switch, "Kattu has no profiling pages"),
-    refused("ca-file", Text, "it has another name: --trusted-ca-file"),
-    tolerated("client-cert-file", Text, "no member is a client of its own port"),
-    tolerated("client-key-file", Text, "no member is a client of its own port"),
-    refused("peer-ca-file", Text, "it has another name: --peer-trusted-ca-file"),
+    refused("ca-file", Text, "use --trusted-ca-file"),
+    tolerated("client-cert-file", Text, "a member is not a client of its own port"),
+    tolerated("client-key-file", Text, "a member is not a client of its own port"),
+    refused("peer-ca-file", Text, "use --peer-trusted-ca-file"),
     refused(
         "peer-skip-client-san-verification",
         Switch,
@@ -412,8 +402,8 @@ pub const FLAGS: &[Flag] = &[
     refused("discovery-keepalive-timeout", Text, NO_DISCOVERY),
     refused("discovery-insecure-transport", Switch, NO_DISCOVERY),
     refused("discovery-insecure-skip-tls-verify", Switch, NO_DISCOVERY),
-    refused("force-new-cluster", Switch, "a lost majority is overruled offline: kattu recover"),
-    refused("config-file", Text, "etcd's YAML file is not read; write a TOML file and name it with --config"),
+    refused("force-new-cluster", Switch, "after the loss of a majority, use kattu recover offline"),
+    refused("config-file", Text, "etcd's YAML is not supported; write a TOML file and pass it with --config"),
 ];
 
 /// The flag of this name.
@@ -422,7 +412,7 @@ pub fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }
 
-/// Flags that work and whose names look like `name`, at most three, the likeliest first.
+/// Working flags with names similar to `name`: at most three, the closest first.
 #[must_use]
 pub fn near(name: &str) -> Vec<&'static str> {
     let mut found: Vec<(usize, &'static str)> = FLAGS
@@ -465,9 +455,11 @@ pub fn help() -> String {
         }
         text.push('\n');
     }
-    text.push_str("\nAccepted for etcd's sake, without effect:\n");
+    text.push_str("\nAccepted for compatibility with etcd, without effect:\n");
     push_names(&mut text, |fate| matches!(fate, Fate::Tolerated(_)));
-    text.push_str("\nRefused, because going on without would be wrong:\n  authentication, discovery, --force-new-cluster\n");
+    text.push_str(
+        "\nRefused, because ignoring them would be unsafe:\n  authentication, discovery, --force-new-cluster\n",
+    );
     text.push_str(HELP_TAIL);
     text
 }
@@ -492,7 +484,7 @@ Runs one member of a cluster, with etcd's flags.
 Usage: kattu serve [--FLAG=VALUE | --FLAG VALUE]...
 
 Each flag is also read from KATTU_FLAG and ETCD_FLAG in the environment and from the file named by --config.
-A flag goes before KATTU_*, that before ETCD_*, that before the file.
+A flag overrides KATTU_*, which overrides ETCD_*, which overrides the file.
 
 Flags [and their defaults]:
 ";
@@ -507,12 +499,12 @@ Examples:
       the first of three members
   kattu serve --name n4 --initial-cluster-state existing --initial-advertise-peer-urls http://10.0.0.4:2380 \\
       --listen-peer-urls http://10.0.0.4:2380 --initial-cluster n1=http://10.0.0.1:2380,n4=http://10.0.0.4:2380
-      one more, after `kattu member add`, which prints such a line
+      a further member, after `kattu member add`, which prints this command
   kattu serve --config n1.toml
       the same from a file: name = \"n1\", initial-cluster = [\"n1=http://10.0.0.1:2380\", ..]
 
 Exit codes: 0 stopped by SIGTERM or SIGINT, or removed from its cluster; 1 failed; 2 usage, configuration or a taken port;
-4 the data directory is damaged, somebody else's, or in use.
+4 the data directory is damaged, another member's, or in use.
 ";
 
 #[cfg(test)]

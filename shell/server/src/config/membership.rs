@@ -1,11 +1,11 @@
-//! Who belongs to the cluster, and the ids that everybody computes alike from the flags.
+//! The member list, and the ids that every member computes from the flags.
 //!
 //! ```text
 //! member id  = first 8 bytes (little-endian) of SHA-256("kattu member",  token, its peer URLs ascending)
 //! cluster id = the same of                      SHA-256("kattu cluster", token, all member ids ascending)
 //! ```
-//! Texts go in with their lengths in front, so that no two lists look alike. Never 0, which means "nobody". An id comes
-//! from URLs and token only: a member may change its name, but not where it lives. (etcd does the same with SHA-1.)
+//! Each text is preceded by its length, so that no two lists hash the same bytes. Never 0, which means "no member". An
+//! id depends on URLs and token only: a member may change its name, but not its URLs. (etcd does the same with SHA-1.)
 //! Knows nothing of: flags, directories.
 
 use super::urls::Url;
@@ -17,15 +17,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The members, by name, with their peer URLs.
 pub(crate) type Roll = BTreeMap<String, Vec<Url>>;
 
-/// Whether a list may have members without a name: those of a cluster that runs, of which some have not started yet, are
-/// printed so by etcdctl.
+/// Whether a list may have members without a name. etcdctl prints such a list for a running cluster some of whose
+/// members have not started yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     Needed,
     MayBeMissing,
 }
 
-/// Reads `n1=http://..,n2=http://..`; a name that comes again adds a URL. Who has no name is called by its URL.
+/// Reads `n1=http://..,n2=http://..`; a repeated name adds a URL. A member without a name is named by its URL.
 pub(crate) fn parse_roll(text: &str, names: Names) -> Result<Roll, String> {
     let mut roll = Roll::new();
     let mut seen = BTreeSet::new();
@@ -68,8 +68,8 @@ pub(crate) fn identify(token: &str, roll: &Roll) -> Result<(Vec<Member>, u64), S
     Ok((members, hash("kattu cluster", token, &ids)))
 }
 
-/// What the cluster and one of its members are called if the cluster began in the clear, and if it began in TLS: flags say where
-/// members are reached now, directories what they were called first.
+/// The ids of the cluster and of one member, computed with http:// URLs and with https:// ones. Flags have the URLs of
+/// now; a directory keeps the ids of its first start.
 pub(crate) fn names_before(token: &str, roll: &Roll, own: &str) -> Vec<Began> {
     let began = |in_tls| {
         let urls = |urls: &Vec<Url>| urls.iter().map(|url| url.clone().with_tls(in_tls)).collect();

@@ -1,9 +1,9 @@
 //! Where settings come from: flags before `KATTU_*` before `ETCD_*` before a TOML file.
 //!
-//! Out:   for each flag that was given, its text and its origin, so that every complaint names the place to mend.
-//! Rule:  what we do not know is an error with the nearest names, except for `ETCD_*`, which others may use; an empty
-//!        variable counts as absent, as in etcd.
-//! Knows nothing of: what values mean.
+//! Out:   for each flag that was given, its text and its origin, so that every error names the place to fix.
+//! Rule:  an unknown name is an error that lists the nearest names, except for `ETCD_*`, which other programs may use;
+//!        an empty variable counts as absent, as in etcd.
+//! Knows nothing of: the meaning of values.
 
 use super::ConfigError;
 use super::flags::{self, Fate, Flag, Shape};
@@ -34,8 +34,8 @@ const OTHERS: [&str; 18] = [
     "KATTU_TRUTH_SEED",
 ];
 
-/// Whether a variable is no setting of ours: another verb's, or one that Kubernetes puts beside every process when
-/// there is a service called "kattu".
+/// Whether a variable is not a setting of `serve`: another verb reads it, or Kubernetes sets it because a service is
+/// called "kattu".
 fn is_of_others(variable: &str) -> bool {
     OTHERS.contains(&variable)
         || variable == "KATTU_PORT"
@@ -60,7 +60,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// A complaint about this setting, naming where it stands.
+    /// An error about this setting, which names its origin.
     pub(crate) fn wrong(&self, what: impl fmt::Display) -> ConfigError {
         let flag = self.flag;
         ConfigError(match &self.origin {
@@ -82,7 +82,7 @@ pub(crate) enum Asked {
     Version,
 }
 
-/// Puts all sources together; the stronger one wins.
+/// Merges all sources; the one with precedence wins.
 pub(crate) fn gather(
     args: &[String],
     variables: &[(String, String)],
@@ -137,7 +137,7 @@ fn from_args(args: &[String]) -> Result<Asked, ConfigError> {
     Ok(Asked::Settings(settings))
 }
 
-/// Whether an argument is a flag of ours rather than a value that begins with a dash.
+/// Whether an argument is a known flag rather than a value that begins with a dash.
 fn is_flag(arg: &str) -> bool {
     let name = arg.strip_prefix("--").unwrap_or("");
     flags::find(name.split('=').next().unwrap_or("")).is_some()
@@ -205,28 +205,28 @@ fn from_toml(path: &Path, text: &str) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
-/// A value of the file as the command line would write it, or what it should have been.
+/// A value of the file in the command line's form. The error names the type that was expected.
 fn text_of(value: &DeValue<'_>, shape: Shape) -> Result<String, &'static str> {
     match (value, shape) {
         (DeValue::String(text), Shape::Text | Shape::List | Shape::Number) => Ok(text.to_string()),
         (DeValue::Integer(number), Shape::Number | Shape::Text) => {
             i64::from_str_radix(&number.as_str().replace('_', ""), number.radix())
                 .map(|number| number.to_string())
-                .map_err(|_| "a whole number of 64 bits")
+                .map_err(|_| "a 64-bit whole number")
         }
         (DeValue::Boolean(switch), Shape::Switch) => Ok(switch.to_string()),
         (DeValue::Array(texts), Shape::List) => {
             let texts: Option<Vec<&str>> = texts.iter().map(|text| text.get_ref().as_str()).collect();
-            texts.map(|texts| texts.join(",")).ok_or("an array of texts")
+            texts.map(|texts| texts.join(",")).ok_or("an array of strings")
         }
-        (_, Shape::Text) => Err("a text in quotes"),
-        (_, Shape::List) => Err("a text in quotes, or an array of them"),
+        (_, Shape::Text) => Err("a string in quotes"),
+        (_, Shape::List) => Err("a string in quotes, or an array of strings"),
         (_, Shape::Number) => Err("a whole number"),
         (_, Shape::Switch) => Err("true or false"),
     }
 }
 
-/// Takes out what is refused (an error) or tolerated (a warning), and leaves what works.
+/// Keeps the settings that work. A refused one is an error, a tolerated one a warning.
 pub(crate) fn judge(settings: Settings) -> Result<(Settings, Vec<String>), ConfigError> {
     let mut working = Settings::new();
     let mut warnings = Vec::new();
@@ -236,7 +236,7 @@ pub(crate) fn judge(settings: Settings) -> Result<(Settings, Vec<String>), Confi
             Fate::Works => {
                 working.insert(name, setting);
             }
-            // Etcd's own defaults, written out: they ask for nothing.
+            // etcd's own defaults, written out, ask for nothing.
             Fate::Refused(_) if matches!(setting.text.as_str(), "" | "false") => {}
             Fate::Refused(why) => return Err(setting.wrong(why)),
             Fate::Tolerated(why) => warnings.push(format!("--{name} has no effect: {why}")),
@@ -261,7 +261,7 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_string(), (*value).to_string())).collect()
     }
 
-    /// The settings as (flag, text), or the complaint.
+    /// The settings as (flag, text), or the error.
     fn gathered(
         args: &[&str],
         env: &[(&str, &str)],
@@ -371,7 +371,7 @@ mod tests {
             "f:2: heartbeat-interval must be a whole number"
         );
         assert_eq!(wrong("\npre-vote = 'yes'"), "f:2: pre-vote must be true or false");
-        assert_eq!(wrong("name = ['a']"), "f:1: name must be a text in quotes");
+        assert_eq!(wrong("name = ['a']"), "f:1: name must be a string in quotes");
         assert_eq!(wrong("config = 'g'"), "f:1: a file cannot name another file");
         assert!(wrong("name = 'a'\nname = ").starts_with("f:2: "), "{}", wrong("name = 'a'\nname = "));
         assert!(gathered(&["--config=f"], &[], None).unwrap_err().starts_with("--config: cannot read f: "));
@@ -397,9 +397,9 @@ mod tests {
         assert_eq!(
             judged(&["--snapshot-count=5", "--logger", "zap"]),
             Ok(vec![
-                "--logger has no effect: there is one: see --log-level, --log-format, --log-outputs"
+                "--logger has no effect: there is one logger; see --log-level, --log-format, --log-outputs"
                     .to_string(),
-                "--snapshot-count has no effect: snapshots are taken by bytes of log: --snapshot-log-bytes"
+                "--snapshot-count has no effect: snapshots depend on bytes of log; see --snapshot-log-bytes"
                     .to_string(),
             ])
         );

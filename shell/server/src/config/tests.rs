@@ -1,4 +1,4 @@
-//! Whole configurations: what is put together, and what is refused.
+//! Whole configurations: the values that result, and the errors.
 
 use super::*;
 
@@ -165,7 +165,7 @@ fn timeouts_and_sizes_are_judged() {
         (&["--initial-cluster-state=old"], "not one of new, existing"),
         (&["--quota-backend-bytes=1G"], "not a whole number"),
         (&["--name="], "at least one character"),
-        (&["--data-dir="], "directory is missing"),
+        (&["--data-dir="], "got an empty value"),
         (&["--listen-client-urls=https://127.0.0.1:1"], "needs --cert-file and --key-file, or --auto-tls"),
     ] {
         let refused = refusal(args);
@@ -240,8 +240,8 @@ fn log_lines_go_where_etcds_flags_say() {
         ("--log-level=loud", "debug"),
         ("--log-format=xml", "console, json"),
         ("--log-outputs=stderr,default", "twice"),
-        ("--log-outputs=stderr,", "no name"),
-        ("--log-outputs=systemd/journal", "say stderr"),
+        ("--log-outputs=stderr,", "empty"),
+        ("--log-outputs=systemd/journal", "use stderr"),
     ] {
         let refused = refusal(&[arg]);
         assert!(refused.starts_with(arg.split('=').next().unwrap()) && refused.contains(says), "{refused}");
@@ -267,7 +267,7 @@ fn a_url_says_whether_tls_is_spoken_there() {
         (addresses(&config.listen_clients), config.client_tls)
     };
     let (places, none) = tls(&["--listen-client-urls=http://127.0.0.1:1"]);
-    assert_eq!((places, none), (vec!["127.0.0.1:1".to_string()], None), "nobody asks for it");
+    assert_eq!((places, none), (vec!["127.0.0.1:1".to_string()], None), "no URL uses it");
     let urls = "--listen-client-urls=https://127.0.0.1:1,http://127.0.0.1:2,http://127.0.0.1:1";
     let (places, source) = tls(&[urls]);
     assert_eq!(places, ["127.0.0.1:1 (with TLS and without)", "127.0.0.1:2"]);
@@ -302,7 +302,7 @@ fn members_speak_tls_where_their_urls_say_so() {
     for moved in [&plain, &tls] {
         let names = [(plain.cluster_id, plain.id), (tls.cluster_id, tls.id)];
         let began: Vec<_> = moved.began_as.iter().map(|began| (began.cluster, began.id)).collect();
-        assert_eq!(began, names, "whoever moves stays the same");
+        assert_eq!(began, names, "a member that moves keeps its ids");
     }
 
     let auto = config(&[listen, "--peer-auto-tls", "--data-dir=/d"]).peer_tls;
@@ -321,7 +321,7 @@ fn members_that_contradict_themselves_about_tls_are_told_so() {
     let other = "--initial-cluster=default=http://127.0.0.1:2380,b=https://127.0.0.2:2380";
     let cases: [(&[&str], &str); 11] = [
         (&[https, "--peer-auto-tls", "--peer-trusted-ca-file=a"], "members would refuse each other"),
-        (&["--peer-trusted-ca-file=a", "--peer-client-cert-auth"], "which this one does not speak"),
+        (&["--peer-trusted-ca-file=a", "--peer-client-cert-auth"], "needs TLS between members, which is off"),
         (
             &[
                 https,
@@ -337,7 +337,7 @@ fn members_that_contradict_themselves_about_tls_are_told_so() {
         (&[https, "--peer-cert-file=c"], "--peer-cert-file: needs its key: --peer-key-file"),
         (&[https, "--peer-key-file=k"], "--peer-key-file: needs its certificate"),
         (&["--peer-client-cert-auth"], "--peer-client-cert-auth: needs --peer-trusted-ca-file"),
-        (&["--peer-crl-file=r"], "--peer-crl-file: says something about members' certificates"),
+        (&["--peer-crl-file=r"], "--peer-crl-file: applies to members' certificates"),
         (&["--peer-client-cert-file=c"], "--peer-client-cert-file: needs its key"),
         (&["--peer-skip-client-san-verification"], "a host at which the member is reached"),
     ];

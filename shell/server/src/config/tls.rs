@@ -1,7 +1,7 @@
-//! TLS as the flags ask for it, and every way in which they contradict each other.
+//! TLS settings from the flags, with a check for every contradiction between them.
 //!
-//! Meanings are etcd's: a trusted CA file asks every client for a certificate, with or without `--client-cert-auth`.
-//! Knows nothing of: what stands in the files.
+//! Meanings are etcd's: a trusted CA file requires a certificate of every client, with or without `--client-cert-auth`.
+//! Knows nothing of: the contents of the files.
 
 use super::urls::Url;
 use super::{ConfigError, Reader};
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 pub enum TlsSource {
     /// From files.
     Files(TlsFiles),
-    /// It is made, and signed by nobody but its own key.
+    /// Generated here, and self-signed.
     SelfSigned {
         /// The directory that it is kept in.
         dir: PathBuf,
         /// The hosts that it is for.
         hosts: Vec<String>,
-        /// How long it is good.
+        /// Days for which it is valid.
         days: u64,
         /// Everything but certificate and key.
         rest: Box<TlsFiles>,
@@ -27,7 +27,7 @@ pub enum TlsSource {
 }
 
 impl TlsSource {
-    /// Whether whoever comes must show a certificate.
+    /// Whether clients must show a certificate.
     #[must_use]
     pub fn asks_clients(&self) -> bool {
         let files = match self {
@@ -49,7 +49,7 @@ struct Flags {
     hostnames: &'static str,
     auto: &'static str,
     listen: &'static str,
-    /// Whose certificates are asked for.
+    /// Owner of the certificates that are checked, for error texts.
     whose: &'static str,
 }
 
@@ -79,13 +79,13 @@ const MEMBERS: Flags = Flags {
     whose: "members'",
 };
 
-/// Where a self-signed certificate is kept, and whom it is for.
+/// Directory and hosts of a self-signed certificate.
 struct SelfSigned {
     dir: PathBuf,
     hosts: Vec<String>,
 }
 
-/// What the flags say, but for whether anybody asks for TLS.
+/// The certificate settings of one kind of port. Whether a URL uses them is for the caller to check.
 fn source(
     given: &Reader<'_>,
     flags: &Flags,
@@ -109,7 +109,7 @@ fn source(
     for flag in [Some(flags.crl), Some(flags.hostnames), flags.common_names].into_iter().flatten() {
         if path(given, flag).is_some() && trusted_ca.is_none() {
             let what = format!(
-                "says something about {} certificates, which are not asked for; add --{}",
+                "applies to {} certificates, which are not required; add --{}",
                 flags.whose, flags.trusted_ca
             );
             return Err(given.wrong(flag, what));
@@ -118,7 +118,7 @@ fn source(
     if path(given, flags.hostnames).is_some()
         && (hostnames.is_empty() || !hostnames.iter().all(|name| kattu_tls::is_name(name)))
     {
-        let what = "expected hosts or addresses, separated by commas; no certificate could be for these";
+        let what = "expected host names or IP addresses, separated by commas";
         return Err(given.wrong(flags.hostnames, what));
     }
     if let Some(flag) =
@@ -141,7 +141,7 @@ fn source(
     match (cert, key) {
         (Some(cert), Some(key)) => {
             if auto {
-                warnings.push(format!("--{} has no effect beside --{}", flags.auto, flags.cert));
+                warnings.push(format!("--{} has no effect when --{} is set", flags.auto, flags.cert));
             }
             Ok(Some(TlsSource::Files(files(cert, key))))
         }
@@ -157,7 +157,7 @@ fn source(
     }
 }
 
-/// TLS for clients, if any of these URLs asks for it; with what the operator should see.
+/// TLS for clients, if one of the `listen` URLs uses it; adds warnings for the operator.
 pub(super) fn for_clients(
     given: &Reader<'_>,
     listen_clients: &[Url],
@@ -170,12 +170,12 @@ pub(super) fn for_clients(
     let source = source(given, &CLIENTS, |_| Dials::Nobody, own, warnings)?;
     let asks = path(given, CLIENTS.trusted_ca).is_some();
     if asks && !listen_clients.iter().any(Url::is_tls) {
-        let what = "clients shall show certificates, and no URL of --listen-client-urls is https://";
+        let what = "client certificates are required, but no URL in --listen-client-urls is https://";
         return Err(given.wrong(CLIENTS.trusted_ca, what));
     }
     if asks && listen_clients.iter().any(|url| !url.is_tls()) {
         warnings.push(
-            "clients show certificates where they come by https:// only; those of http:// in --listen-client-urls are not asked"
+            "client certificates are checked on https:// only; clients of the http:// URLs in --listen-client-urls need none"
                 .into(),
         );
     }
@@ -183,7 +183,7 @@ pub(super) fn for_clients(
         (None, Some(url)) => Err(needs_certificate(given, &CLIENTS, CLIENTS.listen, url)),
         (Some(_), None) => {
             warnings.push(
-                "there is a certificate for clients, and none of the URLs to listen at is https://: TLS is not spoken"
+                "a certificate for clients is set, but no URL to listen on is https://: clients are served without TLS"
                     .into(),
             );
             Ok(None)
@@ -191,7 +191,7 @@ pub(super) fn for_clients(
         (source, Some(_)) => {
             if let Some(TlsSource::SelfSigned { .. }) = source {
                 warnings.push(
-                    "--auto-tls encrypts, and proves to no client whom it talks to: whoever stands between can read and \
+                    "--auto-tls encrypts, but clients cannot verify this member: an attacker in between can read and \
                      change everything"
                         .into(),
                 );
@@ -202,8 +202,7 @@ pub(super) fn for_clients(
     }
 }
 
-/// TLS between members, if this one is to speak it: where it listens, or with a member that others say listens so. `own` is where
-/// the others reach this one, `all` where any is reached.
+/// TLS between members, if this one listens or dials with it. `own`: this member's peer URLs; `all`: those of all.
 pub(super) fn for_members(
     given: &Reader<'_>,
     listen: &[Url],
@@ -224,7 +223,7 @@ pub(super) fn for_members(
         }
     };
     let is_auto = given.switch(MEMBERS.auto)? && path(given, MEMBERS.cert).is_none();
-    // Without authorities of its own such a member has nobody to trust.
+    // Without a CA file such a member cannot verify any certificate.
     let dials = |files: &TlsFiles| match is_auto && files.trusted_ca.is_none() {
         true => Dials::Anybody,
         false => Dials::Trusted { shows: shows.clone() },
@@ -232,15 +231,15 @@ pub(super) fn for_members(
     let kept = SelfSigned { dir: data_dir.join(".tls"), hosts: hosts(listen.iter().chain(own)) };
     let source = source(given, &MEMBERS, dials, kept, warnings)?;
     if is_auto && path(given, MEMBERS.trusted_ca).is_some() {
-        let what = "no authority signs the certificates of --peer-auto-tls: members would refuse each other; use --peer-cert-file";
+        let what = "certificates of --peer-auto-tls are self-signed: members would refuse each other; use --peer-cert-file";
         return Err(given.wrong(MEMBERS.trusted_ca, what));
     }
     let Some(source) = source else {
         if let Some(flag) =
             [MEMBERS.trusted_ca, "peer-client-cert-file"].into_iter().find(|it| path(given, it).is_some())
         {
-            let what = "says something about TLS between members, which this one does not speak; add --peer-cert-file and \
-                        --peer-key-file, and https:// in the URLs";
+            let what = "needs TLS between members, which is off; set --peer-cert-file and --peer-key-file, and use https:// \
+                        in the peer URLs";
             return Err(given.wrong(flag, what));
         }
         if let Some(url) = listen.iter().find(|url| url.is_tls()) {
@@ -256,31 +255,31 @@ pub(super) fn for_members(
         if speaks(own) && !speaks(listen) {
             let (has, needs) = if is_tls { ("https", "http") } else { ("http", "https") };
             let what = format!(
-                "the others reach this member by {has}://, and all of these are {needs}://; with both, at one port, a \
-                 cluster can be moved from one to the other"
+                "the other members reach this one by {has}://, but all of these are {needs}://; while the cluster moves \
+                 from one to the other, list both for the same port"
             );
             return Err(given.wrong(MEMBERS.listen, what));
         }
     }
     if is_auto && path(given, MEMBERS.trusted_ca).is_none() {
         warnings.push(
-            "--peer-auto-tls encrypts, and proves to no member whom it talks to: members believe each other by where they \
-             are reached, as without TLS"
+            "--peer-auto-tls encrypts, but members cannot verify each other's certificates: as without TLS, a member is \
+             identified only by the address at which it is reached"
                 .into(),
         );
     }
     if path(given, MEMBERS.trusted_ca).is_some() && listen.iter().any(|url| !url.is_tls()) {
         warnings.push(
-            "members show certificates where they come by https:// only; whoever comes to http:// in --listen-peer-urls is \
-             asked where it is reached"
+            "members' certificates are checked on https:// only; a connection to http:// in --listen-peer-urls is \
+             identified only by the address at which its member is reached"
                 .into(),
         );
     }
     let plain: Vec<String> = all.iter().filter(|url| !url.is_tls()).map(Url::to_string).collect();
     if !plain.is_empty() {
         warnings.push(format!(
-            "there is a certificate for members, and TLS is not spoken with {}, unless the table of members says otherwise \
-             by now (`kattu member list`)",
+            "a certificate for members is set, but {} is reached without TLS, unless the member list has other URLs by now \
+             (`kattu member list`)",
             plain.join(", ")
         ));
     }
@@ -301,7 +300,7 @@ fn names(given: &Reader<'_>, flag: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(str::to_string).collect()
 }
 
-/// Hosts that a certificate made here is for: this machine's, and those where this member is reached.
+/// Hosts of a self-signed certificate: this machine's, and those at which this member is reached.
 fn hosts<'a>(urls: impl Iterator<Item = &'a Url>) -> Vec<String> {
     let mut hosts = vec!["localhost".to_string(), "127.0.0.1".to_string(), "::1".to_string()];
     hosts.extend(urls.filter(|url| url.is_reachable()).map(Url::host));

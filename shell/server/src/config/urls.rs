@@ -66,13 +66,13 @@ impl Url {
         Ok(Url { tls: scheme == "https", host, port })
     }
 
-    /// Whether TLS is spoken there.
+    /// Whether it is `https://`.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.tls
     }
 
-    /// The same place, in TLS or in the clear.
+    /// The same address, with TLS or without.
     #[must_use]
     pub fn with_tls(self, tls: bool) -> Url {
         Url { tls, ..self }
@@ -109,7 +109,7 @@ impl Url {
         }
     }
 
-    /// The address to listen on; `localhost` is 127.0.0.1, other names are not for listening.
+    /// The address to listen on; `localhost` is 127.0.0.1, other names have none.
     #[must_use]
     pub fn listen_address(&self) -> Option<SocketAddr> {
         match &self.host {
@@ -121,7 +121,7 @@ impl Url {
         }
     }
 
-    /// Whether it can be told to others: not "every address", not "any port".
+    /// Whether others can reach it: no wildcard address, no port 0.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         let is_every = matches!(self.host, Host::Ip(ip) if ip.is_unspecified());
@@ -134,7 +134,7 @@ impl Url {
         self.listen_address().is_some_and(|address| address.ip().is_loopback())
     }
 
-    /// The same place, whichever way `localhost` is written.
+    /// Whether both are the same address, however `localhost` is written.
     #[must_use]
     pub fn same_place(&self, other: &Url) -> bool {
         let is_same = self.is_loopback() && self.listen_address() == other.listen_address();
@@ -146,7 +146,7 @@ fn is_name(host: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
     };
-    // A name of digits and dots only is an address gone wrong.
+    // A name of only digits and dots is a malformed address.
     host.chars().any(|c| c.is_ascii_alphabetic()) && host.trim_end_matches('.').split('.').all(label)
 }
 

@@ -1,4 +1,4 @@
-//! What comes from outside and is wrong: it costs its sender the connection or the call, and nobody else anything.
+//! Bad input: it costs its sender the connection or the call, and other clients nothing.
 
 use crate::fixture::*;
 use kattu_proto::etcdserverpb as pb;
@@ -13,7 +13,7 @@ use tonic::Code;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A well-behaved client on a connection of its own is served as ever.
+/// A well-behaved client on a connection of its own is served as before.
 async fn assert_serving(face: &Face) {
     let before = face.store.revision();
     face.kv().await.put(put("alive", "yes")).await.expect("the server serves");
@@ -70,7 +70,7 @@ async fn half_a_head_ends_the_connection_at_the_deadline_and_half_a_body_does_no
     let face = Face::start_with(FaceConfig { header_deadline: deadline, ..Default::default() }).await;
     let hello = [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
     let head = |len: u8, kind: u8, flags: u8| [0, 0, len, kind, flags, 0, 0, 0, 1];
-    // POST, http, and the path: a whole head of a call, but for what it has to say of its body.
+    // POST, http, path and content type: the complete head of a call.
     let block =
         [&[0x83, 0x86, 0x04, 20][..], b"/etcdserverpb.KV/Put", &[0x0f, 0x10, 16], b"application/grpc"]
             .concat();
@@ -108,7 +108,7 @@ async fn half_a_head_ends_the_connection_at_the_deadline_and_half_a_body_does_no
         _ = reader.read_to_end(&mut got) => {}
         () = trickles => {}
     }
-    // Whoever has begun a body has its call's deadline; the connection lives.
+    // A body that has begun has its call's deadline; the connection lives.
     let mut patient = face.raw().await;
     let half_body = [&hello[..], &whole, &head(100, 0, 0), &[0; 7]].concat();
     patient.write_all(&half_body).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_client_that_vanishes_while_it_waits_is_waited_for_no_longer() {
     call.abort();
     eventually(|| face.store.set(|state| state.waiting) == 0).await;
     let put = face.config.counters.of(kattu_server::rpc::Rpc::Put);
-    // Counted as cancelled, a moment after it is waited for no longer.
+    // Counted as cancelled, a moment after the client has gone.
     eventually(|| put.handled[Code::Cancelled as usize].get() == 1).await;
     face.store.set(|state| state.silent = false);
     assert_serving(&face).await;
@@ -240,8 +240,8 @@ async fn a_write_whose_answer_is_too_large_says_that_it_was_done() {
     assert_eq!(face.store.revision(), 22);
 }
 
-/// Small pairs take more memory than bytes on the wire: what one call can never hold is refused as too large, not as if
-/// there were room later.
+/// Small pairs take more memory than bytes on the wire: a response that no call can ever hold is refused as too large,
+/// not as if there were memory later.
 #[tokio::test]
 async fn an_answer_of_more_small_pairs_than_one_call_may_hold_is_refused_with_advice() {
     let budget = Arc::new(Budget::of(256 << 10));
@@ -268,8 +268,8 @@ async fn a_client_that_asks_for_much_and_reads_nothing_makes_no_copies_pile_up()
     let value = vec![7; 1 << 20];
     other.put(pb::PutRequest { key: b"big".to_vec(), value, ..Default::default() }).await.unwrap();
 
-    // A hundred streams share a window of 64 KiB: what they take comes in small frames, which the client's library would take
-    // for an attack.
+    // A hundred streams share a window of 64 KiB: what they take comes in small frames, which the client's library
+    // would take for an attack.
     let mut builder = h2::client::Builder::new();
     let handshake = builder.data_frame_budget(8 << 20).handshake::<_, bytes::Bytes>(face.raw().await);
     let (mut client, connection) = handshake.await.unwrap();
@@ -289,7 +289,7 @@ async fn a_client_that_asks_for_much_and_reads_nothing_makes_no_copies_pile_up()
     }
     let reads = |state: &mut State| state.seen.len() - 1;
     eventually(|| face.store.set(reads) == ASKED).await;
-    // The server is a single thread: what it would do without being asked, it does while it answers somebody else.
+    // The server is a single thread: it does any unrequested work while it answers another client.
     for _ in 0..100 {
         other.range(get("none")).await.unwrap();
     }
@@ -313,7 +313,7 @@ async fn a_client_that_asks_for_much_and_reads_nothing_makes_no_copies_pile_up()
     assert_eq!(face.config.counters.sent_bytes.get() >> 20, ASKED as u64);
 }
 
-/// Clients take a connection for dead whose pings are not answered, however long their calls may take.
+/// Clients take a connection whose pings are not acknowledged for dead, however long their calls may take.
 #[tokio::test]
 async fn a_ping_is_answered_while_calls_wait_and_while_none_do() {
     let face = Face::start().await;
@@ -403,10 +403,10 @@ async fn a_stop_answers_what_is_under_way_and_then_closes_every_connection() {
     assert!(read_to_close(&mut idle).await.is_empty());
     stuck.await.unwrap().expect_err("cut at the drain deadline");
     assert_eq!(face.config.counters.connections.get(), 0);
-    tokio::net::TcpStream::connect(face.address).await.expect_err("nobody listens");
+    tokio::net::TcpStream::connect(face.address).await.expect_err("the port is closed");
 }
 
-/// Asks with these bytes as the message, without a connection, and hands back the code.
+/// Calls with these bytes as the message, without a connection, and returns the code.
 async fn ask_raw(face: &kattu_server::face::Face<LoneStore>, rpc: Rpc, message: &[u8]) -> Code {
     let len = u32::try_from(message.len()).unwrap();
     let framed = [&[0][..], &len.to_be_bytes()[..], message].concat();

@@ -1,4 +1,4 @@
-//! Auto-compaction over a store that changes hands.
+//! Auto-compaction over a store whose leader changes.
 
 use crate::fixture::*;
 use kattu_node::contract::Request;

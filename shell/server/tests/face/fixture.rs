@@ -1,4 +1,4 @@
-//! A face over a lone store, and what tests need to talk to it.
+//! A face over a lone store, and the clients that tests use with it.
 
 use kattu_kv::api::Revision;
 use kattu_kv::store::Store;
@@ -24,7 +24,7 @@ pub const CLUSTER: u64 = 0xc1;
 pub const MEMBER: u64 = 0x2a;
 pub const TERM: u64 = 7;
 
-/// A store behind a lock that plays a whole cluster, and does as it is told.
+/// A store behind a lock that acts as a whole cluster, and as its [`State`] says.
 #[derive(Clone, Default)]
 pub struct LoneStore(Arc<Mutex<State>>);
 
@@ -37,19 +37,19 @@ pub struct State {
     pub alarms: Alarms,
     /// Members beside this one.
     pub others: Vec<NodeId>,
-    /// Told to whoever asks for anything but a status or the members, instead of an answer.
+    /// Outcome of every request except for the status or the members, instead of the store's.
     pub instead: Option<Outcome>,
     /// Requests are never answered.
     pub silent: bool,
-    /// Silent requests that somebody still waits for.
+    /// Silent requests for which a client still waits.
     pub waiting: usize,
-    /// Silent requests are not dropped when their clients go: this is what those leave behind.
+    /// If set, silent requests outlive their clients: this keeps what those leave behind.
     pub left: Option<Vec<Behind>>,
     /// Requests seen, in order.
     pub seen: Vec<Request>,
 }
 
-/// Counts one who waits, for as long as he waits.
+/// Counts a request as waiting, until it is dropped.
 struct Waiting(LoneStore);
 
 impl Drop for Waiting {
@@ -213,7 +213,7 @@ impl Face {
         Face::start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), config)
     }
 
-    /// The same, at a door of the test's own.
+    /// The same, on a listener of the test's own.
     pub fn start_on(listener: TcpListener, config: FaceConfig) -> Face {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);

@@ -1,4 +1,4 @@
-//! What a real etcd was seen to answer, request by request.
+//! Responses observed at a real etcd, request by request.
 
 use crate::fixture::*;
 use kattu_node::contract::{Consistency, Doubt, Outcome, Refusal, Request};
@@ -19,7 +19,7 @@ fn no(code: Code, text: &str) -> (Code, String) {
 }
 
 fn revision(header: Option<pb::ResponseHeader>) -> i64 {
-    header.expect("every answer has a header").revision
+    header.expect("every response has a header").revision
 }
 
 fn keys(kvs: &[mvccpb::KeyValue]) -> Vec<&str> {

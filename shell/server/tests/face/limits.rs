@@ -1,4 +1,4 @@
-//! What is held for clients, and for how long: each limit at the limit and one beyond, and what its client is told.
+//! Limits of what is held for clients, and for how long: each at the limit and one beyond, with the client's error.
 
 use crate::fixture::*;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ const PUT: &str = "/etcdserverpb.KV/Put";
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const WATCH_HEALTH: &str = "/grpc.health.v1.Health/Watch";
 const MIB: u64 = 1 << 20;
-/// How long a client may take nothing where a test is about how slowly.
+/// How long a client may take nothing in tests about slow clients.
 const DRIP_STALL: Duration = Duration::from_millis(1_000);
 
 /// A face with so many bytes for clients.
@@ -30,7 +30,7 @@ async fn face_with(bytes: u64) -> Face {
     Face::start_with(FaceConfig { budget: Arc::new(Budget::of(bytes)), ..Default::default() }).await
 }
 
-/// A client that sends and reads what the test wants, and no more. Its windows have 64 KiB.
+/// A client that sends and reads only what the test does. Its windows have 64 KiB.
 async fn by_hand(face: &Face) -> SendRequest<Bytes> {
     by_hand_with(face, 65_535).await
 }
@@ -64,13 +64,13 @@ async fn ask(client: &mut SendRequest<Bytes>, path: &str, message: &impl Message
     answer
 }
 
-/// The status that an answer without a body says at once; none if there is a body to come.
+/// The status in a response without a body; none if a body follows.
 async fn refusal(answer: ResponseFuture) -> Option<tonic::Status> {
     let response = answer.await.unwrap();
     tonic::Status::from_header_map(response.headers())
 }
 
-/// What has come makes room for more.
+/// Releases received data, which opens the window for more.
 fn take(body: &mut RecvStream, data: Bytes) -> usize {
     body.flow_control().release_capacity(data.len()).unwrap();
     data.len()
@@ -105,20 +105,20 @@ async fn answers_that_nobody_reads_are_held_up_to_a_share_and_refused_beyond_it(
     assert_eq!(
         (held.len(), refused.len()),
         (10, 20),
-        "ten are a third of the budget: what fills the window has left"
+        "ten are a third of the budget: what fills the window has been sent"
     );
     for status in refused {
         assert_eq!(
             (status.code(), status.message()),
             (Code::ResourceExhausted, "etcdserver: too many requests")
         );
-        let reason = status.metadata().get("kattu-reason").expect("it says what to do").to_str().unwrap();
-        assert!(reason.contains("ask for less"), "{reason}");
+        let reason = status.metadata().get("kattu-reason").expect("it has advice").to_str().unwrap();
+        assert!(reason.contains("use limit"), "{reason}");
     }
     let budget = &face.config.budget;
     assert!((9 * MIB..=10 * MIB).contains(&budget.held()), "{}", budget.held());
     assert_eq!(budget.refused(), 20);
-    // Somebody else is served meanwhile, also with what is large.
+    // Another client is served meanwhile, with a large response, too.
     assert_eq!(face.kv().await.range(get("big")).await.unwrap().into_inner().kvs[0].value.len(), 1 << 20);
 
     for body in held {
@@ -136,7 +136,7 @@ async fn a_client_that_leaves_takes_everything_with_it_that_was_held_for_it() {
     let mut client = by_hand(&face).await;
     let unread = ask(&mut client, RANGE, &get("big")).await.await.unwrap();
     let budget = Arc::clone(&face.config.budget);
-    // Four pieces fill the window, and the first of them has brought the answer's head.
+    // Four pieces fill the window, and the first of them has brought the response's head.
     eventually(|| budget.held() < MIB - (60 << 10)).await;
     let before = budget.held();
     assert!(MIB - (64 << 10) < before, "all but what fills the window: {before}");
@@ -150,8 +150,8 @@ async fn a_client_that_leaves_takes_everything_with_it_that_was_held_for_it() {
     eventually(|| budget.held() == 0).await;
 }
 
-/// Goal: a client that resets its writes, or leaves, has no more of them here than one that waits. Method: a replica that has
-/// begun with everything, and answers nothing.
+/// Goal: a client that resets its writes, or leaves, has no more of them here than one that waits. Method: a replica
+/// that accepts every request, and answers none.
 #[tokio::test]
 async fn a_write_that_the_replica_has_is_held_until_it_is_answered_whoever_waits_for_it() {
     const LARGE: usize = 600 << 10;
@@ -170,7 +170,7 @@ async fn a_write_that_the_replica_has_is_held_until_it_is_answered_whoever_waits
     eventually(|| face.store.set(|state| state.waiting) == 0).await;
     assert_eq!((budget.held(), budget.calls(), turns.available_permits()), (held, 1, turns_held), "reset");
 
-    // Small ones are always taken in, but not one after the other without end.
+    // Small ones are always accepted, but not one after the other without end.
     let small = framed(&put("a", &"x".repeat(3_000)));
     let mut refused = None;
     for _ in 0..budget.max() / CALL_BYTES {
@@ -206,7 +206,7 @@ async fn a_write_that_the_replica_has_is_held_until_it_is_answered_whoever_waits
     assert_eq!((budget.held(), budget.calls(), turns.available_permits()), (0, 0, turns_before));
 }
 
-/// The same of every other call, and of pages: the replica has their requests, too.
+/// The same for every other call, and for pages: the replica has their requests, too.
 #[tokio::test]
 async fn whatever_the_replica_has_is_held_until_it_is_answered() {
     let face = face_with(30 * MIB).await;
@@ -315,7 +315,7 @@ async fn a_body_that_does_not_come_is_given_up_in_time_and_held_no_longer() {
         body.send_data(Bytes::copy_from_slice(&half[..sent]), false).unwrap();
         let refused = refusal(answer).await.expect("no answer to half a request");
         assert_eq!(refused.code(), Code::Cancelled, "{refused}");
-        assert!(refused.message().contains("has not come whole"), "{refused}");
+        assert!(refused.message().contains("was not complete"), "{refused}");
     }
     eventually(|| face.config.budget.held() == 0).await;
     assert_eq!(face.store.revision(), 1);
@@ -330,7 +330,7 @@ async fn an_answer_of_which_nothing_is_taken_is_given_up_and_its_client_is_told(
     let mut body = ask(&mut client, RANGE, &get("big")).await.await.unwrap().into_body();
     let told = loop {
         match body.data().await.expect("not the end") {
-            Ok(_) => {} // of what is read, nothing is taken: the window stays shut
+            Ok(_) => {} // what is read is not released: the window stays shut
             Err(error) => break error,
         }
     };
@@ -355,8 +355,8 @@ async fn small_answers_of_which_none_is_taken_cost_the_connection() {
     eventually(|| face.config.budget.held() == 0).await;
 }
 
-/// Goal: nor does he keep pages. Method: so many of them are asked for at once that no socket takes them all, and the client's
-/// has room for next to nothing, so that each little read lets some of them leave.
+/// Goal: a slow client does not keep pages either. Method: it requests more of them at once than the sockets take, and
+/// its own has hardly any room, so that each little read lets some of them be sent.
 #[tokio::test]
 async fn pages_that_are_taken_too_slowly_cost_the_connection() {
     let face = Face::start_with(FaceConfig { stall_deadline: DRIP_STALL, ..Default::default() }).await;
@@ -400,12 +400,12 @@ async fn a_client_that_takes_its_answer_slowly_is_waited_for() {
     );
 }
 
-/// Goal: who takes a little of an answer now and then does not keep its bytes for as long as he likes.
+/// Goal: a client that takes a little of a response now and then does not keep its bytes for as long as it likes.
 #[tokio::test]
 async fn an_answer_that_is_taken_too_slowly_is_given_up_and_its_client_is_told() {
     let face = Face::start_with(FaceConfig { stall_deadline: DRIP_STALL, ..Default::default() }).await;
     put_big(&face, 1 << 20).await;
-    // Each word of the client's makes room for no more than this: 6 KiB a second at the most.
+    // Each window update of the client makes room for no more than this: 6 KiB a second at the most.
     let mut client = by_hand_with(&face, 128).await;
     let mut body = ask(&mut client, RANGE, &get("big")).await.await.unwrap().into_body();
     let told = loop {
@@ -425,7 +425,7 @@ async fn an_answer_that_is_taken_too_slowly_is_given_up_and_its_client_is_told()
     eventually(|| face.config.budget.held() == 0).await;
 }
 
-/// The rate is that of a client, who has a link, and not that of each of its answers, which share it.
+/// The required rate is that of the client's link, and not that of each of its responses, which share it.
 #[tokio::test]
 async fn answers_that_share_a_slow_link_are_waited_for_together() {
     const ANSWERS: usize = 10;
@@ -450,7 +450,7 @@ async fn answers_that_share_a_slow_link_are_waited_for_together() {
     assert_eq!(counters.connections_stalled.get(), 0);
 }
 
-/// As [`an_answer_that_is_taken_too_slowly_is_given_up_and_its_client_is_told`], with answers that are in pieces of their own.
+/// As [`an_answer_that_is_taken_too_slowly_is_given_up_and_its_client_is_told`], with responses of one piece each.
 #[tokio::test]
 async fn small_answers_that_are_taken_one_by_one_now_and_then_cost_the_connection() {
     let face = Face::start_with(FaceConfig { stall_deadline: DRIP_STALL, ..Default::default() }).await;
@@ -463,7 +463,7 @@ async fn small_answers_that_are_taken_one_by_one_now_and_then_cost_the_connectio
     socket.write_all(&bytes).await.unwrap();
     let counters = &face.config.counters;
     eventually(|| counters.of(Rpc::Range).started.get() == 400).await;
-    // One or two leave each time, which is 10 KB a second: no look finds that none have left.
+    // One or two are sent each time, which is 10 KB a second: at every look some have been sent.
     while counters.connections_stalled.get() == 0 {
         let _ = socket.write_all(&window_frame(0, 1_500)).await;
         tokio::time::sleep(Duration::from_millis(150)).await;
@@ -471,8 +471,7 @@ async fn small_answers_that_are_taken_one_by_one_now_and_then_cost_the_connectio
     eventually(|| face.config.budget.held() == 0).await;
 }
 
-/// Small writes pass by large ones that wait for their turn.
-/// A watch of the health goes on for as long as its client likes, at no cost to that one: so few are enough.
+/// A health watch lasts for as long as its client likes, at no cost to that client: so their number is limited.
 #[tokio::test]
 async fn watches_of_the_health_have_a_number_on_a_connection_and_on_a_member() {
     const OF_ONE: usize = 16;
@@ -497,8 +496,8 @@ async fn watches_of_the_health_have_a_number_on_a_connection_and_on_a_member() {
         others.push(ask(&mut other, WATCH_HEALTH, &whole).await.await.unwrap());
     }
     let refused = refusal(ask(&mut other, WATCH_HEALTH, &whole).await).await.expect("so does the member");
-    assert!(reason(&refused).contains("ask with Check"), "{refused}");
-    // Nobody who asks for anything else is refused for it, and who ends one has room for another.
+    assert!(reason(&refused).contains("use Check"), "{refused}");
+    // No other call is refused because of it, and a client that ends one watch can begin another.
     assert_eq!(refusal(ask(&mut one, RANGE, &get("a")).await).await.map(|refused| refused.code()), None);
     watches.pop();
     eventually(|| face.config.health_watches.available_permits() == 1).await;
@@ -510,6 +509,7 @@ async fn watches_of_the_health_have_a_number_on_a_connection_and_on_a_member() {
     eventually(|| face.config.budget.held() == 0).await;
 }
 
+/// Small writes pass large ones that wait for their turn.
 #[tokio::test]
 async fn large_writes_take_turns_and_small_ones_do_not_wait_for_them() {
     let face = Face::start().await;
@@ -521,20 +521,21 @@ async fn large_writes_take_turns_and_small_ones_do_not_wait_for_them() {
             pb::PutRequest { key: vec![b'l', number], value: vec![7; 1 << 20], ..Default::default() };
         tasks.spawn(async move { kv.put(request).await.map(drop) });
     }
-    // One of a mebibyte has room in one and a half.
+    // One write of a mebibyte fits in one and a half.
     eventually(|| face.store.set(|state| state.waiting) == 1).await;
     let mut kv = face.kv().await;
     let small = tokio::spawn(async move { kv.put(put("small", "x")).await.map(drop) });
     eventually(|| face.store.set(|state| state.waiting) == 2).await;
     small.abort();
     face.store.set(|state| state.silent = false);
-    tasks.abort_all(); // those that were never answered give their turn away
+    tasks.abort_all(); // writes that were never answered release their turn
     eventually(|| face.store.set(|state| state.waiting) == 0).await;
     let request = pb::PutRequest { key: b"l".to_vec(), value: vec![7; 1 << 20], ..Default::default() };
     face.kv().await.put(request).await.expect("all turns are free again");
 }
 
-/// As no stream is given room that it has left over, an answer of many pieces that are smaller than the window must not wait.
+/// As no stream is told of capacity that it has left over, a response of many pieces smaller than the window must not
+/// wait.
 #[tokio::test]
 async fn a_large_answer_of_many_small_pairs_arrives_whole() {
     let face = Face::start().await;
@@ -549,7 +550,7 @@ async fn a_large_answer_of_many_small_pairs_arrives_whole() {
 
 #[tokio::test]
 async fn a_connection_without_a_word_is_closed_and_one_that_pings_is_not() {
-    // A pause of the machine must not be taken for silence: the one that lives speaks forty times as often as it must.
+    // A pause of the machine must not be taken for silence: the live connection pings forty times as often as it must.
     let idle_deadline = Duration::from_secs(2);
     let ping_interval_min = Duration::from_millis(10);
     let face = Face::start_with(FaceConfig { idle_deadline, ping_interval_min, ..Default::default() }).await;
@@ -571,10 +572,10 @@ async fn a_connection_without_a_word_is_closed_and_one_that_pings_is_not() {
             }
         } => {}
     }
-    assert!(said.windows(9).any(|head| head[3] == 7 && head[..3] == [0, 0, 8]), "it was told GOAWAY");
+    assert!(said.windows(9).any(|head| head[3] == 7 && head[..3] == [0, 0, 8]), "it got GOAWAY");
     assert_eq!(face.config.counters.connections_idle.get(), 1);
     assert!(!alive.is_finished());
-    // A ping that was given up when the other connection ended is answered still; there can be one at a time.
+    // A ping that was given up when the other connection ended is still answered; there can be one at a time.
     let _ = pings.send_ping(h2::Ping::opaque());
     std::future::poll_fn(|context| pings.poll_pong(context)).await.expect("the other one lives");
 }
@@ -605,8 +606,8 @@ async fn pings_without_end_cost_the_connection_and_pings_beside_answers_do_not()
     assert_eq!(face.config.counters.connections_too_much.get(), 1);
 }
 
-/// Clients measure their connections while a large answer comes, with a ping for what has come since the last one was
-/// answered. [grpc-go bdp_estimator.go]
+/// Clients measure their connections while a large response comes, with a ping for the bytes received since the last
+/// one was acknowledged. [grpc-go bdp_estimator.go]
 #[tokio::test]
 async fn pings_beside_the_pieces_of_a_large_answer_cost_nothing() {
     let face = Face::start().await;
@@ -621,7 +622,7 @@ async fn pings_beside_the_pieces_of_a_large_answer_cost_nothing() {
         len += take(&mut body, data.unwrap());
         pings.ping(h2::Ping::opaque()).await.expect("a ping for what has come");
         pinged += 1;
-        // What has come before the pong is nothing new.
+        // Bytes received before the pong do not count for the next ping.
         while let Some(Some(data)) = body.data().now_or_never() {
             len += take(&mut body, data.unwrap());
         }
@@ -629,7 +630,7 @@ async fn pings_beside_the_pieces_of_a_large_answer_cost_nothing() {
     assert!((1 << 20) < len && 3 < pinged, "{len} bytes, {pinged} pings");
 }
 
-/// A face whose replica answers nothing, and whose clients may have fewer calls when so many are under way.
+/// A face whose replica answers nothing, and which lowers stream limits when more calls than this are under way.
 async fn overloaded(calls_max: u64) -> Face {
     let budget = Arc::new(Budget::of(64 * MIB).with_calls_max(calls_max));
     // Tests ping as often as they like.
@@ -643,7 +644,7 @@ fn waiting(face: &Face) -> u64 {
     face.store.set(|state| state.waiting) as u64
 }
 
-/// Asks for so many puts at once, as a library does that keeps to what its server says.
+/// Sends so many puts at once, as a library does that keeps to its server's stream limit.
 fn ask_at_once(client: &SendRequest<Bytes>, puts: usize) -> Vec<tokio::task::JoinHandle<usize>> {
     let ask_one = |_| {
         let mut client = client.clone();
@@ -655,7 +656,7 @@ fn ask_at_once(client: &SendRequest<Bytes>, puts: usize) -> Vec<tokio::task::Joi
     (0..puts).map(ask_one).collect()
 }
 
-/// What is not answered waits at the client, and comes when there is an answer. [fault-model F50]
+/// Calls beyond the limit wait at the client, and are sent when others are answered. [fault-model F50]
 #[tokio::test]
 async fn whoever_asks_for_more_than_is_answered_has_the_rest_wait_at_home() {
     const ASKED: usize = 2000;
@@ -667,19 +668,19 @@ async fn whoever_asks_for_more_than_is_answered_has_the_rest_wait_at_home() {
     let client = client.ready().await.unwrap();
     let unanswered = ask_at_once(&client, ASKED);
     eventually(|| client.current_max_send_streams() as u64 == calls_max).await;
-    // What was on its way meanwhile has come with the pings, which follow it.
+    // Calls that were under way meanwhile have arrived with the pings, which follow them.
     for _ in 0..3 {
         pings.ping(h2::Ping::opaque()).await.unwrap();
     }
     let before = waiting(&face);
     assert!((calls_max..=FIRST).contains(&before), "{before} calls under way");
     assert_eq!(face.config.budget.calls(), before);
-    // Whoever else asks is heard, and has a share.
+    // Another client is served, and has a share.
     let other = by_hand(&face).await;
     let others = ask_at_once(&other, 1);
     eventually(|| waiting(&face) == before + 1).await;
     eventually(|| other.current_max_send_streams() as u64 == calls_max / 2).await;
-    // When they are given up there is room again, on the same connection.
+    // When the calls are given up there is room again, on the same connection.
     face.store.set(|state| state.silent = false);
     unanswered.iter().chain(&others).for_each(tokio::task::JoinHandle::abort);
     eventually(|| face.config.budget.calls() == 0).await;
@@ -689,8 +690,8 @@ async fn whoever_asks_for_more_than_is_answered_has_the_rest_wait_at_home() {
     assert_eq!(face.config.budget.calls_refused(), 0);
 }
 
-/// What is on its way when clients are told that they may have fewer is taken in up to four times as many calls. Beyond, a
-/// connection that has more than its share is refused, and one that keeps to it is not.
+/// Calls that are under way while limits are lowered are accepted up to four times the maximum. Beyond it, a connection
+/// that has more than its share is refused, and one that keeps to it is not.
 #[tokio::test]
 async fn calls_far_beyond_what_can_be_under_way_are_refused_early() {
     let calls_max = 64;
@@ -703,7 +704,7 @@ async fn calls_far_beyond_what_can_be_under_way_are_refused_early() {
     }
     socket.write_all(&bytes).await.unwrap();
     eventually(|| waiting(&face) == 4 * calls_max).await;
-    // Whoever comes then is told its share, and has it.
+    // A client that comes then gets its share as limit, and has it.
     let mut late = by_hand(&face).await;
     eventually(|| late.current_max_send_streams() as u64 == calls_max / 2).await;
     let mut kept = Vec::new();
@@ -711,7 +712,7 @@ async fn calls_far_beyond_what_can_be_under_way_are_refused_early() {
         kept.push(ask(&mut late, PUT, &put("a", "x")).await);
     }
     eventually(|| waiting(&face) == 4 * calls_max + calls_max / 2).await;
-    // Whoever came before has its share, too; what else it asks before it is told is refused.
+    // A client that came before has its share, too; calls beyond it, sent before the new limit arrives, are refused.
     let mut answers = Vec::new();
     for _ in 0..calls_max / 3 + 1 {
         answers.push(ask(&mut early, PUT, &put("a", "x")).await);
@@ -727,14 +728,15 @@ async fn calls_far_beyond_what_can_be_under_way_are_refused_early() {
     assert_eq!(face.store.revision(), 1, "nothing was carried out");
 }
 
-/// What a client says first.
+/// The first bytes of a client.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 fn put_frames(stream: u32, key: &str) -> Vec<u8> {
     call_frames(stream, PUT, &put(key, "v"))
 }
 
-/// The frames of a call, by hand: what a library would not send together. [RFC 9113 §4.1; RFC 7541: static names, literals]
+/// The frames of a call, by hand: a library would not send them together. [RFC 9113 §4.1; RFC 7541: static names,
+/// literals]
 fn call_frames(stream: u32, path: &str, message: &impl Message) -> Vec<u8> {
     let frame = |kind: u8, flags: u8, payload: &[u8]| {
         let mut bytes = vec![0, 0, payload.len() as u8, kind, flags];
@@ -749,7 +751,7 @@ fn call_frames(stream: u32, path: &str, message: &impl Message) -> Vec<u8> {
     [frame(1, 4, &head), frame(0, 1, &framed(message))].concat()
 }
 
-/// So many bytes more may come.
+/// A window update: so many more bytes may come.
 fn window_frame(stream: u32, bytes: u32) -> Vec<u8> {
     let mut frame = vec![0, 0, 4, 8, 0];
     frame.extend(stream.to_be_bytes());
@@ -764,7 +766,7 @@ fn reset_frame(stream: u32) -> Vec<u8> {
     bytes
 }
 
-/// Calls whose clients have given them up before they are looked at. [fault-model F50]
+/// Calls whose clients have given them up before they are begun. [fault-model F50]
 #[tokio::test]
 async fn a_call_whose_reset_has_been_read_is_never_begun() {
     let face = Face::start().await;
@@ -776,7 +778,7 @@ async fn a_call_whose_reset_has_been_read_is_never_begun() {
         bytes.extend(reset_frame(stream));
     }
     bytes.extend(put_frames(61, "wanted"));
-    socket.write_all(&bytes).await.unwrap(); // in one piece, and less than is read in a turn
+    socket.write_all(&bytes).await.unwrap(); // in one piece, smaller than what a turn reads
     eventually(|| !face.store.set(|state| state.seen.is_empty())).await;
     eventually(|| face.config.budget.held() == 0).await;
     assert_eq!(face.store.set(|state| state.seen.len()), 1);

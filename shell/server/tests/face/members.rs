@@ -1,4 +1,4 @@
-//! Changes of members and of the leader, and how fresh reads are: what is asked of the replica, what clients are told.
+//! Changes of members and of the leader, and levels of reads: requests to the replica, responses to clients.
 
 use crate::fixture::*;
 use kattu_node::contract::{
@@ -118,7 +118,7 @@ async fn an_id_that_was_used_before_is_drawn_again_and_other_refusals_are_final(
     assert_eq!(face.store.set(|state| state.seen.len()), 1);
 }
 
-/// What the replica was asked for by a read of `request` with this metadata, and the position told.
+/// The level at which the replica got a read of `request` with this metadata, and the log index in the response.
 async fn asked(
     face: &Face,
     level: Option<&str>,

@@ -1,4 +1,4 @@
-//! The rest of the maintenance service: hashes, alarms, everything as a stream.
+//! The rest of the maintenance service: hashes, alarms, snapshots.
 
 use crate::fixture::*;
 use crate::plain_http::ask;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tonic::Code;
 use tonic::transport::Channel;
 
-/// How many may look at everything at once. [operations.md, "Limits"]
+/// Reads of the whole store at once. [operations.md, "Limits"]
 const LOOKS_MAX: usize = 4;
 
 /// A keeper that has applied so many puts of a kilobyte, and one compaction at revision 3.
@@ -54,7 +54,7 @@ fn answer(face: &Face, body: ReplyBody) {
     face.store.set(|state| state.instead = Some(Outcome::Done(Reply { term: Term(TERM), body })));
 }
 
-/// Asks until there is room: who has gone keeps his place until that is noticed.
+/// Retries until there is a permit: a client that has gone keeps its permit until that is noticed.
 async fn admitted(maintenance: &mut MaintenanceClient<Channel>) -> tonic::Streaming<pb::SnapshotResponse> {
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
@@ -62,7 +62,7 @@ async fn admitted(maintenance: &mut MaintenanceClient<Channel>) -> tonic::Stream
             Ok(stream) => return stream.into_inner(),
             Err(status) => {
                 assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-                assert!(tokio::time::Instant::now() < end, "no room becomes free: {status:?}");
+                assert!(tokio::time::Instant::now() < end, "no permit becomes free: {status:?}");
             }
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -102,7 +102,7 @@ async fn readers_that_go_away_leave_room_for_others() {
         let mut stream = stream.into_inner();
         assert!(stream.message().await.expect("a piece").is_some());
     }
-    // Each is given up as soon as it finds nobody.
+    // Each stream is given up as soon as it finds its client gone.
     drop(admitted(&mut maintenance).await);
 }
 
@@ -111,13 +111,14 @@ fn pins(face: &Face) -> usize {
     face.store.set(|state| state.seen.iter().filter(|seen| matches!(seen, Request::Pin(_))).count())
 }
 
-/// Goal: as many as may look at everything hold a pin each; a hash beyond them waits and holds none, a snapshot is refused.
+/// Goal: each permitted read of the whole store holds a pin; beyond them a hash waits without a pin, a snapshot is
+/// refused.
 #[tokio::test]
 async fn beyond_the_limit_of_looks_a_snapshot_is_refused_and_a_hash_waits_without_a_pin() {
     let (face, mut maintenance) = holding(&keeper(5000)).await;
     let mut readers = Vec::new();
     for _ in 0..LOOKS_MAX {
-        // Nobody reads it: what does not fit the window of its connection holds its place.
+        // Its client does not read: what does not fit the window of its connection keeps its permit.
         let mut reader = MaintenanceClient::new(face.channel().await);
         let stream = reader.snapshot(pb::SnapshotRequest {}).await.expect("there is a place").into_inner();
         readers.push((reader, stream));
@@ -139,7 +140,7 @@ async fn beyond_the_limit_of_looks_a_snapshot_is_refused_and_a_hash_waits_withou
     for _ in 0..50 {
         maintenance.status(pb::StatusRequest {}).await.expect("it answers meanwhile");
     }
-    assert_eq!(pins(&face), LOOKS_MAX, "who waits for a place holds no tables");
+    assert_eq!(pins(&face), LOOKS_MAX, "a call that waits for a permit holds no tables");
     assert!(!hash.is_finished() && !hash_kv.is_finished());
 
     drop(readers);
@@ -149,12 +150,13 @@ async fn beyond_the_limit_of_looks_a_snapshot_is_refused_and_a_hash_waits_withou
     eventually(|| face.config.looks.available_permits() == LOOKS_MAX).await;
 }
 
-/// Goal: who takes a little of a snapshot now and then does not keep its tables, and its place, for as long as he likes.
+/// Goal: a client that takes a little of a snapshot now and then does not keep its tables and permit for as long as it
+/// likes.
 #[tokio::test]
 async fn a_snapshot_that_is_taken_too_slowly_is_given_up_and_its_client_is_told() {
     let config = FaceConfig { stall_deadline: Duration::from_secs(1), ..Default::default() };
     let (face, _) = holding_with(&keeper(5000), config).await;
-    // With a window of 128 bytes each word of the client's makes room for no more than that.
+    // With a window of 128 bytes each window update of the client makes room for no more than that.
     let (mut client, connection) =
         h2::client::Builder::new().initial_window_size(128).handshake(face.raw().await).await.unwrap();
     tokio::spawn(connection);
@@ -243,7 +245,7 @@ async fn alarms_are_raised_and_cleared_through_the_log() {
     }
 }
 
-/// Every member keeps what is raised, so that nobody may raise alarms for ever so many whom there are not.
+/// Every member keeps raised alarms, so that a client may not raise alarms for any number of ids of no member.
 #[tokio::test]
 async fn an_alarm_is_raised_for_a_member_or_for_nobody_and_for_no_stranger() {
     let face = Face::start().await;
@@ -272,7 +274,7 @@ async fn an_alarm_is_raised_for_a_member_or_for_nobody_and_for_no_stranger() {
     }
     face.store.set(|state| state.others = vec![NodeId(9)]);
     for known in [0, MEMBER, 9] {
-        maintenance.alarm(ask(AlarmAction::Activate, known)).await.expect("a member, or nobody");
+        maintenance.alarm(ask(AlarmAction::Activate, known)).await.expect("a member, or all");
         assert_eq!(written(&face), 1, "{known}");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Asks and hands back status line, head and body.
+/// Sends a request; returns status code, head and body.
 pub async fn ask(face: &Face, method: &str, target: &str) -> (u16, String, String) {
     let mut stream = face.raw().await;
     let request = format!("{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -136,7 +136,7 @@ async fn a_listener_for_metrics_serves_no_calls() {
     assert_eq!(metrics.store.revision(), 1);
 }
 
-/// Whoever asks for page after page does not have the member count its open files again and again.
+/// A client that requests page after page does not make the member count its open files each time.
 #[tokio::test]
 async fn metrics_pages_within_a_second_show_one_look_at_the_process() {
     let open_files = async |face: &Face| {
@@ -150,9 +150,9 @@ async fn metrics_pages_within_a_second_show_one_look_at_the_process() {
         let files: Vec<File> = (0..100).map(|_| File::open("/dev/null").unwrap()).collect();
         let after = open_files(&face).await;
         if Duration::from_secs(1) <= begun.elapsed() {
-            continue; // the machine paused, and there was another look
+            continue; // the machine paused, and the facts were read again
         }
-        assert_eq!(after, before, "no other look");
+        assert_eq!(after, before, "the facts were not read again");
         while open_files(&face).await == before {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -1,4 +1,4 @@
-//! Everything beside KV: status, alarms, members, auth that is off, health, and the RPCs that are not there yet.
+//! Services other than KV: status, alarms, members, auth (off), health, and the RPCs that are not implemented yet.
 
 use crate::fixture::*;
 use kattu_proto::{etcdserverpb as pb, healthpb, v3electionpb, v3lockpb};
@@ -107,7 +107,7 @@ async fn health_follows_the_leader() {
     face.served.await.unwrap();
 }
 
-/// Each of these would wait for ever if it were answered only once its request stream ends.
+/// Each of these calls would wait for ever if the server answered only after the end of the request stream.
 #[tokio::test]
 async fn what_is_not_written_yet_says_so_at_once() {
     let face = Face::start().await;
@@ -144,6 +144,6 @@ async fn a_service_that_nobody_knows_is_unimplemented_too() {
         let path = path.parse::<http::uri::PathAndQuery>().unwrap();
         let refused = client.unary(tonic::Request::new(get("a")), path, codec).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unimplemented, "{refused:?}");
-        assert!(refused.message().len() < 300, "no more of a long path is told than makes it known");
+        assert!(refused.message().len() < 300, "the error repeats only the beginning of a long path");
     }
 }

@@ -1,13 +1,13 @@
-//! The lives of others: from which directory each member that this one has met came. The file `lives`.
+//! Incarnations: from which directory each voter came that this member has met. The file `lives`.
 //!
 //! ```text
 //!  0       4      8     12      16        24
 //!  ├ magic ┼ vers ┼ crc ┼ count ┼ file id ┼ id, incarnation ┼ …
 //! ```
-//! Little-endian; the checksum covers the rest. A voter has one directory for life: what it promised in one it does not know
-//! in another. Whoever has met it once therefore admits it from no other, after a restart either.
+//! Little-endian; the checksum covers the rest. A voter has one directory for life: what it voted and granted in one is
+//! unknown in another. So a member that has met it accepts it from no other directory, after a restart either.
 //! `docs/formats/identity.md` [fault-model F61, ST18]
-//! Knows nothing of: who meets whom, what becomes of whoever is not admitted.
+//! Knows nothing of: connections, handshakes.
 
 use super::DataDir;
 use crate::error::WalError;
@@ -23,10 +23,10 @@ pub(crate) const INCARNATIONS: &str = "lives";
 const MAGIC: u32 = u32::from_le_bytes(*b"KTLV");
 const HEAD_BYTES: usize = 24;
 const INCARNATION_BYTES: usize = 16;
-/// More than any cluster has members in its time; a file that says more is damaged.
+/// More than any cluster has members in its time; a file with more is damaged.
 const INCARNATIONS_MAX: usize = 4096;
 
-/// Whom a member has met, and from which directory.
+/// The voters that a member has met, with their incarnations.
 #[derive(Debug)]
 pub struct Incarnations {
     files: Arc<dyn Files>,
@@ -38,7 +38,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..])
 }
 
-/// What a file holds, or why it cannot be read.
+/// The content of the file, or why it cannot be read.
 fn decode(bytes: &[u8], file_id: u64) -> Result<BTreeMap<NodeId, Incarnation>, String> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -46,16 +46,17 @@ fn decode(bytes: &[u8], file_id: u64) -> Result<BTreeMap<NodeId, Incarnation>, S
         return Err("checksum mismatch".into());
     }
     if (u32_at(0), u64_at(16)) != (MAGIC, file_id) {
-        return Err("it is of another member or directory".into());
+        return Err("it belongs to another member or directory".into());
     }
     if u32_at(4) != VERSION || bytes.len() != HEAD_BYTES + u32_at(12) as usize * INCARNATION_BYTES {
-        return Err(format!("version {}, {} bytes for {} lives", u32_at(4), bytes.len(), u32_at(12)));
+        return Err(format!("version {}, {} bytes for {} incarnations", u32_at(4), bytes.len(), u32_at(12)));
     }
     let lives = (HEAD_BYTES..bytes.len()).step_by(INCARNATION_BYTES);
     Ok(lives.map(|at| (NodeId(u64_at(at)), Incarnation(u64_at(at + 8)))).collect())
 }
 
-/// Whom the member has met; `None` if nobody. `Err` within: the file is there and cannot be read. Changes nothing.
+/// The voters that the member has met; `None` if there is no file. `Err` within: the file exists and cannot be read.
+/// Changes nothing.
 #[allow(clippy::type_complexity)]
 pub(crate) fn look(
     files: &dyn Files,
@@ -77,13 +78,13 @@ pub(crate) fn look(
 }
 
 impl DataDir {
-    /// Whom this member has met; and what is wrong with the file, if that cannot be read: then it is nobody.
+    /// The voters that this member has met, and the defect of the file if it cannot be read: then there are none.
     ///
     /// # Errors
     /// [`WalError::Io`].
     ///
     /// # Panics
-    /// If the directory is nobody's yet.
+    /// If the directory has no identity yet.
     pub fn lives(&self) -> Result<(Incarnations, Option<String>), WalError> {
         let identity = self.identity.as_ref().expect("only who has an identity meets others");
         let known = look(&*self.files, identity)?.unwrap_or_else(|| Ok(BTreeMap::new()));
@@ -94,15 +95,15 @@ impl DataDir {
 }
 
 impl Incarnations {
-    /// All that were met.
+    /// All voters that were met.
     pub fn all(&self) -> impl Iterator<Item = (NodeId, Incarnation)> {
         self.known.iter().map(|(&member, &life)| (member, life))
     }
 
-    /// Makes durable from which directory a voter comes. Whether it may come from there is for the caller to judge, before.
+    /// Makes durable from which directory a voter comes. The caller checks before whether it may come from there.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`], [`WalError::Io`]; then nothing has changed.
+    /// [`WalError::NoSpace`], [`WalError::Io`], [`WalError::Damaged`] if there are too many; then nothing has changed.
     pub fn meet(&mut self, member: NodeId, life: Incarnation) -> Result<(), WalError> {
         if self.known.get(&member) == Some(&life) {
             return Ok(());

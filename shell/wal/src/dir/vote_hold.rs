@@ -1,14 +1,14 @@
-//! What a member may have promised to leaders when it ran last, for as long as a promise lasts: the file `vote_hold`.
+//! Vote hold: how long the vote holds last that a member may have granted to leaders in its last run. The file
+//! `promise`.
 //!
 //! ```text
 //!  0       4      8     12      16        24          32
 //!  ├ magic ┼ vers ┼ crc ┼   0   ┼ file id ┼ promise ns ┤
 //! ```
-//! Little-endian; the checksum covers the rest. A promise itself is not kept, only how long one lasts: whoever starts waits
-//! that long, so it need not know when it made the last one. There is no file before the first promise.
-//! `docs/formats/identity.md`
-//! A look, as the scrub and `kattu wal inspect` have it, shows the file and changes nothing.
-//! Knows nothing of: who waits, what a promise is for. [replication-protocols L-4]
+//! Little-endian; the checksum covers the rest. The vote holds themselves are not stored, only how long one lasts: a
+//! starting member waits that long, so it need not know when it granted the last one. There is no file before the first
+//! vote hold. The scrub and `kattu wal inspect` only look at the file. `docs/formats/identity.md`
+//! Knows nothing of: elections, leader leases. [replication-protocols L-4]
 
 use super::DataDir;
 use crate::error::WalError;
@@ -26,8 +26,8 @@ fn checksum(bytes: &[u8; BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..])
 }
 
-/// How long a promise may last; `None` if none was ever made. `Err` within: the file is there and cannot be read, so it may
-/// be any. Changes nothing.
+/// How long a vote hold may last; `None` if none was ever granted. `Err` within: the file exists and cannot be read, so
+/// the time is unknown. Changes nothing.
 pub(crate) fn look(
     files: &dyn Files,
     identity: &Identity,
@@ -50,7 +50,7 @@ pub(crate) fn look(
         return Ok(Some(Err("checksum mismatch".into())));
     }
     if (u32_at(0), u64_at(16)) != (MAGIC, identity.file_id(0)) {
-        return Ok(Some(Err("it is of another member or directory".into())));
+        return Ok(Some(Err("it belongs to another member or directory".into())));
     }
     if u32_at(4) != VERSION {
         return Err(WalError::OtherFormat { file: VOTE_HOLD.into(), found: u32_at(4), supported: VERSION });
@@ -59,27 +59,27 @@ pub(crate) fn look(
 }
 
 impl DataDir {
-    /// How long a promise of an earlier run may last; zero if none was ever made. `Err` within: the file is there and
-    /// cannot be read, so it may be any.
+    /// How long a vote hold of an earlier run may last; zero if none was ever granted. `Err` within: the file exists
+    /// and cannot be read, so the time is unknown.
     ///
     /// # Errors
     /// [`WalError::Io`], [`WalError::OtherFormat`].
     ///
     /// # Panics
-    /// If the directory is nobody's yet.
+    /// If the directory has no identity yet.
     pub fn vote_hold(&self) -> Result<Result<Duration, String>, WalError> {
         let identity = self.identity.as_ref().expect("only who has an identity promises");
         Ok(look(&*self.files, identity)?.unwrap_or(Ok(Duration::ZERO)))
     }
 
-    /// Makes durable how long a promise of this run lasts. Before it makes one; and a shorter one than before only when
-    /// the last of those is over.
+    /// Makes durable how long a vote hold of this run lasts. To be called before the first one is granted, and with a
+    /// shorter time only when the last of the longer ones is over.
     ///
     /// # Errors
     /// [`WalError::NoSpace`], [`WalError::Io`].
     ///
     /// # Panics
-    /// If the directory is nobody's yet.
+    /// If the directory has no identity yet.
     pub fn set_vote_hold(&self, vote_hold: Duration) -> Result<(), WalError> {
         let identity = self.identity.as_ref().expect("only who has an identity promises");
         let nanos = u64::try_from(vote_hold.as_nanos()).unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
-//! What a file holds: pages that exist once something else than zeros is in them.
+//! Content: the bytes of a file, in pages that exist once they hold other bytes than zeros.
 //!
-//! Copies share their pages until one of them writes, so a picture of a disk costs a few pointers.
+//! Copies share their pages until one of them writes, so a copy of a disk costs a few pointers.
 //! Knows nothing of: syncs, names.
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Content {
         self.len
     }
 
-    /// Grows with zeros, or forgets what is behind `len`.
+    /// Grows with zeros, or drops the bytes behind `len`.
     pub fn set_len(&mut self, len: usize) {
         if len < self.len {
             self.pages.truncate(len.div_ceil(PAGE));

@@ -1,8 +1,8 @@
-//! Damage to a data directory at rest.
+//! Damage: faults in a data directory at rest.
 //!
-//! [`SimDisk::damage`] does one thing to a place that matters; [`SimDisk::truth`] says what must come of it; [`SimDisk::heal`]
-//! puts everything back, as a test's operator does.
-//! Knows nothing of: what must come of it.
+//! [`SimDisk::damage`] damages one relevant place; [`SimDisk::truth`] returns which outcomes are then right;
+//! [`SimDisk::heal`] puts everything back, as a test's operator does.
+//! Knows nothing of: recovery, repair.
 
 use super::content::{SECTOR, bytes_of, image_of};
 use super::inode::Inode;
@@ -18,9 +18,9 @@ pub enum Place {
     LogHead,
     /// One in the middle.
     LogMiddle,
-    /// The last block that another one vouches for.
+    /// The last block that another one calls synced.
     LogTail,
-    /// The last block, which nothing vouches for.
+    /// The last block, which no block calls synced.
     LogEnd,
     /// The header of a segment.
     LogHeader,
@@ -36,7 +36,7 @@ pub enum Place {
     SnapshotBefore,
 }
 
-/// Something that happens to a disk at rest.
+/// A fault of a disk at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// A bit is flipped. [fault-model F13]
@@ -45,20 +45,20 @@ pub enum Damage {
     Unreadable(Place),
     /// A sector holds again what it held before it was last written. [fault-model F14]
     Stale(Place),
-    /// A sector holds what belongs elsewhere. [fault-model F14]
+    /// A sector holds bytes that belong elsewhere.
     Misplaced(Place),
     /// The file of this place is gone. [fault-model F15]
     Missing(Place),
     /// It is shorter. [fault-model F15]
     Truncated(Place),
-    /// It holds something else. [fault-model F15]
+    /// It holds other bytes.
     Foreign(Place),
-    /// A temporary file was left over, and one of somebody's editor. [fault-model F15]
+    /// Temporary files were left over, and one of an editor. [fault-model F15]
     Leftover,
 }
 
 impl Damage {
-    /// Whose row of the fault model it is.
+    /// Its row of the fault model.
     #[must_use]
     pub fn id(self) -> FaultId {
         match self {
@@ -70,7 +70,7 @@ impl Damage {
 }
 
 impl SimDisk {
-    /// Puts back everything that damage, lost and misdirected writes did: the disk is as an honest one would be.
+    /// Undoes all damage, lost and misdirected writes: the disk is as one without faults would be.
     pub fn heal(&self) {
         let mut state = self.state();
         for (name, replaced) in core::mem::take(&mut state.replaced) {
@@ -91,14 +91,15 @@ impl SimDisk {
         state.inodes.iter_mut().for_each(Inode::heal);
     }
 
-    /// Does `damage`, where exactly follows from `seed`. Returns what was done; `None` if there was nothing to damage, or if
-    /// the disk is already damaged so that something is lost: of two faults in one member nothing is promised. Damage to whole files is for directories that nobody has open.
+    /// Does `damage`; the exact place follows from `seed`. Returns what was done; `None` if there was nothing to
+    /// damage, or if the disk is already damaged so that something is lost: nothing is guaranteed for two faults in one
+    /// member. Damage to whole files is for directories that no process has open.
     pub fn damage(&self, damage: Damage, seed: u64) -> Option<String> {
         let mut state = self.state();
         state.settle();
         let mut dice = Dice::new(seed);
         if state.truth() != Truth::Whole {
-            return None; // what is lost may be what vouches: of two faults in one member nothing is promised
+            return None; // the lost block may be the proof: nothing is guaranteed for two faults in one member
         }
         let what = match damage {
             Damage::Flip(place) => state.flip(place, &mut dice),
@@ -131,8 +132,8 @@ impl SimDisk {
         Some(what)
     }
 
-    /// Puts the other disk's file of `place` where this one's is, as when backups are mixed up. Nobody has this one open.
-    /// Returns what was done. [fault-model F15]
+    /// Puts the other disk's file of `place` where this one's is, as when backups are mixed up. No process has this one
+    /// open. Returns what was done. [fault-model F15]
     pub fn mix_up_with(&self, other: &SimDisk, place: Place, seed: u64) -> Option<String> {
         let theirs = {
             let state = other.state();
@@ -164,7 +165,7 @@ impl Inode {
     }
 }
 
-/// A range of bytes of a file that count.
+/// A range of relevant bytes of a file.
 type Spot = (String, core::ops::Range<usize>);
 
 impl State {
@@ -176,7 +177,7 @@ impl State {
         self.replaced.insert(name.to_owned(), Replaced { before, by, truth });
     }
 
-    /// Where `place` is: ranges that are to be damaged together. `None` if there is no such place.
+    /// The ranges of `place` that are damaged together. `None` if there is no such place.
     fn spots(&self, place: Place, dice: &mut Dice) -> Option<Vec<Spot>> {
         let identity = self.right_identity()?;
         let in_log = |choose: &mut dyn FnMut(&[Found]) -> Option<usize>| {
@@ -297,7 +298,7 @@ impl State {
         let segments = self.segments();
         let right = segments.iter().map(|(generation, views)| (*generation, &views.right[..]));
         let (blocks, end) = chain(&identity, &right.collect());
-        // A directory whose log was never written to has no past that could be missed.
+        // A directory whose log was never written to has no past that could be lost.
         if blocks.is_empty() {
             return None;
         }
@@ -307,11 +308,11 @@ impl State {
             return None;
         }
         let is_spare = generation_of(&name).is_some_and(|generation| end.segment < generation);
-        // Nothing may have needed the first segment any more; what it held is then in a snapshot.
+        // The first segment may be one that is no longer needed; its content is then in a snapshot.
         let is_first =
             generation_of(&name).is_some() && segments.keys().next().copied() == generation_of(&name);
         let truth = match () {
-            () if crate::snapshot::named(&name).is_some() => Truth::Whole, // the log is what it was
+            () if crate::snapshot::named(&name).is_some() => Truth::Whole, // the log is unchanged
             () if is_spare || (is_first && after.is_none()) => Truth::Either,
             () => Truth::Refuse,
         };
@@ -324,7 +325,7 @@ impl State {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replaced {
     pub before: Option<usize>,
-    /// If something else has the name by now, somebody put it right.
+    /// The file that replaced it. If another file has the name by now, the damage was undone.
     pub by: Option<usize>,
     pub truth: Truth,
 }

@@ -1,8 +1,8 @@
-//! Numbers that look random and follow from a seed. [splitmix64: Steele, Lea, Flood 2014]
+//! Dice: numbers that look random and follow from a seed. [splitmix64: Steele, Lea, Flood 2014]
 //!
-//! Knows nothing of: what is decided with them.
+//! Knows nothing of: faults, images.
 
-/// A sequence that its seed decides.
+/// A sequence of numbers that its seed determines.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 

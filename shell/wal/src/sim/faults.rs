@@ -1,8 +1,8 @@
-//! What can be asked of a simulated disk to do wrong, and how fast it is.
+//! Faults: what a simulated disk can do wrong, and how fast it is.
 //!
-//! A fault is armed and fires at the first operation it can do something to; [`Fired`] says that it did, and what. The
+//! A fault is armed and fires at the first operation that it can affect; [`Fired`] records it and its effect. The
 //! numbers are those of the fault model, section 5.
-//! Knows nothing of: when to arm what.
+//! Knows nothing of: scenarios, schedules.
 
 use super::Dice;
 use std::fmt;
@@ -20,7 +20,7 @@ pub enum FaultId {
     F13,
     /// A write that was lost, went elsewhere, or a sector that fell back.
     F14,
-    /// A file that is missing, cut, somebody else's, left over, or another member's.
+    /// A file that is missing, cut, foreign, left over, or another member's.
     F15,
     /// An operation that hung.
     F16,
@@ -34,15 +34,15 @@ impl fmt::Display for FaultId {
     }
 }
 
-/// Something that a disk does wrong once.
+/// A fault that happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A sync fails. Each unsynced sector is on the medium with a chance of `survive_percent`; the others are believed
+    /// A sync fails. Each unsynced sector is on the medium with a chance of `survive_percent`; the others are taken for
     /// clean from then on, and with `forget` they read as before they were written. [fault-model F11]
     SyncFails {
         /// 0 to 100.
         survive_percent: u8,
-        /// Whether what is read falls back at once.
+        /// Whether reads return the old bytes at once.
         forget: bool,
     },
     /// The next sync of names fails. [fault-model F11]
@@ -52,7 +52,8 @@ pub enum Fault {
         /// 0 to 100: how much of it was done.
         done_percent: u8,
     },
-    /// A write finds no room, though it only overwrites: a quota, or a file system that copies on write. [fault-model F12]
+    /// A write finds no space, though it only overwrites: a quota, or a file system that copies on write.
+    /// [fault-model F12]
     NoRoom,
     /// A read fails. [fault-model F13]
     ReadFails,
@@ -62,7 +63,7 @@ pub enum Fault {
     WriteMisdirected,
 }
 
-/// What an armed fault waits for.
+/// The kind of operation that an armed fault waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Sync,
@@ -85,9 +86,9 @@ impl Fault {
 /// A fault that did something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fired {
-    /// Which.
+    /// The fault.
     pub id: FaultId,
-    /// What it did, for people.
+    /// Its effect, for messages.
     pub what: String,
 }
 
@@ -131,15 +132,15 @@ impl Speed {
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     pub speed: Speed,
-    /// Times as long as the speed says.
+    /// Operations take so many times as long as the speed says.
     pub slowness: u64,
-    /// The next operation takes so much longer.
+    /// The next operation takes so many nanoseconds longer.
     pub stall: u64,
-    /// Since it was last asked.
+    /// Nanoseconds since the call began.
     pub spent: u64,
-    /// The longest operation since it was last asked.
+    /// The longest operation since the last query.
     pub longest: u64,
-    /// The slowness was noted.
+    /// The slowness was reported.
     pub noted: bool,
     pub dice: Dice,
 }
@@ -159,7 +160,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Charges an operation of `base` nanoseconds on `bytes` bytes; tells of a stall or a slowness that it was hit by.
+    /// Charges an operation of `base` nanoseconds on `bytes` bytes; reports a stall or a slowness that hit it.
     pub fn charge(&mut self, base: u64, bytes: usize, fired: &mut Vec<Fired>) {
         if self.speed == Speed::INSTANT && self.stall == 0 {
             return;

@@ -1,7 +1,7 @@
-//! What could be found after a power cut: one disk, drawn, or all of them.
+//! Images: the disks that could be found after a power cut: one of them, drawn, or all.
 //!
-//! A disk that writes more than 512 bytes as one may have been in the middle of that: then all of them are ruined.
-//! Knows nothing of: what the files hold.
+//! A disk with sectors of more than 512 bytes may have been in the middle of writing one: then all of it is ruined.
+//! Knows nothing of: the content of files.
 
 use super::content::SECTOR;
 use super::faults::FaultId;
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 /// While at most this many things are doubtful, every subset of them is an image.
 pub const EXHAUSTIVE_MAX: usize = 12;
 
-/// What is read where the power went while it was written.
+/// The byte that is read where the power went out during a write.
 const RUIN: u8 = 0xA5;
 
-/// Ruined places that are shown, at most: the newest ones.
+/// Ruined places that get images, at most: the newest ones.
 const RUINED_MAX: usize = 24;
 
 /// One thing that may or may not have reached the disk.
@@ -34,7 +34,7 @@ enum Doubt {
     Name,
 }
 
-/// What a power cut took.
+/// The losses of a power cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Sectors of which nothing arrived since their last sync.
@@ -47,9 +47,9 @@ pub struct Lost {
     pub names: usize,
     /// Files that are shorter than they were.
     pub lengths: usize,
-    /// Sectors that were believed clean and were not on the medium.
+    /// Sectors that were taken for clean and were not on the medium.
     pub ghosts: usize,
-    /// Things that the disk writes as one and was in the middle of.
+    /// Sectors of the disk that were in the middle of being written.
     pub ruined: usize,
 }
 
@@ -62,7 +62,7 @@ impl Lost {
 }
 
 impl State {
-    /// What the disk may have been writing when the power went, newest first: (when, inode, number of what it writes as one).
+    /// The disk's sectors that may have been in writing when the power went out, newest first: (when, inode, number).
     fn writing(&self) -> Vec<(u64, usize, usize)> {
         let Some(physical) = self.physical else { return Vec::new() };
         let mut writing: BTreeMap<(usize, usize), u64> = BTreeMap::new();
@@ -77,7 +77,7 @@ impl State {
         newest
     }
 
-    /// What the disk writes as one there is neither what it was nor what it was to be.
+    /// Ruins a sector of the disk: it holds neither the old nor the new content.
     fn ruin(&mut self, inode: usize, at: usize) {
         let sectors = self.physical.unwrap_or(SECTOR) / SECTOR;
         let content = &mut self.inodes[inode].content;
@@ -87,7 +87,7 @@ impl State {
         }
     }
 
-    /// Everything doubtful, oldest first, each with its place in the order in which arrivals are told.
+    /// Everything doubtful, oldest first, each with its place in the order in which arrivals are applied.
     fn doubts(&self) -> Vec<(u64, usize, Doubt)> {
         let mut doubts = Vec::new();
         for (number, inode) in self.inodes.iter().enumerate() {
@@ -106,7 +106,7 @@ impl State {
         doubts
     }
 
-    /// Power is lost, and of `doubts` arrived what `arrivals` says, in the same order.
+    /// Power is lost; `arrivals` holds, in the same order, which of `doubts` arrived.
     fn lose_power(&mut self, doubts: &[(u64, usize, Doubt)], arrivals: &[Arrival]) -> Lost {
         let mut told = vec![(Arrival::Lost, Doubt::Name); doubts.len()];
         for ((_, place, doubt), arrival) in doubts.iter().zip(arrivals) {
@@ -161,8 +161,8 @@ fn newest(doubt: Doubt) -> Arrival {
 }
 
 impl SimDisk {
-    /// Power is lost, `elapsed` nanoseconds after the call began (`u64::MAX`: after it ended). Which of the doubtful things
-    /// arrived follows from `seed`: none, all, a beginning, an end, or each on its own.
+    /// Power is lost, `elapsed` nanoseconds after the call began (`u64::MAX`: after it ended). Which of the doubtful
+    /// things arrived follows from `seed`: none, all, a beginning, an end, or each on its own.
     pub fn power_fails(&self, seed: u64, elapsed: u64) -> Lost {
         let mut state = self.state();
         state.undo_after(elapsed);
@@ -214,8 +214,8 @@ impl SimDisk {
 
     /// The disks that could be found if power were lost now. Up to [`EXHAUSTIVE_MAX`] doubtful things: every subset of
     /// them, and each older version of a sector that was written repeatedly. Above: none, all, beginnings, ends, every
-    /// other one, and `seeded` random subsets. On a disk that writes more than 512 bytes as one, also those on which one of
-    /// the things it may have been writing is ruined.
+    /// other one, and `seeded` random subsets. With sectors of more than 512 bytes, also those on which a sector that
+    /// may have been in writing is ruined.
     #[must_use]
     pub fn crash_images(&self, seed: u64, seeded: usize) -> Vec<SimDisk> {
         let mut images = Vec::new();
@@ -223,14 +223,14 @@ impl SimDisk {
         images
     }
 
-    /// Shows each of the [`SimDisk::crash_images`] to `visit`, one at a time.
+    /// Passes each of the [`SimDisk::crash_images`] to `visit`, one at a time.
     pub fn each_crash_image(&self, seed: u64, seeded: usize, visit: &mut dyn FnMut(SimDisk)) {
         let mut pattern = State::clone(&self.state());
         pattern.forget_the_process();
         let doubts = pattern.doubts();
         let count = doubts.len();
         for (when, inode, at) in pattern.writing().into_iter().take(RUINED_MAX) {
-            // What was written before it arrived, or all the rest did.
+            // Either everything written before it arrived, or all the rest.
             for before in [when, u64::MAX] {
                 let arrives =
                     |moment: u64, doubt| if moment < before { newest(doubt) } else { Arrival::Lost };
@@ -295,7 +295,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// What an image begins with: the disk alone, no faults, no limits.
+    /// Reduces the state to the disk alone, without faults and limits: every image begins with it.
     fn forget_the_process(&mut self) {
         self.life = 0;
         self.locked = false;

@@ -1,12 +1,12 @@
-//! One file: what processes read of it, and what of that a power cut may take away.
+//! Inode: one file: what processes read of it, and which parts a power cut may take away.
 //!
 //! 1. A write changes what is read at once; the sectors it changes are doubtful until a sync.
-//! 2. A sync makes them firm. One that fails makes them *ghosts*: read as written, believed clean, not on the medium.
-//!    [fault-model F11] A write that the disk lost or put elsewhere leaves ghosts too. [fault-model F14]
+//! 2. A sync makes them durable. One that fails makes them *ghosts*: read as written, taken for clean, not on the
+//!    medium. [fault-model F11] A write that the disk lost or put elsewhere leaves ghosts too. [fault-model F14]
 //! 3. A power cut leaves of each doubtful sector one of its versions, and of ghosts what the medium has.
 //!
-//! `wronged` remembers what the medium would hold if the disk had kept its word: the judge's side of the truth.
-//! Knows nothing of: names, which faults are armed.
+//! `wronged` holds what the medium would have if the disk had no faults; judges compare with it.
+//! Knows nothing of: names, armed faults.
 
 use super::content::{Content, Image, SECTOR, Sector, bytes_of, image_of};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,15 +15,15 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 pub(super) struct Doubtful {
     pub sector: usize,
-    /// When what is read now was written.
+    /// When the content that is read now was written.
     pub newest: u64,
-    /// What the medium has.
+    /// The content on the medium.
     pub medium: Image,
-    /// What was written since and written over, oldest first.
+    /// The versions written since and overwritten, oldest first.
     pub versions: Vec<(u64, Image)>,
 }
 
-/// What of a doubtful thing a power cut leaves.
+/// The part of a doubtful thing that arrived before a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// Nothing arrived.
@@ -32,20 +32,21 @@ pub(super) enum Arrival {
     Version(usize),
 }
 
-/// How a written sector was before: what it takes to undo the write.
+/// The state of a sector before a write, as needed to undo the write.
 #[derive(Clone, Debug)]
 pub(super) enum Before {
     Clean,
     Doubtful,
-    /// Read so, while the medium had something else.
+    /// A ghost that was read so, while the medium had something else.
     Ghost(Image),
-    /// A ghost that became what the medium had all along; and what the medium should have had.
+    /// A ghost that was overwritten with what the medium had all along; and what the medium should have had.
     Healed(Image, Option<Image>),
-    /// The disk's fault, until this was wanted there: what the medium should have had.
+    /// A sector that was wrong by the disk's fault until these bytes were written on purpose; what the medium should
+    /// have had.
     Righted(Image),
 }
 
-/// What it takes to undo a write or an allocation.
+/// Everything needed to undo a write or an allocation.
 #[derive(Clone, Debug)]
 pub(super) struct WriteUndo {
     pub sectors: Vec<(usize, Before)>,
@@ -53,7 +54,7 @@ pub(super) struct WriteUndo {
     pub length_changed: Option<u64>,
 }
 
-/// What it takes to undo a sync.
+/// Everything needed to undo a sync.
 #[derive(Clone, Debug)]
 pub(super) struct SyncUndo {
     pub doubtful: Vec<Doubtful>,
@@ -82,7 +83,7 @@ pub(super) struct Inode {
 }
 
 impl Inode {
-    /// A file that is there for good.
+    /// A durable file.
     pub fn of(bytes: &[u8]) -> Inode {
         Inode { content: Content::of(bytes), len_durable: bytes.len(), ..Inode::default() }
     }
@@ -101,7 +102,7 @@ impl Inode {
         }
     }
 
-    /// Writes; a write that changes nothing leaves nothing in doubt. Notes in `undo` what it takes to undo it.
+    /// Writes; a write that changes nothing makes nothing doubtful. Adds to `undo` what is needed to undo it.
     pub fn write(&mut self, offset: usize, bytes: &[u8], now: u64, mut undo: Option<&mut WriteUndo>) {
         let stop = offset + bytes.len();
         self.grow(stop, now);
@@ -148,7 +149,8 @@ impl Inode {
                         return Some(before);
                     }
                     Some(medium) => (medium, Before::Ghost(image_of(old))),
-                    // The medium has it already, by whatever fault: nothing is in doubt, and nothing to be put right.
+                    // The medium has these bytes already, by a fault or not: nothing is doubtful, and nothing has to be
+                    // put right.
                     None if old == new => return self.wronged.remove(&number).map(Before::Righted),
                     None => (image_of(old), Before::Clean),
                 };
@@ -192,7 +194,7 @@ impl Inode {
         self.length_changed = undo.length_changed;
     }
 
-    /// Makes everything firm.
+    /// Makes everything written durable.
     pub fn sync(&mut self) -> SyncUndo {
         let doubtful = core::mem::take(&mut self.doubtful);
         let (ghosts, wronged) = (self.ghosts.clone(), self.wronged.clone());
@@ -216,9 +218,9 @@ impl Inode {
         self.length_changed = undo.length_changed;
     }
 
-    /// A sync that fails: the system forgets that the pages were dirty. Sectors for which `survives` says so are on the
-    /// medium all the same; of the others the written bytes can be read on, or, with `forget`, the old ones come back.
-    /// Returns how many are lost.
+    /// A sync that fails: the system forgets that the pages were dirty. Sectors for which `survives` returns true are
+    /// on the medium all the same; the others can still be read as written or, with `forget`, read as before. Returns
+    /// how many are lost.
     pub fn fail_sync(&mut self, forget: bool, survives: &mut dyn FnMut() -> bool) -> usize {
         let mut lost = 0;
         for doubtful in core::mem::take(&mut self.doubtful) {
@@ -236,14 +238,14 @@ impl Inode {
         lost
     }
 
-    /// The disk never wrote `sector`, which a sync has just made firm: the medium still has `medium`.
+    /// The disk never wrote `sector`, which a sync has just called durable: the medium still has `medium`.
     pub fn lose_write(&mut self, sector: usize, medium: Image) {
         self.wronged.entry(sector).or_insert_with(|| image_of(self.content.sector(sector)));
         self.ghosts.insert(sector, medium);
     }
 
-    /// The medium holds `image` in `sector`, by no fault of anybody who writes. What is read follows, unless the sector
-    /// is dirty, or `cached`.
+    /// The medium gets `image` in `sector` by a fault of the disk. Reads return it, unless the sector is dirty, or
+    /// `cached`.
     pub fn wrong(&mut self, sector: usize, image: Image, cached: bool) {
         if let Ok(at) = self.doubt(sector) {
             let medium = core::mem::replace(&mut self.doubtful[at].medium, image);
@@ -261,7 +263,7 @@ impl Inode {
         }
     }
 
-    /// What the medium has in `sector` now.
+    /// The medium's content of `sector`.
     pub fn medium(&self, sector: usize) -> &Sector {
         if let Ok(at) = self.doubt(sector) {
             return bytes_of(&self.doubtful[at].medium);
@@ -269,7 +271,7 @@ impl Inode {
         self.ghosts.get(&sector).map_or_else(|| self.content.sector(sector), bytes_of)
     }
 
-    /// Pages that are believed clean are dropped from memory: what is read is what the medium has.
+    /// Clean pages are dropped from memory: reads return what the medium has.
     pub fn drop_cache(&mut self) -> usize {
         let ghosts = core::mem::take(&mut self.ghosts);
         for (sector, medium) in &ghosts {

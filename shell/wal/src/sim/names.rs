@@ -1,13 +1,13 @@
-//! Which file has which name, now and after a power cut.
+//! Names: the file of each name, now and after a power cut.
 //!
-//! Knows nothing of: the files.
+//! Knows nothing of: the content of files.
 
 use std::collections::BTreeMap;
 
-/// Names and what they stood for.
+/// Names and the files that had them.
 pub(super) type Said = Vec<(String, Option<usize>)>;
 
-/// Which file has which name.
+/// The file of each name.
 #[derive(Clone, Default)]
 pub(super) struct Names {
     pub now: BTreeMap<String, usize>,
@@ -23,7 +23,7 @@ pub(super) enum NameChange {
     Remove { name: String },
 }
 
-/// What `names` says about the names that a change touches.
+/// The files that have the names which a change touches, in `names`.
 pub(super) fn said(names: &BTreeMap<String, usize>, change: &NameChange) -> Said {
     change.names().map(|name| (name.clone(), names.get(name).copied())).collect()
 }

@@ -1,7 +1,7 @@
-//! The disk as a process sees it: files, names, a lock.
+//! Process: the disk as a process sees it: files, names, a lock.
 //!
-//! Every operation is refused once the process is dead or the power out; every one takes its time and may meet a fault.
-//! Knows nothing of: which faults there are to be.
+//! Every operation fails once the process is dead or the power is out; each one takes its time and may hit a fault.
+//! Knows nothing of: scenarios, judges.
 
 use super::SimDisk;
 use super::content::SECTOR;
@@ -35,7 +35,7 @@ impl Files for SimDisk {
             state.fire(FaultId::F12, format!("no room for the name {name}"));
             return Err(io::ErrorKind::StorageFull.into());
         }
-        // An emptied file is a new one here: what the old one held stays with whoever has it open.
+        // An emptied file is a new one here: a process that has the old one open keeps its content.
         state.inodes.push(Inode::default());
         let inode = state.inodes.len() - 1;
         state.change_name(NameChange::Set { name: name.to_owned(), inode })?;
@@ -106,7 +106,7 @@ impl Drop for SimLock {
     fn drop(&mut self) {
         let mut state = self.0.state();
         if state.life == self.0.life {
-            state.locked = false; // a later life's lock is not this one's to free
+            state.locked = false; // a handle of an earlier life must not free a later lock
         }
     }
 }

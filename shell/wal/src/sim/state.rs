@@ -1,6 +1,6 @@
-//! What a disk is at one moment: its files, its names, what is armed, and what the call under way has done so far.
+//! State: a disk at one moment: its files, its names, the armed faults, and the operations of the current call so far.
 //!
-//! Knows nothing of: who asks, what the files hold.
+//! Knows nothing of: processes, the content of files.
 
 use super::Dice;
 use super::content::{self, SECTOR};
@@ -13,7 +13,7 @@ use std::io;
 
 #[derive(Clone, Default)]
 pub(super) struct State {
-    /// Goes up when the process dies: what it had open is closed.
+    /// Rises when the process dies: its open files are closed.
     pub life: u64,
     pub inodes: Vec<Inode>,
     pub names: Names,
@@ -24,14 +24,15 @@ pub(super) struct State {
     pub limits: Limits,
     pub armed: Vec<Armed>,
     pub fired: Vec<Fired>,
-    /// Bytes that the disk writes as one, if they are more than 512: all of them are in doubt while some are written.
+    /// The sector size of the disk, if it is more than 512: the whole sector is in doubt while some of its bytes are
+    /// written.
     pub physical: Option<usize>,
     /// Decides about armed faults.
     pub dice: Option<Dice>,
     pub meter: Meter,
-    /// What this call has done so far, to be undone if the process dies before that; `None` while nobody wants to know.
+    /// The operations of this call so far, to be undone if the process dies before them; `None` if none is ever undone.
     pub journal: Option<Vec<Done>>,
-    /// Files that were replaced while nobody had them open: [`SimDisk::heal`] puts them back.
+    /// Files that were replaced while no process had them open: [`SimDisk::heal`] puts them back.
     pub replaced: BTreeMap<String, Replaced>,
 }
 
@@ -76,9 +77,9 @@ pub(super) enum Undo {
         inode: usize,
         undo: SyncUndo,
     },
-    /// What the names of the last change stood for.
+    /// The files that the names of the last change had before.
     Name(Said),
-    /// The changes that became durable, and what their names durably stood for.
+    /// The changes that became durable, and the files that their names durably had before.
     NameSync {
         changes: Vec<(u64, NameChange)>,
         durable: Said,
@@ -115,7 +116,7 @@ impl State {
         Ok(self.clock)
     }
 
-    /// The fault that this operation meets, if one is armed for it.
+    /// The fault that hits this operation, if one is armed for it.
     pub fn meets(&mut self, kind: Kind, accepts: impl Fn(Fault) -> bool) -> Option<Fault> {
         if self.armed.is_empty() {
             return None;
@@ -256,7 +257,7 @@ impl State {
         self.fire(FaultId::F14, format!("sector {lost} went to sector {sector} of file {elsewhere}"));
     }
 
-    /// Takes back what the process had not done yet, `elapsed` nanoseconds after the call began.
+    /// Undoes what the process had not done yet, `elapsed` nanoseconds after the call began.
     pub fn undo_after(&mut self, elapsed: u64) {
         let Some(journal) = &mut self.journal else { return };
         while let Some(done) = journal.pop_if(|done| elapsed < done.end) {
@@ -276,7 +277,7 @@ impl State {
         journal.clear();
     }
 
-    /// The process is gone: what it had open is closed, and files without a name are no more.
+    /// The process is gone: its open files are closed, and files without a name disappear.
     pub fn end_life(&mut self) {
         self.life += 1;
         self.locked = false;
@@ -299,7 +300,7 @@ impl State {
     }
 
     pub fn set_contents(&mut self, name: &str, bytes: Option<&[u8]>) {
-        // Whoever does this finds the names as they are: none of them is doubtful any more.
+        // Damage at rest happens to the present names: they are not doubtful any more.
         self.settle();
         self.names.changes.clear();
         self.names.durable.clone_from(&self.names.now);

@@ -1,17 +1,18 @@
-//! What the log must make of a disk: the judge's side.
+//! Truth: the outcomes of a start that are right for a disk; for judges.
 //!
-//! What is read is compared with what ought to be there; where something that counts is gone, the question is whether a
-//! whole block vouches for it.
+//! The content that is read is compared with the content that should be there; where relevant bytes are gone, it
+//! matters whether a whole block proves that they were synced.
 //!
 //! | What is gone | The member must |
 //! |---|---|
-//! | identity, a segment's header, a block that a later whole block says was synced, both slots, a slot the log knows of | refuse |
-//! | the last blocks, which nothing vouches for; the newest slot, which no block names yet | start, and knows less than it promised |
-//! | padding, zeros behind the log, one slot of two, a spare segment | start, and has lost nothing |
-//! | zeros that were to take the place of what was cut from the log | start, and has lost nothing, or refuse: an old block may stand there that says that more was synced |
+//! | identity, segment header, a block that a later whole one calls synced, both slots, a slot the log names | refuse |
+//! | the last blocks, which no block calls synced; the newest slot, which no block names yet | start, loss unnoticed |
+//! | padding, zeros behind the log, one slot of two, a spare segment | start, nothing lost |
+//! | zeros over what was cut from the log | start, nothing lost; or refuse: an old block there may call more synced |
 //!
-//! The second row is what no log can notice (`docs/formats/block.md`): such a member must not come back to its cluster.
-//! Knows nothing of: how the log is recovered.
+//! No log can notice the loss in the second row (`docs/formats/block.md`): such a member must not come back to its
+//! cluster.
+//! Knows nothing of: recovery, repair.
 
 use super::SimDisk;
 use super::content::{SECTOR, bytes_of, image_of};
@@ -30,14 +31,14 @@ pub(super) const SLOT_BYTES: usize = 64;
 pub(super) const SLOT_PLACES: [usize; 2] = [0, 4096];
 pub(super) const SEGMENT_HEADER_BYTES: usize = 64;
 
-/// What the log must make of a disk, in ascending order of care.
+/// The right outcomes of a start, in ascending order of care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Truth {
     /// Start; nothing is lost.
     Whole,
     /// Start with nothing lost, or refuse.
     Either,
-    /// Start or refuse; something promised may be gone, and nothing on the disk can tell.
+    /// Start or refuse; acknowledged data may be gone, and nothing on the disk shows it.
     MayForget,
     /// Refuse, with an error that names a file.
     Refuse,
@@ -58,7 +59,7 @@ pub(super) struct Found {
     pub slots: Vec<(u32, u64)>,
 }
 
-/// Two views of a file: as it is read, and as it ought to be.
+/// Two views of a file: as it is read, and as it should be.
 pub(super) struct Views {
     pub actual: Vec<u8>,
     pub right: Vec<u8>,
@@ -98,9 +99,9 @@ fn parse(identity: &Identity, bytes: &[u8], at: Position) -> Option<Found> {
     })
 }
 
-/// The blocks of the log, one after the other, as long as each follows from the one before; and where they end.
+/// The blocks of the log in order, as long as each follows the one before; and where they end.
 pub(super) fn chain(identity: &Identity, segments: &BTreeMap<u64, &[u8]>) -> (Vec<Found>, Position) {
-    // The segments before the first one went when a snapshot covered them: its first block begins the chain.
+    // The segments before the first one were removed when a snapshot covered them: its first block begins the chain.
     let first = segments.keys().next().copied().unwrap_or(1);
     let mut at = Position { segment: first, offset: DATA_START };
     let mut blocks: Vec<Found> = Vec::new();
@@ -124,7 +125,7 @@ impl State {
         self.names.now.get(name).map(|&inode| &self.inodes[inode])
     }
 
-    /// The identity that the directory ought to have.
+    /// The identity that the directory should have.
     pub fn right_identity(&self) -> Option<Identity> {
         let named = self.names.now.get(IDENTITY).copied();
         let inode = self.replaced.get(IDENTITY).map_or(named, |replaced| replaced.before);
@@ -149,7 +150,7 @@ impl State {
             return of_files;
         }
         let Some(identity) = self.right_identity() else {
-            return of_files; // nobody's directory yet
+            return of_files; // no identity yet
         };
         let is_read =
             |name: &&String| *name == IDENTITY || name.starts_with("slots-") || generation_of(name).is_some();
@@ -198,7 +199,7 @@ impl State {
             (views(&segments, |views| &views.actual), views(&segments, |views| &views.right));
         let (blocks, _) = chain(&identity, &right);
         let is_gone = |block: &Found| !is_whole(block, &actual, &right);
-        // What vouches must be on the medium: should the power go while the log is mended, it is still there.
+        // The proving block must be on the medium: if the power goes during the repair, it is still there.
         let vouches = blocks.iter().filter(|block| !is_gone(block) && self.is_firm(block));
         let synced = vouches.map(|block| block.synced).max();
         blocks.iter().filter(|block| is_gone(block)).all(|block| Some(block.at) < synced)
@@ -221,7 +222,7 @@ fn views(segments: &BTreeMap<u64, Views>, which: impl Fn(&Views) -> &[u8]) -> BT
     segments.iter().map(|(generation, views)| (*generation, which(views))).collect()
 }
 
-/// Whether a block can be read as it ought to be.
+/// Whether a block reads as it should.
 fn is_whole(block: &Found, actual: &BTreeMap<u64, &[u8]>, right: &BTreeMap<u64, &[u8]>) -> bool {
     let range = block.at.offset as usize..block.at.offset as usize + block.len;
     actual[&block.at.segment].get(range.clone()) == right[&block.at.segment].get(range)
@@ -246,7 +247,7 @@ fn truth_of_log(
         let old = has_old_block_beyond(identity, actual, right, end);
         return truth.max(if old { Truth::Either } else { Truth::Whole });
     };
-    // The same question the log asks, but of what is known to have been there.
+    // The check that the log makes, but against the blocks that are known to have been there.
     let vouched = blocks.iter().any(|block| gone.at < block.synced && is_whole(block)) || {
         let spare = actual.range(gone.at.segment..);
         spare.into_iter().any(|(&segment, bytes)| {
@@ -259,8 +260,8 @@ fn truth_of_log(
     truth.max(if vouched { Truth::Refuse } else { Truth::MayForget })
 }
 
-/// Whether the disk has kept a block behind the end that was written over, and that says that the log was synced beyond its
-/// end: whoever believes it misses what was cut.
+/// Whether the disk has kept a block behind the end that was overwritten and that calls places beyond the end synced: a
+/// log that accepts it takes the cut part for lost.
 fn has_old_block_beyond(
     identity: &Identity,
     actual: &BTreeMap<u64, &[u8]>,
@@ -290,7 +291,7 @@ fn slot_at(bytes: &[u8], place: usize, owner: (u32, u64)) -> Option<u64> {
     (slot.starts_with(b"KTSL") && found == computed && (group, u64_at(16)) == owner).then(|| u64_at(24))
 }
 
-/// `known`: the newest generation that the log tells of.
+/// `known`: the newest generation that the log names.
 fn truth_of_slots(views: &Views, owner: (u32, u64), known: u64) -> Truth {
     let newest = |bytes: &[u8]| SLOT_PLACES.iter().filter_map(|&place| slot_at(bytes, place, owner)).max();
     match (newest(&views.actual), newest(&views.right)) {
@@ -302,14 +303,14 @@ fn truth_of_slots(views: &Views, owner: (u32, u64), known: u64) -> Truth {
 }
 
 impl SimDisk {
-    /// What the log must make of the disk if it were opened now. Ask before every opening, also before one that will be
-    /// cut off: after [`Truth::MayForget`] the log may have cut what was gone, and nothing shows it any more.
+    /// The right outcomes if the log were opened now. To be called before every opening, also before one that will be
+    /// cut off: after [`Truth::MayForget`] the log may have cut the damaged part, and nothing shows it any more.
     #[must_use]
     pub fn truth(&self) -> Truth {
         self.state().truth()
     }
 
-    /// The last entries of the snapshots that are what was written, as far as the disk can be blamed.
+    /// The last entries of the snapshots that the disk has not damaged.
     #[must_use]
     pub fn good_snapshots(&self) -> Vec<EntryId> {
         let state = self.state();
@@ -323,12 +324,12 @@ impl SimDisk {
         good.filter_map(|(name, _)| crate::snapshot::named(name)).map(|(_, last)| last).collect()
     }
 
-    /// Whether a snapshot is not what was written, or is not there any more, by the disk's fault alone.
+    /// Whether a snapshot is damaged or gone by the disk's fault alone.
     #[must_use]
     pub fn has_lost_a_snapshot(&self) -> bool {
         let state = self.state();
         let is_one = |name: &String| crate::snapshot::named(name).is_some();
-        let is_odd = |inode: usize| {
+        let is_damaged = |inode: usize| {
             let file = &state.inodes[inode];
             !file.wronged.is_empty() || !file.unreadable.is_empty()
         };
@@ -336,30 +337,30 @@ impl SimDisk {
             is_one(name) && state.names.now.get(name).copied() == replaced.by
         };
         state.replaced.iter().any(|(name, replaced)| is_replaced(name, replaced))
-            || state.names.now.iter().any(|(name, &inode)| is_one(name) && is_odd(inode))
+            || state.names.now.iter().any(|(name, &inode)| is_one(name) && is_damaged(inode))
     }
 
-    /// Whether everything that is gone is noticed, whenever the power goes: a log that is mended then owes nothing that it
-    /// does not know of.
+    /// Whether every loss is noticed, whenever the power goes: then the vote floor of a repaired log covers all that it
+    /// has lost.
     #[must_use]
     pub fn tells_all(&self) -> bool {
         self.state().tells_all()
     }
 
-    /// A log was opened that lacks whole files, and nothing was lost with them: they are gone for good. One that came back
-    /// later would stand before a gap, because the log has gone on without it.
+    /// To be called after a log was opened without whole files, and nothing was lost with them: they do not come back.
+    /// One that came back later would stand before a gap, because the log has gone on without it.
     pub fn forget_needless(&self) {
         let is_needless = |replaced: &Replaced| replaced.by.is_none() && replaced.truth <= Truth::Either;
         self.state().replaced.retain(|_, replaced| !is_needless(replaced));
     }
 
-    /// What the disk holds now is what it ought to hold: what was gone is gone, and was made good in another way.
+    /// From now on the disk's content counts as right: lost data stays lost, and was replaced in another way.
     pub fn accept(&self) {
         let mut state = self.state();
         state.replaced.clear();
         for inode in &mut state.inodes {
             let Inode { wronged, ghosts, doubtful, content, .. } = inode;
-            // What a process still reads as it wrote it is not gone yet; and that is what it ought to be.
+            // A sector that a process still reads as it wrote it is not lost yet, and that content is the right one.
             let is_doubtful = |sector: &usize| doubtful.iter().any(|doubtful| doubtful.sector == *sector);
             wronged.retain(|sector, right| {
                 let is_ghost = ghosts.contains_key(sector);

@@ -10,7 +10,7 @@
 //! ```
 //! Little-endian. Each checksum goes on from the one before it, the first from the header's: a chunk in another place,
 //! or of another file, does not fit. The digest is SHA-256 of everything before the footer. `docs/formats/snapshot.md`
-//! Knows nothing of: what the chunks mean, names of files.
+//! Knows nothing of: the state in the chunks, names of files.
 
 use crate::error::WalError;
 use crate::files::LogFile;
@@ -20,12 +20,12 @@ use sha2::{Digest, Sha256};
 /// The version this code writes, and the only one it reads.
 pub(crate) const VERSION: u32 = 1;
 
-/// Bytes of a chunk, at most: what a reader may have to hold at once.
+/// Bytes of a chunk at most: a reader holds a whole chunk in memory.
 pub const CHUNK_BYTES_MAX: usize = 16 << 20;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"KTSN");
 const HEADER_BYTES: usize = 64;
-/// Far above what any membership needs; keeps a damaged length from asking for memory.
+/// Far above the size of any membership; keeps a damaged length from allocating memory.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 pub(super) const CHUNK_HEADER_BYTES: usize = 16;
 pub(super) const FOOTER_BYTES: usize = 56;
@@ -38,7 +38,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Whose a snapshot is and what it covers.
+/// The cluster and the group of a snapshot, and the entries that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub cluster: u64,
@@ -67,10 +67,10 @@ impl Header {
         out
     }
 
-    /// Bytes of the header that starts with `bytes`, if it may be one.
+    /// Bytes of the header that starts with `bytes`; an error if magic number or length are wrong.
     fn length(file: &str, bytes: &[u8; 16]) -> Result<usize, WalError> {
         if u32_at(bytes, 0) != MAGIC {
-            let what = format!("starts with {:#010x}, a snapshot with {MAGIC:#010x}", u32_at(bytes, 0));
+            let what = format!("starts with {:#010x}, expected {MAGIC:#010x}", u32_at(bytes, 0));
             return Err(WalError::damaged(file, 0, what));
         }
         let len = u32_at(bytes, 12) as usize;
@@ -102,7 +102,7 @@ impl Header {
         }
         let last = EntryId { term: Term(u64_at(bytes, 32)), index: LogIndex(u64_at(bytes, 40)) };
         if last.index == LogIndex(0) {
-            return Err(WalError::damaged(file, 40, "it covers nothing"));
+            return Err(WalError::damaged(file, 40, "it covers no entry"));
         }
         Ok(Header {
             cluster: u64_at(bytes, 16),
@@ -121,13 +121,13 @@ fn header_checksum(header: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &header[12..])
 }
 
-/// The checksum of a chunk, or, with length 0, of the footer, after the one before it.
+/// The checksum of a chunk or, with length 0, of the footer, continued from the one before it.
 fn chained(before: u32, len: u32, rest: &[&[u8]]) -> u32 {
     let crc = crc32c::crc32c_append(before, &len.to_le_bytes());
     rest.iter().fold(crc, |crc, part| crc32c::crc32c_append(crc, part))
 }
 
-/// What is known while a file is laid out or checked, from its start on.
+/// The running checksum, digest and counts while a file is laid out or checked, from its start on.
 pub(super) struct Chain {
     crc: u32,
     digest: Sha256,
@@ -168,7 +168,7 @@ impl Chain {
     }
 }
 
-/// Reads a file from its start to its end, a chunk at a time, and believes nothing.
+/// Reads and checks a file from its start to its end, a chunk at a time.
 pub(super) struct Pass<'a> {
     file: &'a dyn LogFile,
     name: &'a str,
@@ -198,7 +198,7 @@ impl<'a> Pass<'a> {
         Ok(Pass { file, name, len, at: header_len as u64, chain: Chain::after(&bytes), header })
     }
 
-    /// The next chunk, checked; `None` once the footer was reached and says the same as what came before it.
+    /// The next chunk, checked; `None` once the footer was reached and agrees with the chunks before it.
     pub fn next(&mut self) -> Result<Option<Vec<u8>>, WalError> {
         let damaged = |at: u64, what: String| WalError::damaged(self.name, at, what);
         let left = self.len - self.at;
@@ -246,7 +246,7 @@ impl<'a> Pass<'a> {
         let done = Chain { crc: self.chain.crc, digest: self.chain.digest.clone(), chunks, bytes };
         if found != done.footer() {
             let what = format!(
-                "the footer speaks of {} chunks with {} bytes, and {chunks} with {bytes} are there, or the digest differs",
+                "the footer says {} chunks with {} bytes, the file has {chunks} with {bytes}, or the digest differs",
                 u64_at(&found, 8),
                 u64_at(&found, 16)
             );
@@ -255,7 +255,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Reads on to the end. Returns how many chunks and content bytes there are.
+    /// Reads on to the end. Returns the header, the bytes of the file and the number of chunks.
     pub fn finish(mut self) -> Result<Checked, WalError> {
         while self.next()?.is_some() {}
         Ok(Checked { header: self.header, bytes: self.len, chunks: self.chain.chunks })

@@ -1,13 +1,13 @@
-//! Reading: raw pieces for a peer, who checks them; checked chunks for the store.
+//! Reading: raw pieces for a peer, which checks them itself; checked chunks for the store.
 //!
-//! Knows nothing of: what the chunks mean, who the peer is.
+//! Knows nothing of: the state in the chunks, peers.
 
 use super::format::Pass;
 use super::store::Snapshot;
 use crate::error::WalError;
 use crate::files::LogFile;
 
-/// An open snapshot. What it reads stays the same, whatever becomes of the file's name.
+/// An open snapshot. Its content stays readable and the same after the file is renamed or removed.
 #[derive(Debug)]
 pub struct SnapshotReader {
     snapshot: Snapshot,
@@ -19,7 +19,7 @@ impl SnapshotReader {
         SnapshotReader { snapshot, file }
     }
 
-    /// Which it is.
+    /// The snapshot that is open.
     #[must_use]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
@@ -37,7 +37,8 @@ impl SnapshotReader {
         Ok(bytes)
     }
 
-    /// The chunks, one after the other, each checked before it is given out. After an error nothing that was read counts.
+    /// The chunks in order, each checked before it is returned. After an error the chunks returned before are not
+    /// valid.
     ///
     /// # Errors
     /// [`WalError::Damaged`] with file and offset; [`WalError::Io`].
@@ -47,7 +48,7 @@ impl SnapshotReader {
             return Err(WalError::damaged(
                 &self.snapshot.name,
                 16,
-                "another snapshot is read than was checked",
+                "it holds another snapshot than the one that was checked",
             ));
         }
         Ok(Chunks::of(pass))

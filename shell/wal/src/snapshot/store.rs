@@ -1,10 +1,10 @@
-//! The snapshots of a data directory: which there are, which of them are good, which may go.
+//! Store: the snapshots of a data directory; which exist, which are good, which can be removed.
 //!
-//! A snapshot is good when every byte of it was checked since the process started. One that is not stays where it is,
-//! is named with what is wrong, and is never read from. One that was good is checked again when a piece of it cannot be read,
-//! when a peer that was given all of it begins anew, and by the scrub: what was read once may be damaged later.
-//! [fault-model ST10, ST12, F13, F15]
-//! Knows nothing of: the log, when a snapshot is due.
+//! A snapshot is good once every byte of it was checked since the process started. A bad one stays in place, is
+//! reported with its defect, and is never read from. A good one is checked again when a piece of it cannot be read,
+//! when a peer that received all of it starts over, and by the scrub: it may be damaged later. [fault-model ST10, ST12,
+//! F13, F15]
+//! Knows nothing of: the log, the schedule of snapshots.
 
 use super::format::{Checked, Header, Pass};
 use super::read::{Chunks, SnapshotReader};
@@ -29,7 +29,7 @@ pub(crate) fn name_of(group: GroupId, last: EntryId) -> String {
     format!("snapshot-{:08x}-{:016x}-{:016x}{SUFFIX}", group.0, last.index.0, last.term.0)
 }
 
-/// Whose snapshot a file's name says it is, and up to where.
+/// The group and the last entry in the name of a snapshot's file.
 pub(crate) fn named(name: &str) -> Option<(GroupId, EntryId)> {
     let mut numbers = name.strip_prefix("snapshot-")?.strip_suffix(SUFFIX)?.split('-');
     let group = GroupId(u32::from_str_radix(numbers.next()?, 16).ok()?);
@@ -44,9 +44,9 @@ pub(crate) fn named(name: &str) -> Option<(GroupId, EntryId)> {
 pub struct Snapshot {
     /// Its file.
     pub name: String,
-    /// Whose.
+    /// Its group.
     pub group: GroupId,
-    /// What it covers.
+    /// Its metadata: the entries that it covers, and the membership.
     pub meta: SnapshotMeta,
     /// Bytes of the file.
     pub bytes: u64,
@@ -54,18 +54,18 @@ pub struct Snapshot {
     pub chunks: u64,
 }
 
-/// What is known of one file.
+/// The state of one file.
 #[derive(Clone, Debug)]
 enum Known {
-    /// It is there; nobody has looked inside.
+    /// It exists and was not checked yet.
     Unchecked,
     Good(Snapshot),
     Bad(WalError),
-    /// Of another cluster, or under another's name.
+    /// It belongs to another cluster, or has the name of another snapshot.
     Foreign(WalError),
 }
 
-/// Why a file is not the snapshot that its name says.
+/// Why a file is not the snapshot of its name.
 #[derive(Clone, Debug)]
 pub(crate) enum Unfit {
     Bad(WalError),
@@ -91,13 +91,13 @@ struct State {
     /// Oldest first.
     known: BTreeMap<(GroupId, LogIndex, Term), Known>,
     receiving: BTreeMap<GroupId, Receiving>,
-    /// Which snapshot each peer was given to its end, last of all.
+    /// The last snapshot that each peer has received to its end.
     given: BTreeMap<(GroupId, NodeId), EntryId>,
 }
 
-/// Whoever changes names holds this meanwhile, so that a late task of a store that was closed touches nothing of the next
-/// owner's. That takes as long as the disk does, so the state has a lock of its own: whoever prunes the log, on a thread that
-/// must not wait, asks for that one only. Who needs both takes this one first.
+/// Held during a change of names, so that a late task of a closed store changes nothing of the directory's next owner.
+/// That lasts as long as the disk takes, so the state has a lock of its own: pruning, on a thread that must not wait,
+/// takes only that one. Code that needs both takes this one first.
 #[derive(Debug, Default)]
 struct Names {
     /// The directory may have another owner: no name is changed any more.
@@ -166,14 +166,14 @@ impl SnapshotStore {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reading goes on, but nothing is published or removed any more.
+    /// Closes the store: reading goes on, but no snapshot is published or removed any more.
     pub(crate) fn close(&self) {
         let gathered = core::mem::take(&mut self.state().receiving);
         drop(gathered); // takes the lock to remove its files
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
     }
 
-    /// Held by whoever changes the file `name`.
+    /// Locks the names for a change of the file `name`; an error once the store is closed.
     fn open_names(&self, name: &str) -> Result<MutexGuard<'_, Names>, WalError> {
         let names = self.0.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.is_closed {
@@ -182,21 +182,21 @@ impl SnapshotStore {
         Ok(names)
     }
 
-    /// Removes a file aside; the next owner of the directory does so otherwise.
+    /// Removes a file aside. Once the store is closed, the directory's next owner does so.
     pub(super) fn discard(&self, aside: &str) -> Result<(), WalError> {
         let _names = self.open_names(aside)?;
         self.files().remove(aside).map_err(|error| WalError::io(aside, "remove", &error))
     }
 
-    /// What covers which entries, newest first, good or not.
+    /// The last entries of a group's snapshots, newest first, good or not.
     fn ids(&self, group: GroupId) -> Vec<EntryId> {
         let state = self.state();
         let of_group = state.known.keys().filter(|(of, ..)| *of == group);
         of_group.map(|&(_, index, term)| EntryId { term, index }).rev().collect()
     }
 
-    /// The snapshot that ends at `last`: `None` if there is none, an error if it is damaged. Reads all of it, the first
-    /// time.
+    /// The snapshot that ends at `last`: `None` if there is none, an error if it is damaged. The first call reads all
+    /// of it.
     ///
     /// # Errors
     /// [`WalError::Damaged`] with file and offset; [`WalError::OtherFormat`]; [`WalError::Io`].
@@ -211,7 +211,7 @@ impl SnapshotStore {
         let name = name_of(group, last);
         let checked = check(self.files(), self.0.cluster, &name);
         let known = match &checked {
-            Err(Unfit::Bad(WalError::Io { .. })) => Known::Unchecked, // it may be readable again
+            Err(Unfit::Bad(WalError::Io { .. })) => Known::Unchecked, // a later read may succeed
             Ok(snapshot) => Known::Good(snapshot.clone()),
             Err(Unfit::Bad(error)) => Known::Bad(error.clone()),
             Err(Unfit::Foreign(error)) => Known::Foreign(error.clone()),
@@ -220,7 +220,7 @@ impl SnapshotStore {
         checked.map(Some).map_err(Unfit::into_error)
     }
 
-    /// The newest good snapshot, and what is wrong with those that are newer.
+    /// The newest good snapshot, and the defects of those that are newer.
     ///
     /// # Errors
     /// [`WalError::OtherFormat`]: a newer version of Kattu wrote it, and must read it.
@@ -237,7 +237,7 @@ impl SnapshotStore {
         Ok((None, bad))
     }
 
-    /// Opens the snapshot that ends at `last` for reading; it can be read to its end also if it is removed meanwhile.
+    /// Opens the snapshot that ends at `last` for reading; it can be read to its end even if it is removed meanwhile.
     /// `None` if there is none, or it is damaged.
     ///
     /// # Errors
@@ -247,7 +247,7 @@ impl SnapshotStore {
         match self.files().open(&snapshot.name) {
             Ok(file) => Ok(Some(SnapshotReader::new(snapshot, file))),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Else the same one taken again would be thrown away for the sake of this one.
+                // Otherwise the same snapshot, taken again, would be discarded in favour of this missing one.
                 self.condemn(group, last, &WalError::damaged(&snapshot.name, 0, "the file is missing"));
                 Ok(None)
             }
@@ -258,7 +258,7 @@ impl SnapshotStore {
     /// A piece of a snapshot's file, for a peer.
     ///
     /// # Errors
-    /// [`WalError::Io`]; the piece may be asked for again.
+    /// [`WalError::Io`]; the read may be retried.
     pub fn read_chunk(&self, group: GroupId, wanted: &ReadChunk) -> Result<ChunkRead, WalError> {
         let Some(reader) = self.open(group, wanted.last)? else { return Ok(ChunkRead::Gone) };
         let bytes = SharedBytes::from(reader.read_at(wanted.offset, wanted.bytes_max)?);
@@ -269,8 +269,9 @@ impl SnapshotStore {
         Ok(ChunkRead::Bytes { bytes, total })
     }
 
-    /// Before a piece is read for a peer: who was given all of a snapshot and begins anew may have found it damaged. Then all
-    /// of it is read once more. Returns what is wrong with it; nobody is given a piece of it any more.
+    /// To be called before a piece is read for a peer. A peer that has received all of a snapshot and starts over may
+    /// have found it damaged: then every byte of it is checked again. Returns its defect; no peer gets a piece of it
+    /// any more.
     pub fn recheck_if_doubted(&self, group: GroupId, wanted: &ReadChunk) -> Option<WalError> {
         if wanted.offset != 0 {
             return None;
@@ -279,27 +280,27 @@ impl SnapshotStore {
         given.filter(|&given| given == wanted.last).and_then(|last| self.recheck(group, last))
     }
 
-    /// Reads a good snapshot once more and checks every byte: for whoever could not read a piece of it. Returns what is wrong
-    /// with it; it is good no more then.
+    /// Checks every byte of a good snapshot again, after a piece of it could not be read. Returns its defect; then it
+    /// is no longer good.
     pub fn recheck(&self, group: GroupId, last: EntryId) -> Option<WalError> {
         if !self.is_good(group, last) {
             return None;
         }
-        // Until it is read to its end it stays good for whoever is reading it.
+        // It stays good for its readers until the check ends.
         let error = check(self.files(), self.0.cluster, &name_of(group, last)).err()?.into_error();
-        // A process that may open no more files knows nothing of this one.
+        // A failure to open says nothing about the file: the process may have reached its limit of open files.
         let is_of_the_file = !matches!(error, WalError::Io { doing: OPEN, .. });
         (is_of_the_file && self.condemn(group, last, &error)).then_some(error)
     }
 
-    /// Somebody else has found the file `name` damaged: it is good no more. [fault-model ST12]
+    /// Another check has found the file `name` damaged: it is no longer good. [fault-model ST12]
     pub fn found_damaged(&self, name: &str, what: &str) {
         if let Some((group, last)) = named(name) {
             self.condemn(group, last, &WalError::damaged(name, 0, what));
         }
     }
 
-    /// A snapshot is good no more. Whether it was taken for good, or for one that nobody had looked at, until now.
+    /// Marks a snapshot as bad. Returns whether it was good or unchecked until now.
     fn condemn(&self, group: GroupId, last: EntryId, error: &WalError) -> bool {
         let mut state = self.state();
         match state.known.get_mut(&(group, last.index, last.term)) {
@@ -315,7 +316,7 @@ impl SnapshotStore {
         matches!(self.state().known.get(&(group, last.index, last.term)), Some(Known::Good(_)))
     }
 
-    /// Begins a snapshot of our own.
+    /// Starts a snapshot of this member.
     ///
     /// # Errors
     /// [`WalError::NoSpace`], [`WalError::Io`].
@@ -323,22 +324,22 @@ impl SnapshotStore {
         SnapshotWriter::create(self, group, meta)
     }
 
-    /// Stores a piece of a snapshot that a peer sends. One is gathered per group: another one takes its place. The last
-    /// piece takes as long as checking the whole file.
+    /// Stores a piece of a peer's snapshot. Each group gathers one snapshot at a time: a piece of another one replaces
+    /// it. The last piece takes as long as checking the whole file.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`], [`WalError::Io`]; [`WalError::Damaged`], [`WalError::OtherFormat`] of a file that turns out
-    /// damaged, or another one than announced: nothing is left of what was gathered, and it begins anew.
-    /// [`WalError::is_failed_sync`] is the end of the process.
+    /// [`WalError::NoSpace`], [`WalError::Io`]; [`WalError::Damaged`], [`WalError::OtherFormat`] of a file that turns
+    /// out damaged, or another one than announced: the gathered pieces are discarded, and the transfer starts over.
+    /// After [`WalError::is_failed_sync`] the process must stop.
     pub fn store_chunk(&self, group: GroupId, piece: &StoreChunk) -> Result<ChunkStored, WalError> {
         self.store_readable_chunk(group, piece, |_| Ok(())).map(|(stored, _)| stored)
     }
 
-    /// The same, where whoever knows what chunks mean reads them once all have come and every byte was checked, before there
-    /// is a snapshot; what was made of them, if this was the last piece.
+    /// As [`SnapshotStore::store_chunk`], but `read` decodes the chunks once all have come and every byte was checked,
+    /// before the snapshot exists. Returns the result of `read` with the last piece.
     ///
     /// # Errors
-    /// As [`SnapshotStore::store_chunk`]; [`WalError::Unreadable`] with the words of `read`: nothing is left of it.
+    /// As [`SnapshotStore::store_chunk`]; [`WalError::Unreadable`] with the error of `read`: the pieces are discarded.
     pub fn store_readable_chunk<T>(
         &self,
         group: GroupId,
@@ -368,14 +369,14 @@ impl SnapshotStore {
         Ok((ChunkStored { last, next, complete: true }, Some(made)))
     }
 
-    /// Forgets what was gathered of a peer's snapshot.
+    /// Discards the gathered pieces of a peer's snapshot.
     pub fn abandon(&self, group: GroupId) {
         let gathered = self.state().receiving.remove(&group);
         drop(gathered); // takes the lock to remove its file
     }
 
-    /// Gives a checked and synced file its name. If there is a good one of that name, it stays: somebody may be reading
-    /// it piece by piece.
+    /// Gives a checked and synced file its name. A good one of that name stays instead: a peer may be reading it piece
+    /// by piece.
     pub(super) fn publish(&self, aside: &str, snapshot: Snapshot) -> Result<Snapshot, WalError> {
         let key = (snapshot.group, snapshot.meta.last.index, snapshot.meta.last.term);
         if let Ok(Some(same)) = self.get(snapshot.group, snapshot.meta.last) {
@@ -387,11 +388,11 @@ impl SnapshotStore {
         Ok(snapshot)
     }
 
-    /// Removes all but the newest two good snapshots of a group, oldest first; a file of somebody else stays, and so does
-    /// a good one that is newer than `held`, what the group's tables hold: one that came from a peer waits there to become
-    /// the tables, and more may have come after it. Does nothing before there are two good ones. Returns how many went.
-    /// What was gathered of a peer's snapshot goes, too, if it ends at or before `held`: the log came by itself meanwhile.
-    /// Reads what was not checked yet: not for a thread that must not wait.
+    /// Removes all but the newest two good snapshots of a group, oldest first. A file of another cluster stays, and so
+    /// does a good one newer than `held`, the index of the group's tables: a peer's snapshot waits there to be loaded
+    /// into the tables, and more may have come after it. Removes nothing before there are two good ones. Returns how
+    /// many were removed. Also discards the gathered pieces of a peer's snapshot that ends at or before `held`: the log
+    /// itself has come that far meanwhile. Reads unchecked ones: not for a thread that must not wait.
     ///
     /// # Errors
     /// [`WalError::Io`].
@@ -412,20 +413,20 @@ impl SnapshotStore {
             }
         }
         if good < KEPT {
-            return Ok(0); // what is damaged may still be looked at
+            return Ok(0); // a damaged one may still be examined
         }
         for last in useless.iter().rev() {
             let name = name_of(group, *last);
             let _names = self.open_names(&name)?;
-            self.state().known.remove(&(group, last.index, last.term)); // before its file: nobody is told that it is there
+            self.state().known.remove(&(group, last.index, last.term)); // before its file: no reader gets it
             let removed = self.files().remove(&name).and_then(|()| self.files().sync_names());
             removed.map_err(|error| WalError::io(&name, "remove", &error))?;
         }
         Ok(useless.len())
     }
 
-    /// Reads the good snapshots of a group once more and checks every byte. Returns what was found to be wrong; such a
-    /// snapshot is good no more. [fault-model ST12]
+    /// Checks every byte of a group's good snapshots again. Returns the defects; such a snapshot is no longer good.
+    /// [fault-model ST12]
     pub fn scrub(&self, group: GroupId) -> Vec<WalError> {
         self.ids(group).into_iter().filter_map(|last| self.recheck(group, last)).collect()
     }
@@ -451,7 +452,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// A disk that says when a change of names begins, and goes on with it when it is told to.
+    /// A disk that reports when a change of names begins, and waits for the test before it goes on.
     #[derive(Debug)]
     struct Gated {
         disk: SimDisk,
@@ -462,7 +463,7 @@ mod tests {
     impl Gated {
         fn wait(&self) {
             let _ = self.begins.send(());
-            let _ = self.goes_on.lock().expect("no panic").recv(); // at once when the test has let go
+            let _ = self.goes_on.lock().expect("no panic").recv(); // returns at once when the test is over
         }
     }
 
@@ -503,8 +504,8 @@ mod tests {
         writer.finish().expect("a good disk");
     }
 
-    /// Goal: whoever prunes the log never waits for a disk that is slow with names.
-    /// Method: it asks in the midst of each rename, removal and sync of names; it would wait for ever.
+    /// Goal: pruning the log never waits for a disk that is slow with names.
+    /// Method: `covers` is called during each rename, removal and sync of names; with one lock it would wait for ever.
     #[test]
     fn whether_a_snapshot_covers_the_log_is_said_while_a_disk_is_at_another_ones_name() {
         let disk = SimDisk::new();

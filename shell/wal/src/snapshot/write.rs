@@ -1,12 +1,12 @@
-//! Writing: a snapshot of our own chunk by chunk, a peer's byte for byte.
+//! Writing: a snapshot of this member chunk by chunk, a peer's byte for byte.
 //!
 //! 1. Everything goes to a file aside, synced every MiB so that no sync of the log waits behind all of it at once.
 //! 2. The whole file is synced, read back and checked. [fault-model ST9, ST10]
-//! 3. It is renamed and the names are synced. Only now does it exist; only now may anything older go.
+//! 3. It is renamed and the names are synced. Only now does it exist; only now may older ones be removed.
 //!
-//! A peer's bytes are the peer's file, from offset 0: the one who receives checks exactly what the one who sent has. What they
-//! mean is looked at before step 3, for a peer may have lied.
-//! Knows nothing of: what the chunks mean, who sends them, how fast they may come.
+//! A peer's bytes are the peer's file, from offset 0: the receiver checks exactly the bytes that the sender has. They
+//! are decoded before step 3, because a peer may be a liar.
+//! Knows nothing of: the state in the chunks, peers, rate limits.
 
 use super::SnapshotStore;
 use super::format::{CHUNK_BYTES_MAX, Chain, Header, Pass};
@@ -16,9 +16,9 @@ use crate::error::WalError;
 use crate::files::LogFile;
 use kattu_raft::{EntryId, GroupId, SnapshotMeta};
 
-/// Small chunks are written together.
+/// Small chunks are gathered to this many bytes and written together.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Bytes between two syncs of a file that grows: a sync of the log beside waits for about so many.
+/// Bytes between two syncs of a growing file: a sync of the log on the same disk waits for about that many.
 const SYNC_BYTES: u64 = 1 << 20;
 
 /// A file aside that becomes a snapshot or nothing.
@@ -56,8 +56,8 @@ impl Aside {
         Ok(())
     }
 
-    /// Steps 2 and 3, and between them what `read` makes of the chunks. An error if the file is not the snapshot it was
-    /// announced as, damaged, or nothing that can be read: it is gone then.
+    /// Steps 2 and 3; between them `read` decodes the chunks. An error if the file is damaged, is not the announced
+    /// snapshot, or cannot be decoded: then it is removed.
     fn publish<T>(
         mut self,
         read: impl FnOnce(&mut Chunks<'_>) -> Result<T, String>,
@@ -67,7 +67,7 @@ impl Aside {
         if checked.header != self.header {
             let Header { cluster, group, meta } = &checked.header;
             let what = format!(
-                "a snapshot of cluster {cluster:x}, group {}, up to {}; announced was one of cluster {:x}, group {}, up to {}",
+                "a snapshot of cluster {cluster:x}, group {}, up to {}; expected cluster {:x}, group {}, up to {}",
                 group.0, meta.last, self.header.cluster, self.header.group.0, self.header.meta.last
             );
             return Err(WalError::damaged(&self.name, 16, what));
@@ -82,10 +82,10 @@ impl Aside {
         let mut chunks = Chunks::of(Pass::begin(&*self.file, &self.name)?);
         let made = read(&mut chunks);
         if let Some(error) = chunks.failed {
-            return Err(error); // of this disk, and not of what the chunks say
+            return Err(error); // an error of this disk, not of the content
         }
         let made = made.map_err(|what| WalError::Unreadable { file: self.name.clone(), what })?;
-        self.is_published = true; // from here on nothing may be removed by this name
+        self.is_published = true; // from here on the file must not be discarded
         Ok((self.store.publish(&self.aside, snapshot)?, made))
     }
 }
@@ -93,12 +93,12 @@ impl Aside {
 impl Drop for Aside {
     fn drop(&mut self) {
         if !self.is_published {
-            let _ = self.store.discard(&self.aside); // the next start would do it, too
+            let _ = self.store.discard(&self.aside); // the next start would remove it, too
         }
     }
 }
 
-/// A snapshot of our own under way. Dropping it unfinished leaves nothing behind.
+/// A snapshot of this member that is being written. Dropping it unfinished leaves nothing behind.
 pub struct SnapshotWriter {
     aside: Aside,
     chain: Chain,
@@ -120,7 +120,7 @@ impl SnapshotWriter {
     /// Adds a chunk.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`], [`WalError::Io`]: the snapshot has failed and may be begun anew, unless
+    /// [`WalError::NoSpace`], [`WalError::Io`]: the snapshot has failed and may be started again, unless
     /// [`WalError::is_failed_sync`].
     ///
     /// # Panics
@@ -152,7 +152,7 @@ impl SnapshotWriter {
     /// thread that must not wait.
     ///
     /// # Errors
-    /// As [`SnapshotWriter::push`]; [`WalError::Damaged`] if something else is read than was written.
+    /// As [`SnapshotWriter::push`]; [`WalError::Damaged`] if the file does not read back as it was written.
     pub fn finish(mut self) -> Result<Snapshot, WalError> {
         self.flush()?;
         self.aside.write(&self.chain.footer())?;
@@ -166,7 +166,7 @@ impl std::fmt::Debug for SnapshotWriter {
     }
 }
 
-/// A snapshot that a peer sends, under way. Dropping it leaves nothing behind.
+/// A peer's snapshot that is being received. Dropping it leaves nothing behind.
 #[derive(Debug)]
 pub(super) struct Receiving {
     aside: Aside,
@@ -182,7 +182,7 @@ impl Receiving {
     ) -> Result<Receiving, WalError> {
         let header = Header { cluster: store.cluster(), group, meta };
         let aside = Aside::create(store, header, "received")?;
-        // A disk without room for all of it says so at once.
+        // Space for all of it is taken now, so that a full disk fails at once.
         if total != 0 {
             aside.file.allocate(total).map_err(|error| WalError::growing(&aside.name, total, &error))?;
         }
@@ -193,7 +193,7 @@ impl Receiving {
         (self.aside.header.group, &self.aside.header.meta, self.total) == (group, meta, total)
     }
 
-    /// What it will cover.
+    /// The last entry that it will cover.
     pub fn last(&self) -> EntryId {
         self.aside.header.meta.last
     }
@@ -207,7 +207,7 @@ impl Receiving {
         self.aside.at == self.total
     }
 
-    /// Takes the piece at `offset`, if it is the next one and within the whole.
+    /// Writes the piece at `offset` if it is the next one and within the whole; ignores any other.
     pub fn take(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WalError> {
         let fits = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.total);
         if offset == self.aside.at && fits { self.aside.write(bytes) } else { Ok(()) }

@@ -1,17 +1,17 @@
-//! Cover: the log and the snapshots must overlap. [fault-model ST11]
+//! Overlap: the log and the snapshots must overlap. [fault-model ST11]
 //!
 //! ```text
 //!   snapshot  ├──────────────────┤ last
 //!   log              base ├──────────────────┤ last       held: the store starts from the snapshot, then the log
 //!   log       ├──────────┤                                short of it: the log becomes empty after the snapshot
 //!   log       ├───────────────────────┤ another term      contradicts it: the same
-//!   log                             base ├──────┤         uncovered: what is between them is lost here
+//!   log                             base ├──────┤         uncovered: the entries between are lost here
 //! ```
 //!
 //! A log that is short of a good snapshot, or contradicts it above its commit mark, belongs to a member that stored a
-//! peer's snapshot and stopped before it could say so in its log: that is done now. A snapshot holds committed entries
-//! only, so nothing that goes was ever needed.
-//! Knows nothing of: what is in a snapshot.
+//! peer's snapshot and stopped before the base was in its log: it is added now. A snapshot holds committed entries
+//! only, so no removed entry was ever needed.
+//! Knows nothing of: the state in a snapshot.
 
 use super::Wal;
 use crate::error::WalError;
@@ -20,8 +20,8 @@ use crate::snapshot::Snapshot;
 use kattu_raft::{EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered, SnapshotMeta};
 
 impl Wal {
-    /// What one group is to know, given what its log holds.
-    /// Of a log that was cut, what it lacks at its beginning is in the snapshot: it `begins` anew after that.
+    /// The recovered state of one group. A log that was cut `begins` anew after the snapshot, which holds what the log
+    /// lacks at its beginning.
     pub(super) fn overlap(
         &mut self,
         id: GroupId,
@@ -42,7 +42,7 @@ impl Wal {
         let covered = snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         group.commit = group.commit.max(covered);
         let held = group.extent.base.index.next()..=last.index;
-        // A log that begins anew holds nothing of what the replay met before that.
+        // A log that begins anew holds no entry up to its new base, though the replay may have met some.
         tail.retain(|entry| held.contains(&entry.id().index));
         replayed.memberships.retain(|(index, _)| held.contains(index));
         Ok(Recovered {
@@ -60,7 +60,7 @@ impl Wal {
         })
     }
 
-    /// The newest good snapshot that reaches the log and does not contradict what it knows to be committed.
+    /// The newest good snapshot that reaches the log and does not contradict its committed entries.
     fn choose_snapshot(&mut self, id: GroupId) -> Result<Option<SnapshotMeta>, WalError> {
         let (base, commit) = (self.groups[&id].extent.base, self.groups[&id].commit);
         let contradicts = |snapshot: &Snapshot| {
@@ -70,9 +70,9 @@ impl Wal {
         let (mut newest, bad) = self.snapshots.newest(id)?;
         let mut said: Vec<String> = bad.iter().map(WalError::finding).collect();
         let mut complaints = bad;
-        if let Some(odd) = newest.take_if(|newest| contradicts(newest)) {
-            let what = format!("it ends at {}, which contradicts the committed log", odd.meta.last);
-            let error = WalError::damaged(&odd.name, 32, what);
+        if let Some(divergent) = newest.take_if(|newest| contradicts(newest)) {
+            let what = format!("it ends at {}, which contradicts the committed log", divergent.meta.last);
+            let error = WalError::damaged(&divergent.name, 32, what);
             said.push(error.finding());
             complaints.push(error);
         }
@@ -86,7 +86,7 @@ impl Wal {
         Ok(newest.map(|newest| newest.meta))
     }
 
-    /// Makes the log one that holds `last`, durably. The term of the entry is one that has been.
+    /// Makes the log hold `last`, durably, and raises the member's term to that of `last`.
     fn hold(&mut self, id: GroupId, last: EntryId, begins: bool) -> Result<(), WalError> {
         let group = &self.groups[&id];
         if group.extent.holds(last) && (!begins || group.extent.base == last) {

@@ -1,15 +1,15 @@
-//! Pruning: which segments nothing needs any more, and the start block that lets a log begin anywhere.
+//! Pruning: which segments are no longer needed, and the start block that lets a log begin anywhere.
 //!
-//! A segment may go when all of this holds:
+//! A segment can be removed when all of this holds:
 //!
 //! 1. No entry above the bases is in it, or before it.
-//! 2. The base records that say so are durable.
-//! 3. A later segment begins with a durable start block: it says what the log held there, so that replay needs nothing
-//!    from before.
+//! 2. The records of these bases are durable.
+//! 3. A later segment begins with a durable start block: it records what the log held there, so that replay needs
+//!    nothing older.
 //! 4. A good snapshot covers each base. [fault-model ST9]
 //!
-//! They go oldest first, one at a time, each for good before the next (`segment.rs`).
-//! Knows nothing of: why a base moves.
+//! They are removed oldest first, one at a time, each durably before the next (`segment.rs`).
+//! Knows nothing of: the schedule of snapshots.
 
 use super::Wal;
 use crate::block::{GroupRow, HEADER_BYTES, ROW_BYTES, flags, next_block};
@@ -21,9 +21,10 @@ use kattu_raft::LogIndex;
 use kattu_wire::record::{HEADER_BYTES as RECORD_HEADER_BYTES, base_encode};
 
 impl Wal {
-    /// Finds the segments that nothing needs any more. Everything written is durable.
+    /// Finds the segments that are no longer needed. Everything written is durable.
     pub(super) fn free_used(&mut self) {
-        // Without a base nothing goes, also not what was truncated: then a log without its first segment is damaged.
+        // Without a base no segment is removed, not even one with truncated entries only: then a log without its first
+        // segment is known to be damaged.
         let is_based = |group: &super::Group| group.written.base.index != LogIndex(0);
         if !core::mem::take(&mut self.rebased) || !self.groups.values().any(is_based) {
             return;

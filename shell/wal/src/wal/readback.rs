@@ -1,10 +1,10 @@
-//! Reading back: entries from their place in the log, verified once more; by the log itself or beside it.
+//! Reading back: entries are read from their place in the log and verified again, by the log itself or beside it.
 //!
-//! What is to be read is planned where the log is written: a plan says which blocks hold it. Whoever carries it out needs
-//! nothing but the files, so a disk that is slow to read holds up nobody who writes.
-//! Rules: what is written stays as it is until nothing needs it any more. So a plan that cannot be carried out is one of
-//!        entries that are gone, or one of damage: the log knows which, when it is asked again.
-//! Knows nothing of: why they are wanted.
+//! The log makes a plan of which blocks hold the wanted entries. Carrying it out needs only the files, so a disk that
+//! is slow to read delays no write.
+//! Rules: written blocks stay as they are while they are needed. So a plan that cannot be carried out is for entries
+//!        that are gone, or has met damage: a new plan of the log tells which.
+//! Knows nothing of: replication, the apply executor.
 
 use super::Wal;
 use crate::block::{BlockHeader, HEADER_BYTES, next_block};
@@ -28,7 +28,7 @@ pub struct ReadPlan {
     runs: Vec<Run>,
 }
 
-/// Reads what is planned. It keeps the segment open that it read last.
+/// Carries out plans. It keeps the segment open that it read last.
 #[derive(Debug)]
 pub struct LogReader {
     files: Arc<dyn Files>,
@@ -38,7 +38,8 @@ pub struct LogReader {
 
 impl Wal {
     /// Reads entries back: consecutive ones from `first` on, at most to `last`, stopping once they exceed `bytes_max`
-    /// bytes; at least one if it is there. Entries that are not written yet are not there, nor are those up to the base.
+    /// bytes; at least one if there is one. Entries that are not written yet are not read, nor are those up to the
+    /// base.
     ///
     /// # Errors
     /// [`WalError::Damaged`] with file and offset; [`WalError::Io`].
@@ -53,7 +54,7 @@ impl Wal {
         self.reader.read(&plan)
     }
 
-    /// Where the entries are that [`Wal::read`] would read: for a [`LogReader`].
+    /// The places of the entries that [`Wal::read`] would read: for a [`LogReader`].
     pub fn plan(&self, group: GroupId, first: LogIndex, last: LogIndex, bytes_max: usize) -> ReadPlan {
         let mut plan = ReadPlan { group, first, last, bytes_max, runs: Vec::new() };
         let Some(known) = self.groups.get(&group) else { return plan };
@@ -71,7 +72,7 @@ impl Wal {
         plan
     }
 
-    /// Somebody who reads the log beside it.
+    /// A reader that works beside the log.
     pub fn reader(&self) -> LogReader {
         LogReader::new(self.files.clone(), self.identity.clone())
     }
@@ -82,13 +83,13 @@ impl LogReader {
         LogReader { files, identity, open: None }
     }
 
-    /// Closes what is open, if it is older than `first`: the space of a file that was removed comes back when nobody has
-    /// it open.
+    /// Closes the open segment if it is older than `first`: the space of a removed file comes back only when it is
+    /// closed.
     pub(super) fn let_go(&mut self, first: u64) {
         self.open.take_if(|open| open.generation < first);
     }
 
-    /// Closes what is open, until the next reading.
+    /// Closes the open segment until the next read.
     pub fn close(&mut self) {
         self.open = None;
     }
@@ -96,8 +97,8 @@ impl LogReader {
     /// The entries of `plan`, as [`Wal::read`] gives them.
     ///
     /// # Errors
-    /// [`WalError::Damaged`] with file and offset; [`WalError::Io`]. Both may come of entries that the log has let go since
-    /// they were planned.
+    /// [`WalError::Damaged`] with file and offset; [`WalError::Io`]. Both also occur if the log has removed the entries
+    /// since they were planned.
     pub fn read(&mut self, plan: &ReadPlan) -> Result<Vec<Entry>, WalError> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut bytes = 0;
@@ -170,7 +171,7 @@ impl Content<'_> {
                 let header = RecordHeader::parse(crc32c::crc32c_append, &self.bytes[record..body_end], limit)
                     .map_err(|error| damaged(error.to_string()))?;
                 if !matches!(header.kind, RecordKind::Entry(_)) {
-                    record += header.len; // a truncation or a base; the index knows of it
+                    record += header.len; // a truncation or a base; the index has it already
                     continue;
                 }
                 let (group, entry, after) = record_decode(crc32c::crc32c_append, &self.bytes, record, limit)

@@ -1,14 +1,14 @@
-//! Mending: a damaged log is cut before the damage, and what it owed is kept. [fault-model ST7]
+//! Repair: a damaged log is cut before the damage, and vote floors bound where it ended. [fault-model ST7]
 //!
-//! 1. Nothing is changed before it is sure that the member can go on: it is not alone, no vote is lost, and what the log
-//!    lacks at its beginning is in a snapshot.
-//! 2. The floor of every group that loses something is made durable.
-//! 3. The log is cut as a torn tail is. Whatever of this a crash undoes or leaves undone, the next start finds damage or
-//!    a floor, and the higher of two floors counts.
+//! 1. Nothing is changed before it is certain that the member can go on: it is not alone, no vote is lost, and a
+//!    snapshot holds what the log lacks at its beginning.
+//! 2. The vote floor of every group that loses entries is made durable.
+//! 3. The log is cut like a torn tail. If a crash interrupts or undoes any of this, the next start finds damage or a
+//!    vote floor, and the higher of two vote floors counts.
 //!
-//! Where the log begins in the middle, its first block speaks of entries that a later base left behind. If the damage is
+//! Where the log begins in the middle, its first block names entries that a later base has removed. If the damage is
 //! before that base, the newest snapshot stands in for it.
-//! Knows nothing of: elections, where entries come from again.
+//! Knows nothing of: elections, replication.
 
 use super::Wal;
 use crate::error::WalError;
@@ -23,7 +23,7 @@ use crate::vote_floor;
 use kattu_raft::{EntryId, GroupId, newest_found};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of a log before anything in the directory is changed.
+/// A scanned log, before anything in the directory is changed.
 pub(super) struct Repairer<'a> {
     pub files: &'a dyn Files,
     pub identity: &'a Identity,
@@ -32,19 +32,19 @@ pub(super) struct Repairer<'a> {
 }
 
 impl Repairer<'_> {
-    /// What is behind the damage, of one group.
+    /// The bound of one group from behind the damage.
     pub fn tail_bound(&self, group: GroupId) -> GroupTailBound {
         self.scanned.damage.as_ref().map(|damage| damage.tail_bound.group(group)).unwrap_or_default()
     }
 
-    /// Whether the log can be opened: it is whole, or it may be mended and can be.
+    /// Checks that the log can be opened: it is whole, or repair is allowed and possible.
     pub fn check(&mut self, replay: &Replay, may_repair: bool) -> Result<(), WalError> {
         let begun =
             self.identity.groups.iter().any(|&group| self.files.open(&vote_floor::name_of(group)).is_ok());
         let refused = match (self.scanned.judge(), replay.check()) {
             (Ok(()), Ok(())) => return Ok(()),
             (Err(error), _) if may_repair => error,
-            (Ok(()), Err(error)) if may_repair && begun => error, // a crash came between the cut and what stands in
+            (Ok(()), Err(error)) if may_repair && begun => error, // a crash came between the cut and the new base
             (Err(error), _) | (Ok(()), Err(error)) => return Err(error),
         };
         for (&id, group) in &replay.groups {
@@ -60,7 +60,7 @@ impl Repairer<'_> {
             let is_cut = self.scanned.damage.is_some();
             let is_alone = known.unwrap_or(first).max(self.tail_bound(id).members) <= 1;
             if is_cut && is_alone {
-                return Err(refused.of_only_copy()); // nobody else has what is lost
+                return Err(refused.of_only_copy()); // no other member has the lost entries
             }
             if lacks_beginning && !stands_in {
                 return Err(refused);
@@ -69,7 +69,7 @@ impl Repairer<'_> {
         Ok(())
     }
 
-    /// Makes the floors durable. Returns all floors there are, and what was mended.
+    /// Makes the vote floors durable. Returns all vote floors, and the repair to report.
     pub fn keep_vote_floors(
         &mut self,
         replay: &mut Replay,
@@ -104,8 +104,8 @@ impl Repairer<'_> {
         Ok((vote_floors, repaired))
     }
 
-    /// The groups whose log is cut now, or was and lacks its beginning: it begins anew after the snapshot that stands in. One
-    /// with a floor that is whole from its base on, short as it may be, stays as it is.
+    /// The groups whose log is cut now, or was cut and lacks its beginning: it begins anew after the snapshot that
+    /// stands in. A log with a vote floor that is whole from its base on, however short, stays as it is.
     pub fn begin_anew(&self, replay: &Replay, vote_floors: &BTreeMap<GroupId, EntryId>) -> BTreeSet<GroupId> {
         let is_cut = self.scanned.damage.is_some();
         let begins = |(id, group): &(&GroupId, &GroupReplay)| {
@@ -116,12 +116,12 @@ impl Repairer<'_> {
 }
 
 impl GroupReplay {
-    /// Whether every entry that the log speaks of is in it.
+    /// Whether the log holds every entry of its extent.
     fn begins_whole(&self) -> bool {
         self.extent.is_empty() || self.index.first() == Some(self.extent.base.index.next())
     }
 
-    /// Whether that is so once a snapshot covers everything up to `last`.
+    /// Whether the log holds them once a snapshot covers everything up to `last`.
     fn begins_whole_after(&self, last: EntryId) -> bool {
         if last.index < self.extent.base.index {
             return false;
@@ -132,7 +132,8 @@ impl GroupReplay {
 }
 
 impl Wal {
-    /// The floor of a group whose log is open now; one that the log has reached again is forgotten.
+    /// Sets the vote floor of a group whose log is open now, and returns it; one that the log has reached again is
+    /// removed.
     pub(super) fn vote_floor(
         &mut self,
         id: GroupId,
@@ -143,7 +144,8 @@ impl Wal {
         Ok(self.groups[&id].vote_floor)
     }
 
-    /// Makes durable what others have said of a log that is shorter than it was. [fault-model ST14]
+    /// Makes the vote floors durable that other members reported for a log that is shorter than it was.
+    /// [fault-model ST14]
     pub(super) fn keep_told_vote_floors(&mut self) -> Result<(), WalError> {
         let (mut syncs, mut kept) = (0, Ok(()));
         for (&id, group) in &mut self.groups {
@@ -161,13 +163,13 @@ impl Wal {
         self.stats.writes += syncs;
         self.stats.syncs += syncs;
         kept.map_err(|error| match error {
-            WalError::NoSpace { .. } => error, // said again with the next write
+            WalError::NoSpace { .. } => error, // retried with the next write
             other => self.poison(other),
         })
     }
 
-    /// What is durable may have reached a floor: then that says nothing any more. Should its file stay, it will have been
-    /// reached by the next start; a failed sync ends the log, as any does. [fault-model F11]
+    /// Removes vote floors that the durable log has reached. If the file stays, the next start removes it; a failed
+    /// sync ends the log, as any does. [fault-model F11]
     pub(super) fn forget_vote_floors(&mut self) -> Result<(), WalError> {
         let mut forgotten = Ok(());
         for (&id, group) in &mut self.groups {

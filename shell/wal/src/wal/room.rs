@@ -1,6 +1,6 @@
-//! Room: segments made ahead, the step from one to the next, and the reserve for a full disk. [fault-model ST15]
+//! Room: segments made ahead, rotation to the next one, and the reserve for a full disk. [fault-model ST15]
 //!
-//! Knows nothing of: which thread makes a segment.
+//! Knows nothing of: threads.
 
 use super::Wal;
 use crate::block::{BlockHeader, HEADER_BYTES, flags, next_block};
@@ -8,14 +8,14 @@ use crate::error::WalError;
 use crate::scan::SegmentFound;
 use crate::segment::{self, DATA_START, Prepared, Segment, SegmentTask};
 
-/// Spare segments that are kept of used ones in any case.
+/// The least number of used segments that are kept as spare ones.
 const SPARES_MIN: u64 = 2;
 
-/// Bytes of spare segments, at most: a start reads them all, in search of what a power cut has left in them.
+/// Bytes of spare segments at most: a start reads them all, in search of blocks that a power cut has left in them.
 const SPARE_BYTES_MAX: u64 = 1 << 30;
 
 impl Wal {
-    /// Bytes that can be appended without asking the disk for more; 0 while the reserve is gone. A write of few small
+    /// Bytes that can be appended without more space from the disk; 0 while the reserve is gone. A write of few small
     /// records takes up to two sectors more than they do. [fault-model ST15]
     #[must_use]
     pub fn space(&self) -> u64 {
@@ -29,16 +29,16 @@ impl Wal {
         free.saturating_sub(self.pending.bytes() as u64)
     }
 
-    /// The making of the next segment, if one is due, and the end of those that nothing needs any more, if nobody is at
-    /// it. Run it anywhere, then call [`Wal::accept`]. Without it the log makes its segments itself, when it needs them,
-    /// and keeps all of them.
+    /// A task that makes the next segment and removes those that are no longer needed, if either is due and no task is
+    /// running. Run it anywhere, then call [`Wal::accept`]. Without it the log makes its segments itself, when it needs
+    /// them, and keeps all of them.
     ///
-    /// Used segments become spare ones, as many as the log went through from one snapshot to the next: then it writes
-    /// over old blocks only, and the directory stays as large as it was at its largest.
+    /// Used segments become spare ones, as many as the log fills from one snapshot to the next: then it only overwrites
+    /// old blocks, and the directory stays at its largest size.
     pub fn wants_segment(&mut self) -> Option<SegmentTask> {
         if self.task {
             if self.spare.is_empty() && self.current.len / 2 < self.offset {
-                self.gate.set_hurry(true);
+                self.gate.set_urgent(true);
             }
             return None;
         }
@@ -48,7 +48,7 @@ impl Wal {
         }
         self.task = true;
         self.freed_reserve = false;
-        self.gate.set_hurry(false);
+        self.gate.set_urgent(false);
         let len = segment::length_for(self.options.segment_bytes, 0, self.options.sector_bytes);
         let kept = self.cycle.min(SPARE_BYTES_MAX / len).max(SPARES_MIN) as usize;
         Some(SegmentTask {
@@ -62,10 +62,10 @@ impl Wal {
         })
     }
 
-    /// Takes what became of a [`SegmentTask`].
+    /// Takes the result of a [`SegmentTask`].
     ///
     /// # Errors
-    /// The task's own. It is wanted again, unless it was a sync that failed: that poisons the log. [fault-model F11]
+    /// The task's own. The task may be repeated, unless a sync failed: that poisons the log. [fault-model F11]
     pub fn accept(&mut self, made: Result<Prepared, WalError>) -> Result<(), WalError> {
         self.task = false;
         self.check()?;
@@ -80,7 +80,7 @@ impl Wal {
             self.stats.pruned += 1;
         }
         for segment in segments {
-            // One that the log could not wait for it has found by its name.
+            // A segment that the log could not wait for was opened by its name already.
             if segment.generation == self.next_generation() {
                 self.spare.push_back(segment);
             }
@@ -88,11 +88,11 @@ impl Wal {
         error.map_or(Ok(()), Err)
     }
 
-    /// Goes on in the next segment, which takes a block of at least `need` bytes.
+    /// Goes on in the next segment, which has room for a block of at least `need` bytes.
     ///
-    /// 1. The next segment is there for good. If there is no room for it, nothing has changed.
+    /// 1. The next segment is durable. If there is no space for it, nothing has changed.
     /// 2. A rotation mark ends this one, and all of it is synced.
-    /// 3. The first block of the next one can say so: whatever is bad in this one from now on is damage.
+    /// 3. The first block of the next one records that: bad bytes in this one are damage from now on.
     pub(super) fn rotate(&mut self, need: u64) -> Result<(), WalError> {
         let (need, sector) = (need + self.start_block_bytes(), self.options.sector_bytes);
         let fits = |segment: &Segment| DATA_START + need <= segment.data_end(sector);
@@ -130,19 +130,19 @@ impl Wal {
         Ok(())
     }
 
-    /// A log that was written for smaller sectors may end within one: an empty block fills that, once, and every later write
-    /// begins at a sector.
+    /// A log that was written for smaller sectors may end within one: an empty block fills that sector, once, and every
+    /// later write begins at a sector.
     pub(super) fn align(&mut self) -> Result<(), WalError> {
         let sector = self.options.sector_bytes;
-        // The rotation mark fills the last one of a segment itself.
+        // The rotation mark itself fills the last sector of a segment.
         if self.offset.is_multiple_of(sector as u64) || self.current.data_end(sector) < self.offset {
             return Ok(());
         }
         self.write_empty(0)
     }
 
-    /// Sees to the next segment itself: the one that a task has named and not told of yet, if it is large enough; else a
-    /// new one.
+    /// Provides the next segment without the task: one that the task has named but not delivered yet, if it is large
+    /// enough; else a new one.
     fn find_or_make(&mut self, need: u64) -> Result<(), WalError> {
         let generation = self.current.generation + 1;
         let gate = self.gate.clone();
@@ -169,7 +169,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes a segment at once; a full disk gives back the reserve for it.
+    /// Makes a segment at once; on a full disk the reserve is given back for it.
     fn make_segment(&mut self, generation: u64, len: u64) -> Result<Segment, WalError> {
         match segment::create(&*self.files, &self.identity, generation, len) {
             Err(WalError::NoSpace { .. }) if self.has_reserve && self.options.reserve_bytes != 0 => {

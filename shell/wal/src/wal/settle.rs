@@ -1,6 +1,6 @@
 //! Settling: the directory is brought into the state the log goes on from.
 //!
-//! Knows nothing of: what the records mean, how a torn tail was told from damage.
+//! Knows nothing of: entries, damage.
 
 use crate::block::SECTOR;
 use crate::error::WalError;
@@ -10,9 +10,9 @@ use crate::scan::{Position, Scanned, SegmentFound};
 use crate::segment::{Segment, name_of, restore_header};
 use std::collections::VecDeque;
 
-/// Brings the directory into the state the log goes on from: what was read is written again where no mark vouches for
-/// it, what is torn becomes zeros, everything is synced, leftovers are gone. Returns the segments from the current one
-/// on. Doing it twice, or half and again, is doing it once.
+/// Brings the directory into the state the log goes on from: read bytes are written again where no synced mark covers
+/// them, the torn tail becomes zeros, everything is synced, leftovers are removed. Returns the segments from the
+/// current one on. Doing it again, also after half of it, changes nothing more.
 pub(super) fn settle(
     files: &dyn Files,
     identity: &Identity,
@@ -42,7 +42,7 @@ pub(super) fn settle(
     let Some(torn) = &scanned.torn else {
         return tidy(files).map(|()| open);
     };
-    // Spare segments from the first without a header on go, newest first, so that no picture of this shows a gap.
+    // Spare segments from the first without a header on are removed, newest first, so that no crash image shows a gap.
     let headless = torn.ranges.iter().filter(|(start, _)| start.offset == 0).map(|(start, _)| start.segment);
     if let Some(first) = headless.min() {
         open.retain(|segment| segment.generation < first);

@@ -1,5 +1,5 @@
-//! A log and its naive twin: a list of everything that was ever appended. Whatever a disk looks like after a power cut,
-//! the log that recovers from it must be the twin's at some moment between the last answered sync and the cut.
+//! A log and its naive twin: a list of everything that was ever appended. For every disk that a power cut can leave,
+//! the recovered log must be the twin's at some moment between the last answered sync and the cut.
 #![allow(dead_code)]
 
 use kattu_raft::{
@@ -27,14 +27,14 @@ pub fn identity() -> Identity {
     Identity { groups: GROUPS.to_vec(), ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1") }
 }
 
-/// When the log syncs what was appended, as seen by the task that is beside it.
+/// When the log syncs, relative to the task that runs beside it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Meanwhile {
     /// Before the task begins.
     Before,
     /// Before it gives a segment its name.
     During,
-    /// When it is done, and before the log hears of it.
+    /// When it is done, and before the log accepts it.
     After,
 }
 
@@ -44,12 +44,12 @@ impl Meanwhile {
     }
 }
 
-/// What a test does to a log.
+/// A step of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Entries with payloads of these sizes.
     Entries(GroupId, Vec<usize>),
-    /// The last so many entries go (never committed ones).
+    /// So many of the last entries are truncated (never committed ones).
     Truncate(GroupId, u64),
     /// A newer term, and maybe a vote.
     Hard(GroupId, Option<u64>),
@@ -57,26 +57,26 @@ pub enum Step {
     Config(GroupId, u64),
     /// The commit index moves to the end.
     Commit(GroupId),
-    /// A snapshot of what is committed is taken.
+    /// A snapshot of the committed entries is taken.
     Snapshot(GroupId),
     /// The log is pruned up to the end of the newest snapshot, or of one before it.
     Base(GroupId, usize),
-    /// A snapshot that a peer sent is installed: one that ends so far behind the log's end.
+    /// A peer's snapshot is installed: one that ends so far behind the log's end.
     Install(GroupId, u64),
     /// The same, of one that contradicts the log above the commit index.
     InstallOver(GroupId),
-    /// Snapshots that are not needed any more go.
+    /// Snapshots that are no longer needed are removed.
     Tidy(GroupId),
     Write,
     Sync,
     Mark,
-    /// The next segment is made ahead; those that nothing needs any more go, or become it.
+    /// The next segment is made ahead; unneeded ones are removed or recycled.
     Prepare,
     /// The same beside the log, which syncs these entries meanwhile.
     Beside(GroupId, Vec<usize>, Meanwhile),
     /// The process stops in good order and starts again.
     Restart,
-    /// The same; the new one promises leaders so many milliseconds, and notes it before it opens the log.
+    /// The same; the new process grants vote holds of so many milliseconds, and records that before it opens the log.
     VoteHold(u64),
 }
 
@@ -84,7 +84,7 @@ pub enum Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     pub base: EntryId,
-    /// Those after the base.
+    /// The entries after the base.
     pub entries: Vec<Entry>,
     pub hard: HardState,
     pub commit: LogIndex,
@@ -122,7 +122,7 @@ pub struct History {
     pub moments: Vec<Moment>,
     /// Every snapshot that was ever begun.
     pub snapshots: BTreeMap<EntryId, SnapshotMeta>,
-    /// Those of them that are there for good.
+    /// Those of them that are durable.
     pub good: Vec<EntryId>,
     /// The moment that the last answered sync covers.
     pub acked: usize,
@@ -140,17 +140,17 @@ pub struct Twin {
     pub groups: BTreeMap<GroupId, History>,
     /// The creation of the directory was answered.
     pub created: bool,
-    /// It is made as that of a member that joins others.
+    /// The directory is made for a member that joins a cluster.
     pub joins: bool,
-    /// What it may have noted of its promises: the last one whose writing was answered, and one that was begun since.
+    /// The vote holds that may be on the disk: the last one whose writing was answered, and one that was begun since.
     pub vote_holds: Vec<Duration>,
-    /// The disk may have lied about snapshots: one that is gone or damaged is no surprise, one that is wrong is.
+    /// The disk may have lied about snapshots: a missing or damaged one is accepted, a wrong one is not.
     pub snapshots_may_be_hurt: bool,
-    /// What the log's blocks are padded to.
+    /// The padding of the log's blocks.
     pub sectors: Sectors,
 }
 
-/// What blocks of a twin's log are padded to.
+/// The padding of the blocks of a twin's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sectors {
     /// 512 bytes.
@@ -160,7 +160,7 @@ pub enum Sectors {
     Wide,
     /// 512 bytes, and 4096 at every second start: the log has blocks of both kinds.
     Both {
-        /// What it was last.
+        /// Whether it was 4096 at the last start.
         wide: bool,
     },
 }
@@ -202,7 +202,7 @@ impl Default for Twin {
 }
 
 impl Twin {
-    /// Whose directory it is.
+    /// The identity of the directory.
     fn identity(&self) -> Identity {
         let whom = |id: u64| InitialMember {
             id: NodeId(id),
@@ -250,7 +250,7 @@ impl Twin {
                 if last < from {
                     return (*group, Vec::new());
                 }
-                // A truncation follows from a newer leader: its term comes first.
+                // A truncation comes from a newer leader: its term comes first.
                 let term = now.hard.term.next();
                 let hard = self.record(*group, LogBody::HardState(HardState { term, vote: None }));
                 (*group, vec![hard, self.record(*group, LogBody::Truncate(LogIndex(from)))])
@@ -329,7 +329,7 @@ impl Twin {
     }
 }
 
-/// An entry whose payload tells where it belongs and in which life it was written.
+/// An entry whose payload names its place and the life in which it was written.
 pub fn entry(group: GroupId, term: u64, index: u64, life: u64, size: usize) -> Entry {
     let head = EntryHead {
         id: EntryId::new(term, index),
@@ -352,13 +352,13 @@ fn config(group: GroupId, id: EntryId, life: u64, learners: u64) -> Entry {
     kattu_wire::record_encode(crc32c::crc32c_append, group, head, &payload)
 }
 
-/// What a snapshot that ends at `last` says of itself.
+/// The metadata of a snapshot that ends at `last`.
 fn meta(last: EntryId, stamp: Stamp) -> SnapshotMeta {
     let membership = Membership::new(vec![NodeId(1), NodeId(2)], vec![NodeId(3)]);
     SnapshotMeta { last, stamp, membership, membership_at: LogIndex(last.index.0 / 2) }
 }
 
-/// What is in it.
+/// The content of that snapshot.
 pub fn chunks(group: GroupId, last: EntryId) -> Vec<Vec<u8>> {
     let tag = format!("state of {} at {last};", group.0);
     let of = |len: u64| tag.bytes().cycle().take(len as usize).collect();
@@ -415,7 +415,7 @@ pub fn open(disk: &SimDisk, twin: &mut Twin) -> Result<(Wal, BTreeMap<GroupId, R
     Ok(opened)
 }
 
-/// What a step does to the snapshots: a base follows the one that covers it.
+/// Applies a step to the snapshots: a base follows the snapshot that covers it.
 pub fn store_snapshots(
     store: &SnapshotStore,
     twin: &mut Twin,
@@ -447,7 +447,7 @@ pub fn store_snapshots(
     Ok(())
 }
 
-/// Takes one step; the twin knows at every moment what may be on the disk.
+/// Takes one step; the twin holds at every moment what may be on the disk.
 pub fn step(disk: &SimDisk, wal: Wal, twin: &mut Twin, step: &Step) -> Result<Wal, WalError> {
     let mut wal = wal;
     let (group, records) = twin.records(step);
@@ -518,12 +518,12 @@ pub fn step(disk: &SimDisk, wal: Wal, twin: &mut Twin, step: &Step) -> Result<Wa
     Ok(wal)
 }
 
-/// Runs a story until it ends or the power does.
+/// Runs a story until it ends or the power goes out.
 pub fn run(disk: &SimDisk, story: &[Step]) -> (Twin, Result<(), WalError>) {
     run_with(Twin::default(), disk, story)
 }
 
-/// The same with a twin that knows more from the start.
+/// The same with another twin to start from.
 pub fn run_with(mut twin: Twin, disk: &SimDisk, story: &[Step]) -> (Twin, Result<(), WalError>) {
     let outcome = (|| {
         let (mut wal, _) = open(disk, &mut twin)?;
@@ -562,7 +562,7 @@ pub fn read_all(wal: &mut Wal, group: GroupId, last: LogIndex) -> Vec<Entry> {
     entries
 }
 
-/// Checks what was recovered against the twin: nothing acknowledged is lost, nothing is invented.
+/// Checks the recovered log against the twin: nothing acknowledged is lost, nothing is invented.
 pub fn check(twin: &Twin, wal: &mut Wal, recovered: &BTreeMap<GroupId, Recovered>) {
     for (&group, history) in &twin.groups {
         let found = &recovered[&group];
@@ -572,7 +572,7 @@ pub fn check(twin: &Twin, wal: &mut Wal, recovered: &BTreeMap<GroupId, Recovered
         let is_it = |moment: &Moment| moment.base == found.base && moment.entries == entries;
         let last = entries.last().map_or(found.base, Entry::id);
         assert_eq!(found.last, last, "group {}: base {}", group.0, found.base);
-        // A snapshot that was there before the log could say so is said by the log afterwards.
+        // If a snapshot was stored before its base was in the log, recovery adds the base.
         let acked = possible[0].last();
         let is_adopted = entries.is_empty()
             && history.snapshots.contains_key(&found.base)
@@ -630,7 +630,7 @@ pub fn check(twin: &Twin, wal: &mut Wal, recovered: &BTreeMap<GroupId, Recovered
     }
 }
 
-/// A good snapshot reaches the log, the log holds its end, and it is what was written.
+/// Checks that a good snapshot reaches the log, that the log holds its end, and that its content is as written.
 fn check_snapshot(group: GroupId, history: &History, wal: &Wal, found: &Recovered, may_be_hurt: bool) {
     let complaints = wal.complaints();
     assert!(complaints.is_empty() || may_be_hurt, "a power cut is no damage: {complaints:?}");
@@ -674,7 +674,7 @@ pub fn recovered_tails(image: &SimDisk, twin: &Twin) -> u64 {
     assert_eq!(first, again, "recovery found something else the second time");
     assert_eq!(wal.stats().torn_tails, 0, "a torn tail is cut once");
 
-    // Life goes on from what was recovered.
+    // The log goes on from what was recovered.
     let mut wal = wal;
     let mut after = BTreeMap::new();
     for (&group, found) in &first {

@@ -1,19 +1,19 @@
 //! Linearizability: some order of the operations, each between its invocation and its end, explains every answer.
 //! [fault-model P2; Wing and Gong 1993, Lowe 2017]
 //!
-//! The judge that does not trust revisions: it looks at keys, values and versions only, and would see a store whose
-//! revisions tell a consistent but wrong story.
+//! This judge does not trust revisions: it compares keys, values and versions only, so it catches a store whose
+//! revisions are consistent but wrong.
 //!
 //! | File | Its idea |
 //! |---|---|
 //! | `partition.rs` | keys that share no transaction are judged apart |
-//! | `model.rs` | a few keys with their values and versions, as a machine that can step back |
-//! | `search.rs` | the order that explains all answers, or that there is none |
-//! | `shrink.rs` | of a part that has none: the least that has none |
+//! | `model.rs` | a few keys with their values and versions, as a machine with undo |
+//! | `search.rs` | the order that explains all answers, or proof that there is none |
+//! | `shrink.rs` | reduces a part without an order to a small core without one |
 //!
-//! Sound. It overlooks: reads of the past, create and mod revisions, reads that need not be linearizable, compaction; and
-//! of a range read or a range delete over several parts, that it is one operation. `revision_order` judges all of these. A
-//! part with so much open that the search would not end is `undecided`.
+//! Sound. It overlooks: reads of the past, create and mod revisions, reads that need not be linearizable, compaction;
+//! and that a range read or range delete over several parts is one operation. `revision_order` judges all of these. A
+//! part with too many open operations for the search to end is `undecided`.
 //! Cost: about linear while few operations overlap.
 //! Knows nothing of: revisions, members.
 
@@ -30,14 +30,14 @@ use search::Found;
 
 const NAME: &str = "linearizable";
 
-/// Steps after which a part is given up, per operation and at least.
+/// Limit of search steps for a part: per operation, and at least.
 const STEPS_PER_OPERATION: u64 = 50;
 const STEPS_MIN: u64 = 100_000;
 
 /// Judges that some order explains every answer.
 ///
 /// # Errors
-/// The least part of the history that no order explains.
+/// The smallest part found that no order explains.
 pub fn linearizable(history: &[Record]) -> Result<Summary, Violation> {
     let operations = paired(history)?;
     let mut summary = summary(&operations);
@@ -53,7 +53,7 @@ pub fn linearizable(history: &[Record]) -> Result<Summary, Violation> {
     Ok(summary)
 }
 
-/// Tells of the operations whose answers cannot all be true.
+/// Reports the operations whose answers cannot all be true.
 fn violation(operations: &[Operation<'_>], part: &Part) -> Violation {
     let core = part.operations.iter().filter(|operation| operation.ended.is_some());
     let core: Vec<&Operation<'_>> = core.map(|operation| &operations[operation.number]).collect();

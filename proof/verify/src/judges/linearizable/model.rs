@@ -1,9 +1,9 @@
-//! Model: a few keys, each with a value and a version, changed one operation at a time, and back.
+//! Model: a few keys, each with a value and a version, changed one operation at a time, with undo.
 //!
-//! Keys and values are numbers. A condition on a create or mod revision may be undecided here; then an answer decides it,
-//! and for an open operation both ways are tried.
-//! It also looks ahead. What an answered read is still to show must not be lost for good: a value that only one write
-//! puts is not overwritten while reads of it are to come, and the version of a key that nobody deletes does not pass one
+//! Keys and values are numbers. A condition on a create or mod revision may be undecided here; then an answer decides
+//! it, and for an open operation both branches are tried.
+//! It also looks ahead. A state that an unplaced read shows must not be lost for good: a value that only one write puts
+//! is not overwritten before its reads are placed, and the version of a key that no operation deletes does not pass one
 //! that is still to be read. Orders that do so could only fail later.
 //! Knows nothing of: time.
 
@@ -19,21 +19,21 @@ pub(super) type Key = u32;
 /// The number of a value.
 pub(super) type Value = u32;
 
-/// Transactions of one operation whose branch may have to be guessed.
+/// At most this many transactions of one operation have their branch guessed.
 pub(super) const GUESSES_MAX: u32 = 4;
 
 /// The first revision that a write can make.
 const FIRST_WRITE: i64 = 2;
 
-/// What an operation does, and what it was answered as far as that is judged.
+/// What an operation does, and the part of its answer that is judged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     Put(Key, Value),
-    /// Of these keys.
+    /// These keys; the number deleted, if known.
     Delete(Vec<Key>, Option<i64>),
     /// Keys with what was read of each: nothing, or value and version.
     Read(Vec<(Key, Option<(Value, i64)>)>),
-    /// How many of these keys live.
+    /// How many of these keys exist.
     Count(Vec<Key>, i64),
     Txn(Box<Txn>),
     /// Judged elsewhere.
@@ -76,7 +76,7 @@ struct Cell {
 /// The keys of a part.
 pub(super) struct State<'a> {
     cells: Vec<Cell>,
-    /// What was overwritten, to step back.
+    /// Overwritten cells, for undo.
     past: Vec<(Key, Cell)>,
     hash: u128,
     /// Values as text, for conditions that order them.
@@ -85,13 +85,13 @@ pub(super) struct State<'a> {
     ahead: Ahead,
 }
 
-/// What reads that are not placed yet are to show.
+/// What reads that are not placed yet show.
 struct Ahead {
-    /// How many show a value; by value.
+    /// How many reads show a value; by value.
     values: Vec<u32>,
-    /// Values that one write puts, once.
+    /// Whether one write puts this value, once.
     unique: Vec<bool>,
-    /// How many show a version; by key. Nothing for keys that may be deleted.
+    /// How many reads show a version; by key. `None` for keys that may be deleted.
     versions: Vec<Option<BTreeMap<i64, u32>>>,
 }
 
@@ -113,7 +113,7 @@ impl Ahead {
         ahead
     }
 
-    /// A read was placed, or is to come (again). Reads inside transactions are not looked ahead for.
+    /// A read was placed, or is unplaced (again). Reads inside transactions are not counted.
     fn note(&mut self, step: &Step, placed: bool) {
         let Step::Read(told) = step else { return };
         for &(key, told) in told {
@@ -130,7 +130,7 @@ impl Ahead {
         }
     }
 
-    /// Whether what is still to be read survives this change.
+    /// Whether this change keeps what unplaced reads show.
     fn allows(&self, key: Key, from: Cell, to: Cell) -> bool {
         let value = from.value as usize;
         let still_read = self.unique[value] && self.values[value] > 0;
@@ -164,22 +164,22 @@ impl<'a> State<'a> {
         }
     }
 
-    /// An operation was given its place, or lost it again.
+    /// An operation was placed, or taken out again.
     pub(super) fn placed(&mut self, step: &Step, placed: bool) {
         self.ahead.note(step, placed);
     }
 
-    /// Equal states have equal ones; different ones practically never.
+    /// Equal states have equal hashes; different states practically never.
     pub(super) fn hash(&self) -> u128 {
         self.hash
     }
 
-    /// Where the past stands now.
+    /// The present length of the undo log.
     pub(super) fn mark(&self) -> usize {
         self.past.len()
     }
 
-    /// Does a step if its answer allows it; else nothing. Bit by bit, `guess` says which way undecided conditions go.
+    /// Does a step if its answer allows it; else nothing. The bits of `guess` decide undecided conditions in turn.
     pub(super) fn step(&mut self, step: &Step, guess: u32) -> bool {
         let mark = self.mark();
         self.path.clear();
@@ -194,7 +194,7 @@ impl<'a> State<'a> {
         done
     }
 
-    /// Goes back to a mark.
+    /// Undoes everything since a mark.
     pub(super) fn back(&mut self, mark: usize) {
         while self.past.len() > mark {
             if let Some((key, cell)) = self.past.pop() {
@@ -245,7 +245,7 @@ impl<'a> State<'a> {
             }
             Target::Version(operand) => Some(fits(how, version.cmp(&operand))),
             Target::Revision(operand) if version == 0 => Some(fits(how, 0.cmp(&operand))),
-            // It is some revision from the first on.
+            // It is at least the first revision.
             Target::Revision(operand) if operand < FIRST_WRITE => Some(fits(how, Ordering::Greater)),
             Target::Revision(FIRST_WRITE) if how == How::Less => Some(false),
             Target::Revision(_) => None,

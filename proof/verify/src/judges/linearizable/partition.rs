@@ -1,8 +1,8 @@
 //! Parts: keys that occur together in some transaction are judged together, all others apart. [Herlihy and Wing 1990]
 //!
-//! A range read or delete over several parts becomes one in each: it may then see them at different moments, which only
-//! accepts more. Values that nobody read or compared are all one value: no answer tells them apart.
-//! Knows nothing of: how an order is found.
+//! A range read or delete over several parts becomes one in each; these may see different moments, so the judge accepts
+//! more. Values that no operation read or compared count as one value: no answer tells them apart.
+//! Knows nothing of: the search for an order.
 
 use super::model::{Condition, Key, Step, Target, Txn, Value};
 use crate::history::{Answer, How, Operation as Asked, Target as Wanted};
@@ -11,7 +11,7 @@ use crate::spec::covers;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-/// Stands for all values that nobody can tell apart.
+/// Stands for all values that no answer tells apart.
 const SOME: Value = 1;
 
 /// One operation on one part.
@@ -20,7 +20,7 @@ pub(super) struct PartOperation {
     /// Its number among all operations.
     pub(super) number: usize,
     pub(super) invoked: Position,
-    /// Nothing while it is open.
+    /// `None` while it is open.
     pub(super) ended: Option<Position>,
     pub(super) step: Step,
 }
@@ -35,7 +35,7 @@ pub(super) struct Part {
     pub(super) operations: Vec<PartOperation>,
 }
 
-/// Divides a history.
+/// Divides a history into parts.
 pub(super) fn parts(operations: &[Operation<'_>]) -> Vec<Part> {
     let judged: Vec<(usize, &Operation<'_>)> =
         operations.iter().enumerate().filter(|(_, operation)| is_judged(operation)).collect();
@@ -56,7 +56,7 @@ pub(super) fn parts(operations: &[Operation<'_>]) -> Vec<Part> {
     builders.into_iter().map(|builder| builder.build(&division)).collect()
 }
 
-/// What takes part: final answers to linearizable questions of the present, and open writes.
+/// Judged are final answers to linearizable requests at the newest revision, and open writes.
 fn is_judged(operation: &Operation<'_>) -> bool {
     if operation.freshness() != Freshness::Linearizable {
         return false;
@@ -69,7 +69,7 @@ fn is_judged(operation: &Operation<'_>) -> bool {
     }
 }
 
-/// Keys that are named.
+/// Adds the named keys.
 fn add_keys<'a>(asked: &'a Asked, keys: &mut BTreeSet<&'a str>) {
     match asked {
         Asked::Put { key, .. } => {
@@ -129,7 +129,7 @@ impl<'a> Division<'a> {
             place.insert(key, (part, members[part].len() as Key));
             members[part].push(key);
         }
-        // What touches no known key still has an answer to be judged.
+        // An operation that touches no known key still has an answer to judge.
         members.push(Vec::new());
         Division { place, members }
     }
@@ -170,7 +170,7 @@ fn in_range<'m, 'k, T>(
         .take_while(move |(key, _)| covers(start, end, key))
 }
 
-/// Numbers that belong together.
+/// Disjoint sets of numbers.
 struct Groups(Vec<usize>);
 
 impl Groups {
@@ -188,7 +188,7 @@ impl Groups {
     }
 }
 
-/// A part in the making.
+/// A part under construction.
 struct Builder<'a> {
     keys: Vec<&'a str>,
     operations: Vec<(usize, Operation<'a>)>,
@@ -205,7 +205,7 @@ impl<'a> Builder<'a> {
         Builder {
             keys: keys.to_vec(),
             operations: Vec::new(),
-            // 0 is no value, 1 any that nobody told apart.
+            // 0 is no value, 1 any that no answer tells apart.
             texts: vec![String::new(); 2],
             numbers: HashMap::new(),
             told_apart: BTreeSet::new(),
@@ -311,7 +311,7 @@ impl<'a> Builder<'a> {
                 }
                 let mut told = Vec::new();
                 for (name, key) in keys {
-                    // Behind the last pair of a cut answer nothing is known.
+                    // Beyond the last pair of a cut answer nothing is known.
                     if *more && kvs.last().is_none_or(|last| last.key.as_str() < name) {
                         break;
                     }
@@ -355,7 +355,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Whether all known keys of a range are these.
+/// Whether this part has all known keys of a range.
 fn is_whole(division: &Division<'_>, start: &str, end: &str, here: usize) -> bool {
     in_range(&division.place, start, end).count() == here
 }

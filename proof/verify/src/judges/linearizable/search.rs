@@ -1,17 +1,17 @@
 //! Search: an order of the operations of a part that explains every answer. [Wing and Gong 1993; Lowe 2017]
 //!
-//! Step by step one operation comes next in the order: any that was invoked before the first end that is still to come.
-//! When none fits, the last step is taken back. A configuration (which operations are placed, and the state) that failed
-//! once is never entered again.
+//! Each step places one operation next in the order: any that was invoked before the first end among the unplaced ones.
+//! If none fits, the last step is undone. A configuration (the placed operations, and the state) that failed once is
+//! never entered again.
 //!
 //! Open operations have no end that forces them; each is tried only where nothing else fits, never where it changes
-//! nothing, and of several that do the same only the one that was invoked first. Operations that share no written key may
-//! change places, and an open one may always come later, or never; so where some order exists, there is one in which
-//! - each open operation has to do with an open one after it, or with the next operation that must be placed;
-//! - neighbours among open ones that have nothing to do with each other stand in the order of their classes,
+//! nothing, and of several that do the same only the one invoked first. Operations that share no written key may change
+//! places, and an open one may always come later, or never. So if some order exists, there is one in which
+//! - each open operation conflicts with an open one after it, or with the next operation that must be placed;
+//! - adjacent open operations that do not conflict stand in the order of their classes,
 //!
 //! and only such orders are tried.
-//! Knows nothing of: keys, answers.
+//! Knows nothing of: values, answers.
 
 use super::model::{GUESSES_MAX, Key, State, Step, scatter};
 use super::partition::Part;
@@ -23,13 +23,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(super) enum Found {
     /// An order that explains everything.
     Order,
-    /// That there is none.
+    /// Proof that there is none.
     None,
-    /// Nothing, in as many steps as were allowed.
+    /// Nothing within the allowed steps.
     GivenUp,
 }
 
-/// Where the candidates for the next place in the order go on.
+/// The next candidate for the next place in the order.
 #[derive(Clone, Copy)]
 enum Cursor {
     /// Among operations that must be placed: a node of the list.
@@ -45,14 +45,14 @@ struct Placed {
     next: Cursor,
 }
 
-/// Open operations that do the same, by invocation.
+/// Open operations with the same step, by invocation.
 struct Class {
     members: Vec<usize>,
     used: usize,
     guesses: u32,
 }
 
-/// Searches for an order, and takes the steps from those that are left.
+/// Searches for an order, and deducts its steps from `steps_left`.
 pub(super) fn search(part: &Part, steps_left: &mut u64) -> Found {
     let mut list = List::of(part);
     let mut classes = classes(part);
@@ -128,7 +128,7 @@ pub(super) fn search(part: &Part, steps_left: &mut u64) -> Found {
         let now = placed ^ scatter(operation as u64, 1);
         let mut configuration = now ^ state.hash().rotate_left(64);
         if let Cursor::May { class, .. } = what {
-            // What may follow depends on these, too.
+            // The loose operations also decide what may follow.
             let still = loose.iter().filter(|&&(_, open)| !reaches[open].meets(&reaches[operation]));
             configuration = still.fold(configuration, |all, &(_, open)| all ^ scatter(open as u64, 2));
             configuration ^= scatter(operation as u64, 2) ^ scatter(class as u64, 3);
@@ -152,8 +152,8 @@ pub(super) fn search(part: &Part, steps_left: &mut u64) -> Found {
     Found::Order
 }
 
-/// Open operations, with their classes, at the end of an order that have to do with none after them; the last one always
-/// is such.
+/// Open operations, with their classes, at the end of an order that conflict with none after them; the last one is
+/// always among them.
 fn loose(order: &[Placed], classes: &[Class], reaches: &[Reach]) -> Vec<(usize, usize)> {
     let mut taken: Vec<usize> = Vec::new();
     let mut open: Vec<(usize, usize)> = Vec::new();
@@ -173,7 +173,7 @@ fn loose(order: &[Placed], classes: &[Class], reaches: &[Reach]) -> Vec<(usize, 
     (0..open.len()).filter(|&place| is_loose(place)).map(|place| open[place]).collect()
 }
 
-/// Keys that an operation may write, and keys that it has to do with at all; ascending.
+/// Keys that an operation may write, and keys that it reads or writes; ascending.
 #[derive(Default)]
 struct Reach {
     writes: Vec<Key>,
@@ -211,7 +211,7 @@ impl Reach {
         }
     }
 
-    /// Whether it makes a difference which of the two comes first.
+    /// Whether the two conflict: their order makes a difference.
     fn meets(&self, other: &Reach) -> bool {
         share(&self.writes, &other.touches) || share(&self.touches, &other.writes)
     }
@@ -246,7 +246,7 @@ fn transactions(step: &Step) -> u32 {
     }
 }
 
-/// Invocations and ends of the operations that are not placed, in time; linked, so that any can leave and come back.
+/// Invocations and ends of the unplaced operations, in time; linked, so that any can be removed and put back.
 ///
 /// Node 0 is both ends of the list; operation `n` has its invocation at `2n + 1` and its end at `2n + 2`.
 struct List {
@@ -297,7 +297,7 @@ impl List {
         self.next[node]
     }
 
-    /// When the first of them ends.
+    /// The first end of an unplaced operation.
     fn first_end(&self, part: &Part) -> usize {
         let mut node = self.next[0];
         while !List::is_end(node) {
@@ -318,7 +318,7 @@ impl List {
         }
     }
 
-    /// The last one that was taken out comes back.
+    /// Puts the last removed operation back.
     fn put_back(&mut self, node: usize) {
         for node in [node + 1, node] {
             let (previous, next) = (self.previous[node], self.next[node]);

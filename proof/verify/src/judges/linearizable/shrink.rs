@@ -1,35 +1,35 @@
-//! Shrinking: of a part that no order explains, the least that no order explains.
+//! Shrinking: reduces a part that no order explains to a small core that no order explains.
 //!
-//! 1. Its beginning: what was invoked later goes, what ended later is open. A longer beginning never has an order when a
-//!    shorter one has none, so halving finds the shortest.
-//! 2. Its needed answers: an answered read that is left out, and an answered write that is taken for open, only allow
-//!    more orders. Whatever can be weakened so, in pieces from large to small, is.
+//! 1. To the shortest beginning: operations invoked later are dropped, those that ended later become open. If a
+//!    beginning has no order, no longer one has, so halving finds the shortest.
+//! 2. To the needed answers: dropping an answered read, or taking an answered write for open, only allows more orders.
+//!    Every piece, from large to small, that can be weakened so, is.
 //!
-//! What is left is enough by itself: were these the only answers, there would be no order.
-//! Knows nothing of: keys, answers.
+//! The rest is a proof by itself: these answers alone admit no order.
+//! Knows nothing of: values, states.
 
 use super::model::Step;
 use super::partition::{Part, PartOperation};
 use super::search::{Found, search};
 use crate::operations::Position;
 
-/// Steps for one attempt; an attempt that takes more is taken for one that failed.
+/// Steps for one attempt; an attempt that takes more counts as failed.
 const ATTEMPT_STEPS_MAX: u64 = 20_000;
 
 /// The same for a beginning.
 const BEGINNING_STEPS_MAX: u64 = 1_000_000;
 
-/// Steps for all attempts at making it smaller, per operation: a few seconds for the longest histories.
+/// Steps for all shrinking attempts, per operation: a few seconds for the longest histories.
 const STEPS_PER_OPERATION: u64 = 1000;
 
-/// The least of a part without an order.
+/// The core of a part without an order.
 pub(super) fn shrink(part: &Part) -> Part {
     let mut ends: Vec<Position> = part.operations.iter().filter_map(|operation| operation.ended).collect();
     ends.sort_unstable();
     let has_none =
         |&end: &Position| search(&beginning(part, end), &mut BEGINNING_STEPS_MAX.clone()) == Found::None;
     let shortest = ends.partition_point(|end| !has_none(end));
-    // Where a search was given up the halving may have gone astray.
+    // If a search was given up, the halving may have gone astray.
     let found = ends.get(shortest).filter(|end| has_none(end));
     let mut least = found.map_or_else(|| part.clone(), |&end| beginning(part, end));
     let mut steps = least.operations.len() as u64 * STEPS_PER_OPERATION;
@@ -44,7 +44,7 @@ pub(super) fn shrink(part: &Part) -> Part {
             let has_none = changed && search(&weaker, &mut attempt) == Found::None;
             steps += attempt;
             if has_none {
-                // Reads have left, so the next piece may begin earlier; starting over there finds them all.
+                // Dropped reads shift the rest, so step back by their number: no operation is skipped.
                 from += size.min(weaker.operations.len().saturating_sub(from));
                 from -= from.min(least.operations.len() - weaker.operations.len());
                 least = weaker;
@@ -61,7 +61,7 @@ fn answered(part: &Part) -> usize {
     part.operations.iter().filter(|operation| operation.ended.is_some()).count()
 }
 
-/// What is known at a place.
+/// The part as known at a place.
 fn beginning(part: &Part, end: Position) -> Part {
     let begun = part.operations.iter().filter(|operation| operation.invoked < end);
     let operations = begun.filter_map(|operation| match operation.ended {
@@ -71,7 +71,7 @@ fn beginning(part: &Part, end: Position) -> Part {
     Part { operations: operations.collect(), ..part.clone() }
 }
 
-/// A piece of the operations without their answers.
+/// The part without the answers of one piece.
 fn weakened(part: &Part, from: usize, size: usize) -> Part {
     let numbered = part.operations.iter().enumerate();
     let operations = numbered.filter_map(|(place, operation)| {
@@ -81,13 +81,13 @@ fn weakened(part: &Part, from: usize, size: usize) -> Part {
     Part { operations: operations.collect(), ..part.clone() }
 }
 
-/// An operation without its answer; nothing if it would then say nothing.
+/// An operation without its answer; `None` if it would then show nothing.
 fn opened(operation: &PartOperation) -> Option<PartOperation> {
     let step = untold(&operation.step)?;
     Some(PartOperation { ended: None, step, ..operation.clone() })
 }
 
-/// The same without what was answered; nothing if it only read.
+/// The same for a step; `None` if it only read.
 fn untold(step: &Step) -> Option<Step> {
     match step {
         Step::Put(..) => Some(step.clone()),

@@ -23,7 +23,7 @@ fn a_stale_read_is_caught_with_the_operations_that_prove_it() {
         history.extend([invoke(id, get("a")), done(id, 41, read(&[("a", "2", 40, 41, 2)]))]);
     }
     let violation = judge(&history).expect_err("2 had been written before the read began");
-    // That 1 was answered proves nothing; that 2 was does.
+    // The first put's answer proves nothing; the second's does.
     assert_eq!(violation.operations, [2, 3], "{violation}");
 }
 

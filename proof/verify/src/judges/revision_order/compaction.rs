@@ -1,9 +1,9 @@
-//! What was compacted when, and whether refusals by revision were right.
+//! Compaction: what was compacted when, and whether rejections by revision were right.
 //!
-//! A compaction makes no revision, so it has no place of its own in the order. What is certain: it came before every
-//! operation that shows a higher revision than it, and before every linearizable operation that began after its end; of
-//! reads of other levels, those that must have seen it: a session's that was told of it, a bounded one that was asked
-//! longer after its end than the bound. Compactions that succeed ascend, each is by itself one.
+//! A compaction makes no revision, so it has no place of its own in the order. It certainly came before every operation
+//! that shows a higher revision, and before every linearizable operation that began after its end. It also came before
+//! reads of other levels that must see it: reads of a session that saw its answer, and bounded reads invoked longer
+//! after its end than the bound. Successful compactions ascend, and no two are of the same revision.
 //! Knows nothing of: keys.
 
 use super::{Violation, told, violation};
@@ -14,23 +14,23 @@ use std::collections::BTreeMap;
 /// Nothing is compacted.
 const NEVER: i64 = -1;
 
-/// What is certain about compaction.
+/// Compactions that certainly took place.
 pub(super) struct Compacted {
-    /// For each operation: what was compacted when it began.
+    /// For each operation: the revision certainly compacted when it began.
     when_begun: Vec<i64>,
     /// Successful compactions: revision shown → highest compacted by then.
     by_revision: BTreeMap<i64, i64>,
 }
 
 impl Compacted {
-    /// What was certainly compacted before this operation took place at this revision.
+    /// The revision certainly compacted before this operation took place at this revision.
     pub(super) fn before(&self, number: usize, revision: i64) -> i64 {
         let shown = self.by_revision.range(..revision).next_back().map_or(NEVER, |(_, &compacted)| compacted);
         shown.max(self.when_begun[number])
     }
 }
 
-/// Judges refusals by revision, and gathers what was compacted.
+/// Judges rejections by revision, and collects the successful compactions.
 pub(super) fn judge(operations: &[Operation<'_>]) -> Result<Compacted, Violation> {
     let mut by_revision: BTreeMap<i64, i64> = BTreeMap::new();
     let mut by_target: BTreeMap<i64, &Operation<'_>> = BTreeMap::new();
@@ -55,7 +55,7 @@ pub(super) fn judge(operations: &[Operation<'_>]) -> Result<Compacted, Violation
     Ok(Compacted { when_begun, by_revision })
 }
 
-/// What is certainly there at some moment, for somebody.
+/// Lower bounds that are certain at some moment, for some reader.
 #[derive(Clone, Copy)]
 struct Known {
     compacted: i64,
@@ -74,7 +74,7 @@ impl Known {
     }
 }
 
-/// What answers so far have made certain: for everybody, for each session, and in the past.
+/// What the answers so far prove: for all readers, for each session, and in the past.
 struct Answers {
     all: Known,
     sessions: BTreeMap<u64, Known>,
@@ -106,8 +106,7 @@ impl Answers {
     }
 }
 
-/// Goes through the history in time: what is certainly, and what is possibly compacted; what revision is certainly
-/// reached.
+/// Goes through the history in time, with the revisions certainly compacted, possibly compacted and certainly reached.
 fn sweep(operations: &[Operation<'_>]) -> Result<Vec<i64>, Violation> {
     let mut ends: Vec<usize> = (0..operations.len())
         .filter(|&number| operations[number].ended != crate::operations::NEVER)
@@ -146,7 +145,7 @@ fn sweep(operations: &[Operation<'_>]) -> Result<Vec<i64>, Violation> {
     Ok(when_begun.into_iter().map(|known| known.compacted).collect())
 }
 
-/// A refusal must have had a reason: a compaction that may have been, a revision that may not have been reached.
+/// A rejection needs a reason: an invalid request, a possible compaction, a revision possibly not reached.
 fn judge_rejection(
     operation: &Operation<'_>,
     rejection: Rejection,
@@ -173,7 +172,7 @@ fn judge_rejection(
     Err(violation(&[operation], story))
 }
 
-/// Where a revision is asked for.
+/// Where a request names a revision.
 #[derive(Clone, Copy)]
 enum Kind {
     Read,
@@ -181,7 +180,7 @@ enum Kind {
     Compaction,
 }
 
-/// Whether any revision that the operation may ask for is such a one.
+/// Whether `such` holds of any revision that the operation may ask for.
 fn asks_for(asked: &Asked, in_txn: bool, such: &impl Fn(i64, Kind) -> bool) -> bool {
     match asked {
         Asked::Range { revision, .. } => such(*revision, if in_txn { Kind::ReadInTxn } else { Kind::Read }),

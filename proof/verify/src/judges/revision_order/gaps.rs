@@ -1,13 +1,13 @@
 //! Gaps: revisions that no answered write made, and the open writes that may have made each.
 //!
 //! An open write may fill a gap if
-//! 1. it had been asked for when the gap's revision, or a higher one, was first shown;
-//! 2. it puts what somebody read as written at this revision, and
-//! 3. it does not write a single key that somebody read, later, as last written before.
+//! 1. it had been invoked when the gap's revision, or a higher one, was first shown;
+//! 2. it puts everything that reads show as written at this revision, and
+//! 3. it does not write a single key that a later read shows as last written before.
 //!
-//! An open write that alone fits a gap of which something was read fills no other. Whether it then has an effect is
-//! for the replay to find out.
-//! Knows nothing of: states.
+//! An open write that alone fits a gap which some read shows fills no other gap. The replay finds out whether it then
+//! has an effect.
+//! Knows nothing of: states of the store.
 
 use super::outlook::Outlook;
 use super::{Order, Violation, told};
@@ -23,9 +23,9 @@ pub(super) type Keys<'a> = (&'a str, &'a str);
 pub(super) struct Gaps<'a> {
     /// Revision → operations that may have made it, in the order in which they are tried.
     pub(super) fillers: BTreeMap<i64, Vec<usize>>,
-    /// What is still to be read.
+    /// The later reads of each key.
     pub(super) outlook: Outlook<'a>,
-    /// What each filler may write.
+    /// The keys that each filler may write.
     pub(super) writes: HashMap<usize, Vec<Keys<'a>>>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn meet((a, a_end): Keys<'_>, (b, b_end): Keys<'_>) -> bool {
     covers(first.0, first.1, later) && covers(later, later_end, later)
 }
 
-/// What somebody read as written by a gap's revision: a key, and its value if that is known.
+/// What reads show as written by a gap's revision: a key, and its value if that is known.
 type Seen<'a> = BTreeMap<i64, BTreeSet<(&'a str, Option<&'a str>)>>;
 
 impl<'a> Gaps<'a> {
@@ -112,7 +112,7 @@ impl<'a> Gaps<'a> {
         Ok(gaps)
     }
 
-    /// Takes a write that alone explains what was read of one gap off all others, until nothing changes.
+    /// Removes a write that alone explains the reads of one gap from all other gaps, until nothing changes.
     fn settle(&mut self, seen: &Seen<'_>) {
         let mut owner: HashMap<usize, i64> = HashMap::new();
         loop {
@@ -151,10 +151,10 @@ fn first_shown(operations: &[Operation<'_>], order: &Order) -> Vec<Position> {
     shown
 }
 
-/// What reads tell of gaps.
+/// What reads show about gaps.
 struct Evidence<'a> {
     seen: Seen<'a>,
-    /// Key → stretches of revisions (after, to) in which nobody wrote it; ascending, apart.
+    /// Key → ranges of revisions (after, to] without a write to it; ascending, disjoint.
     quiet: HashMap<&'a str, Vec<(i64, i64)>>,
 }
 
@@ -232,7 +232,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// Whether some branch puts this.
+/// Whether some branch puts this key and content.
 fn may_put(asked: &Asked, wanted: &str, content: Option<&str>) -> bool {
     match asked {
         Asked::Put { key, value } => key == wanted && content.is_none_or(|content| value == content),
@@ -243,8 +243,8 @@ fn may_put(asked: &Asked, wanted: &str, content: Option<&str>) -> bool {
     }
 }
 
-/// Visits all pairs of an answer, with the revision as of which each was read. Inside a transaction that wrote, what
-/// was read may be as of before or after, and says nothing about that.
+/// Visits all pairs of an answer, with the revision as of which each was read. Inside a transaction a read may show the
+/// state before or after the writes, so there the revision is `None`.
 fn each_read<'a>(
     asked: &Asked,
     answer: &'a Answer,

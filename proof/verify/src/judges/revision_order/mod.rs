@@ -1,20 +1,20 @@
 //! Revision order: every answer is the one that the specification gives when the writes are done in the order of their
 //! revisions, and that order agrees with real time. [fault-model P1, P2, P3]
 //!
-//! 1. Each write that was answered carries the revision it made; each read, the revision it was made at. So the order
-//!    is known, and one replay judges everything: a write on the state before its revision, everything else on the
-//!    state at its header's revision.
-//! 2. Real time on top: `back.rs` for revisions; what is compacted here.
-//! 3. A revision that no answered write made is a *gap*: an open write made it. `gaps.rs` says which ones may have; the
-//!    replay takes the first that fits, and when an answer does not fit later, goes back to the newest gap that could
-//!    have to do with it. So it decides exactly whether some choice explains all answers.
+//! 1. Each answered write carries the revision it made; each read, the revision it was made at. So the order is known,
+//!    and one replay judges everything: a write on the state before its revision, everything else on the state at its
+//!    header's revision.
+//! 2. Real time is judged in `back.rs` for revisions, in `compaction.rs` for compactions.
+//! 3. A revision that no answered write made is a *gap*: an open write made it. `gaps.rs` lists the candidates; the
+//!    replay takes the first that fits. If a later answer does not fit, it goes back to the newest gap that may be the
+//!    cause. So it decides exactly whether some choice explains all answers.
 //!
 //! Sound: rejects only what no correct store could have answered. Complete when nothing is open. With open writes it
-//! tries choices up to a limit; beyond it the history counts as `undecided` and passes. What it cannot see: an answer
-//! that came too late to show (an acknowledged write is never dropped from the order, so a lost one always shows, in a
-//! shared revision or in a read).
+//! tries choices up to a limit; beyond it the history counts as `undecided` and passes. It overlooks a fault that no
+//! later answer shows (an acknowledged write is never dropped from the order, so a lost one always shows, in a shared
+//! revision or in a read).
 //! Cost: n log n without open writes.
-//! Knows nothing of: members, but that reads of the weaker levels may lag.
+//! Knows nothing of: members, except that reads of the weaker levels may lag.
 
 mod compaction;
 mod gaps;
@@ -45,9 +45,9 @@ pub fn revision_order(history: &[Record]) -> Result<Summary, Violation> {
 
 /// Numbers of operations by the revision they belong to.
 struct Order {
-    /// Who made each revision, from 2 on.
+    /// The write that made each revision, from 2 on.
     writers: Vec<Option<u32>>,
-    /// Who else shows a revision, ascending by it: from `readers_from[r - 1]` on.
+    /// The other operations that show a revision, ascending by it: from `readers_from[r]` on.
     readers: Vec<u32>,
     readers_from: Vec<usize>,
 }
@@ -111,7 +111,7 @@ impl Order {
     }
 }
 
-/// No revision can be shown that there were too few writes to make.
+/// The highest revision shown; an error if too few writes can have made it.
 fn last_revision(operations: &[Operation<'_>]) -> Result<i64, Violation> {
     let possible = |operation: &&Operation<'_>| match operation.end {
         End::Done(_, answer) => has_written(answer),

@@ -1,34 +1,34 @@
-//! Outlook: what is still to be read of a key, and so what an open write may or must do to it.
+//! Outlook: the later reads of a key, and so what an open write may or must do to it.
 //!
-//! The next read of a key tells its version and when its life began. If that is the life it has now, the open puts until
-//! then are counted: so many versions are missing that no answered put makes. If it is a later life, or none, a delete
-//! is missing.
-//! Knows nothing of: what is tried when, conditions.
+//! The next read of a key shows its version and create revision. If the create revision is the present one, the open
+//! puts until then are counted: the versions that no answered put makes are missing. If it is later, or the key is
+//! gone, a delete is missing.
+//! Knows nothing of: the order of attempts, conditions.
 
 use crate::history::{Answer, Operation as Asked};
 use crate::operations::{End, Operation};
 use crate::spec::{Spec, covers};
 use std::collections::HashMap;
 
-/// What a read of one key shows: nothing, or where it comes from.
+/// What a read of one key shows: nothing, or (create, mod, version).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
     as_of: i64,
     pair: Option<(i64, i64, i64)>,
 }
 
-/// How an open write stands to what is to be read.
+/// How an open write agrees with the next read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Prospect {
-    /// One like it is missing.
+    /// The next read needs one like it.
     Missing,
-    /// Nothing speaks for it or against it.
+    /// The next read neither needs nor excludes it.
     Open,
-    /// It would spoil what is read next.
+    /// It contradicts the next read.
     Wrong,
 }
 
-/// What is read of keys, and what answered writes do to them.
+/// The reads of keys, and the answered writes to them.
 pub(super) struct Outlook<'a> {
     seen: HashMap<&'a str, Vec<Seen>>,
     /// Revisions of answered puts; ascending.
@@ -60,7 +60,7 @@ impl<'a> Outlook<'a> {
             (Asked::Delete { key, end }, Answer::Delete { deleted }) if *deleted > 0 => {
                 self.deletes.push((revision, key, end));
             }
-            // What is read inside a transaction may be from before or after it.
+            // A read inside a transaction may show the state before or after it.
             (Asked::Range { revision: wanted, key, end, .. }, Answer::Range { kvs, count, .. })
                 if !in_txn =>
             {
@@ -83,7 +83,7 @@ impl<'a> Outlook<'a> {
         }
     }
 
-    /// How this write would do at this revision, the store being as it is.
+    /// How this write fits at this revision, given the present store.
     pub(super) fn prospect(&self, spec: &Spec, asked: &Asked, revision: i64) -> Prospect {
         let (key, is_put) = match asked {
             Asked::Put { key, .. } => (key.as_str(), true),
@@ -96,7 +96,7 @@ impl<'a> Outlook<'a> {
         };
         let now = spec.life(key);
         match (next.pair, now) {
-            // The life it has now goes on until then.
+            // The key is not deleted before the read.
             (Some((create, modified, version)), now) if create < revision => {
                 let Some((_, present)) = now.filter(|(begun, _)| *begun == create) else {
                     return Prospect::Wrong;
@@ -104,7 +104,7 @@ impl<'a> Outlook<'a> {
                 let missing = version - present - self.puts_between(key, revision, modified);
                 if is_put && missing > 0 { Prospect::Missing } else { Prospect::Wrong }
             }
-            // It begins a life here.
+            // The key is created here.
             (Some((create, ..)), _) if create == revision => {
                 if is_put {
                     Prospect::Open
@@ -112,7 +112,7 @@ impl<'a> Outlook<'a> {
                     Prospect::Wrong
                 }
             }
-            // It lives now and is to die first.
+            // The key exists and must be deleted first.
             (pair, Some(_)) if !is_put => {
                 let until = pair.map_or(next.as_of, |(create, ..)| create);
                 if self.is_deleted_between(key, revision, until) { Prospect::Open } else { Prospect::Missing }

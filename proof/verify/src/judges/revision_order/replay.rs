@@ -1,9 +1,9 @@
 //! Replay: the specification, driven through all revisions in order.
 //!
-//! Where a revision is a gap, an open write is chosen for it; a choice that a later answer contradicts is taken back.
-//! Going back, only gaps matter whose candidates write keys that the contradiction depends on; all others would only
-//! lead to the same contradiction again. (A gap whose candidates are exhausted adds the keys on which they depend.) What
-//! the next reads need is tried first, and what would spoil them is not tried: `outlook.rs`.
+//! Where a revision is a gap, an open write is chosen for it; a choice that a later answer contradicts is undone. The
+//! replay goes back only to gaps whose candidates write keys that the contradiction depends on; all others would lead
+//! to the same contradiction again. (A gap whose candidates are exhausted adds the keys on which they depend.)
+//! Candidates that the next reads need are tried first, those that contradict them are not tried: `outlook.rs`.
 //! Knows nothing of: real time.
 
 use super::compaction::Compacted;
@@ -16,7 +16,7 @@ use crate::operations::{End, Operation};
 use crate::spec::Spec;
 use std::collections::{BTreeSet, HashSet};
 
-/// Operations done for a history of which much is open, per operation and at least, before it is given up.
+/// Limit of operations replayed before a history with open writes is given up: per operation, and at least.
 const STEPS_PER_OPERATION: u64 = 20;
 const STEPS_MIN: u64 = 50_000;
 
@@ -27,11 +27,11 @@ struct Choice<'a> {
     filler: usize,
     /// The candidates that are left, the next one last.
     left: Vec<usize>,
-    /// Keys on which it depends that all candidates so far have failed.
+    /// Keys on which the failure of all candidates so far depends.
     blame: BTreeSet<Keys<'a>>,
 }
 
-/// What does not fit, and the keys on which that depends.
+/// A failure of the replay, and the keys on which it depends.
 struct Contradiction<'a> {
     blame: BTreeSet<Keys<'a>>,
     violation: Violation,
@@ -45,9 +45,9 @@ pub(super) struct Replay<'a, 'o> {
     spec: Spec,
     choices: Vec<Choice<'a>>,
     chosen: HashSet<usize>,
-    /// Operations done so far, those that were taken back included.
+    /// Operations replayed so far, including those undone.
     steps: u64,
-    /// The highest revision at which something did not fit: only what comes further is worth a story.
+    /// The highest revision with a contradiction so far: only a later one gets a story.
     furthest: i64,
 }
 
@@ -72,10 +72,10 @@ impl<'a, 'o> Replay<'a, 'o> {
         }
     }
 
-    /// Whether it came to the end; otherwise too much was open.
+    /// Whether it reached the end; false if too much was open.
     pub(super) fn run(mut self) -> Result<bool, Violation> {
         let steps_max = STEPS_MIN.max(self.operations.len() as u64 * STEPS_PER_OPERATION);
-        // What is told in the end is the contradiction that was met furthest along.
+        // The contradiction at the highest revision is reported in the end.
         let mut furthest: Option<Violation> = None;
         let mut going = self.others_at(1).map(|()| 2);
         loop {
@@ -102,7 +102,7 @@ impl<'a, 'o> Replay<'a, 'o> {
                     };
                     let Choice { revision, filler, left, mut blame } = choice;
                     blame.extend(contradiction.blame);
-                    // Other choices would leave it for later gaps.
+                    // Other choices would leave this filler for later gaps.
                     add_footprint(self.operations[filler].asked, &mut blame);
                     going = self.fill(revision, left, blame);
                     going = going.and_then(|next| self.others_at(revision).map(|()| next));
@@ -117,13 +117,13 @@ impl<'a, 'o> Replay<'a, 'o> {
         Ok(revision + 1)
     }
 
-    /// Everything else that shows this revision.
+    /// All other operations that show this revision.
     fn others_at(&mut self, revision: i64) -> Result<(), Contradiction<'a>> {
         let order = self.order;
         order.readers(revision).try_for_each(|number| self.expect(number, revision))
     }
 
-    /// Does one operation and compares its answer with the one that was given.
+    /// Applies one operation and compares its answer with the given one.
     fn expect(&mut self, number: usize, revision: i64) -> Result<(), Contradiction<'a>> {
         self.steps += 1;
         let operation = &self.operations[number];
@@ -149,7 +149,7 @@ impl<'a, 'o> Replay<'a, 'o> {
         Err(Contradiction { blame, violation: violation(&[operation], story) })
     }
 
-    /// Fills a gap: first with what is missing for the next reads.
+    /// Fills a gap: first with writes that the next reads need.
     fn open(&mut self, revision: i64) -> Result<i64, Contradiction<'a>> {
         let gaps = self.gaps;
         let mut blame = BTreeSet::new();
@@ -177,8 +177,8 @@ impl<'a, 'o> Replay<'a, 'o> {
         while let Some(filler) = left.pop() {
             let operation = &self.operations[filler];
             self.steps += 1;
-            // What is compacted is no matter for what has bytes in the log, unless it reads the past; then it is not
-            // known, and it is taken to be served.
+            // Compaction cannot affect a write in the log, unless it reads the past: then the outcome is not known, and
+            // it is taken to be served.
             self.spec.set_compacted(-1);
             let _ = self.spec.apply(operation.asked);
             if self.spec.revision() == revision {
@@ -196,7 +196,7 @@ impl<'a, 'o> Replay<'a, 'o> {
         Err(Contradiction { blame, violation: violation(&[], story) })
     }
 
-    /// Takes back everything since the newest gap that a contradiction may hang on; that gap is open again.
+    /// Undoes everything since the newest gap that a contradiction may depend on; that gap is open again.
     fn back_to_blame(&mut self, blame: &BTreeSet<Keys<'a>>) -> Option<Choice<'a>> {
         loop {
             let choice = self.choices.pop()?;

@@ -63,7 +63,7 @@ fn a_refused_write_that_took_effect_is_caught_and_named() {
     let history =
         [invoke(1, put("a", "x")), refused(1), invoke(3, get("a")), done(3, 2, read(&[("a", "x", 2, 2, 1)]))];
     let violation = judge(&history).expect_err("it was refused");
-    // Too few writes for that revision is as good a reason; what matters is that the reader is shown.
+    // "Too few writes for that revision" is an equally good reason; only the reader must be named.
     assert!(!violation.operations.is_empty(), "{violation}");
 }
 
