@@ -7,33 +7,29 @@
 //! arrives. A frame that is damaged costs the connection, never more. [fault-model NT1–NT6, F30–F37]
 //! Knows nothing of: what messages mean, members' insides.
 
-use crate::clock::{MS, SEC};
+use crate::clock::SEC;
 use crate::dice::Dice;
 use crate::faults::{Fault, Tally};
 use crate::plan::Pace;
 use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::world::Event;
+use kattu_member::lanes;
+use kattu_member::pauses::Pauses;
 use kattu_node::contract::{Forward, Members, PeerMessage};
-use kattu_raft::{GroupId, Incarnation, LinkEnd, Message, NodeId, SharedBytes, Term};
-use kattu_wire::{Codec, Frame, FrameWriter, Hello, PROTOCOL_MAX, PROTOCOL_MIN};
+use kattu_raft::{Duration, GroupId, Incarnation, LinkEnd, Message, NodeId, SharedBytes, Term};
+use kattu_wire::{Codec, Frame, FrameWriter, Hello, Lane as LaneKind, PROTOCOL_MAX, PROTOCOL_MIN};
 use std::collections::VecDeque;
 
 /// Bytes a lane may hold back; one message always passes. Smaller than in production, so that it is reached.
 const LANE_BYTES_MAX: u64 = 1 << 20;
 /// What the system's buffers take before a lane counts as having something unsent.
 const SOCKET_BYTES: u64 = 16 << 10;
-/// As much as production's lanes hold back. [shell/runtime `LANE_BYTES_MAX`]
-const WIRE_LANE_BYTES_MAX: u64 = 32 << 20;
 /// What Linux lets the buffers of one connection grow to by itself, about (`net.ipv4.tcp_wmem`, its third number, halved
 /// for its bookkeeping).
 const WIRE_SOCKET_BYTES: u64 = 2 << 20;
 /// Largest frame believed.
 const FRAME_BYTES_MAX: usize = 32 << 20;
-/// A connection whose peer is silent for so long is given up.
-const SILENCE_MAX: u64 = 10 * SEC;
-/// Pause before the first attempt to connect again; doubles up to half an election timeout.
-const PAUSE_MIN: u64 = 10 * MS;
 /// Frames kept of each direction, to arrive again much later.
 const MUSEUM_MAX: usize = 8;
 
@@ -46,6 +42,16 @@ pub(crate) const SNAPSHOT: usize = 2;
 
 /// All lanes of a link.
 pub(crate) const LANES: [usize; 3] = [BULK, CONTROL, SNAPSHOT];
+
+/// What they are.
+const KINDS: [LaneKind; 3] = [LaneKind::Bulk, LaneKind::Control, LaneKind::Snapshot];
+
+/// See [`lanes::SILENCE_MAX`].
+const SILENCE_MAX: u64 = 10 * SEC;
+
+fn lane_number(kind: LaneKind) -> usize {
+    KINDS.iter().position(|known| *known == kind).unwrap_or(BULK)
+}
 
 /// A frame on its way.
 #[derive(Debug)]
@@ -82,12 +88,12 @@ pub(crate) enum Heard {
     Fooled(String),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lane {
     up: bool,
     /// Changes with every opening and closing.
     connection: u32,
-    pause: u64,
+    pauses: Pauses,
     opened_at: u64,
     /// While clogged: when the next frame can leave.
     free_at: u64,
@@ -109,6 +115,29 @@ struct Lane {
     first_left: u64,
     /// When it was last pushed to, and how much at that very moment: so much a driver has not flushed yet.
     pushed: (u64, u64),
+}
+
+impl Lane {
+    fn new(retry_max: u64) -> Lane {
+        Lane {
+            up: false,
+            connection: 0,
+            pauses: Pauses::new(Duration::from_nanos(retry_max)),
+            opened_at: 0,
+            free_at: 0,
+            last_arrival: 0,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            held_since: 0,
+            dialling: false,
+            not_before: 0,
+            used: false,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            first_left: 0,
+            pushed: (0, 0),
+        }
+    }
 }
 
 /// A frame that is to leave.
@@ -141,7 +170,7 @@ impl Wire {
         Wire {
             rate,
             socket_bytes: WIRE_SOCKET_BYTES,
-            lane_bytes_max: WIRE_LANE_BYTES_MAX,
+            lane_bytes_max: lanes::BYTES_MAX as u64,
             counted: 0,
             plan: 0,
         }
@@ -241,7 +270,7 @@ impl Net {
     pub(crate) fn new(seed: u64, members: usize, pace: &Pace, retry_max: u64, keeps_old: bool) -> Net {
         Net {
             members,
-            lanes: (0..members * members).map(|_| <[Lane; 3]>::default()).collect(),
+            lanes: (0..members * members).map(|_| LANES.map(|_| Lane::new(retry_max))).collect(),
             paths: vec![Path::default(); members * members],
             runs: vec![0; members],
             incarnations: vec![Incarnation(0); members],
@@ -289,16 +318,10 @@ impl Net {
             None => lane.unsent(is_clogged),
         };
         let lane_bytes_max = wire.map_or(LANE_BYTES_MAX, |wire| wire.lane_bytes_max);
-        let kind = if message.is_chunk() {
-            SNAPSHOT
-        } else if message.is_control() && unsent(&link[BULK]) > 0 && link[CONTROL].up {
-            if is_clogged {
-                around.tally.add(Fault::F37);
-            }
-            CONTROL
-        } else {
-            BULK
-        };
+        let kind = lane_number(lanes::lane_of(&message, || unsent(&link[BULK]) > 0, link[CONTROL].up));
+        if kind == CONTROL && is_clogged {
+            around.tally.add(Fault::F37);
+        }
         let lane = &mut link[kind];
         // One message waits until a lane on demand is open.
         let may_wait = kind == SNAPSHOT && lane.held.is_empty();
@@ -717,7 +740,7 @@ impl Net {
     fn dial_first(&mut self, around: &mut Around<'_>, member: usize, peer: usize) {
         for lane in LANES {
             let at = self.at(member, peer);
-            self.lanes[at][lane].pause = PAUSE_MIN;
+            self.lanes[at][lane].pauses = Pauses::new(Duration::from_nanos(self.retry_max));
             if lane != SNAPSHOT && !self.lanes[at][lane].up {
                 self.plan_dial(around, member, peer, lane);
             }
@@ -768,7 +791,7 @@ impl Net {
                     around.queue.plan(around.now + SILENCE_MAX, silence);
                 } else {
                     let end = LinkEnd::ByPeer; // as the kernel of a process that died says it
-                    if was_up && is_told(lane, end) {
+                    if was_up && lanes::end_is_told(KINDS[lane], end) {
                         around.queue.plan(
                             tell_at,
                             Event::LinkClosed { member: peer, peer: member, end, was_heard: lane == BULK },
@@ -839,12 +862,10 @@ impl Net {
         let was_up = state.up;
         if was_up {
             let lived = around.now - state.opened_at;
-            if lived > self.retry_max {
-                state.pause = PAUSE_MIN;
-            }
+            state.pauses.lived(Duration::from_nanos(lived));
             state.close();
             around.trace.mix(7);
-            if is_told(lane, end) {
+            if lanes::end_is_told(KINDS[lane], end) {
                 around
                     .queue
                     .plan(around.now, Event::LinkClosed { member: from, peer: to, end, was_heard: false });
@@ -863,8 +884,7 @@ impl Net {
         }
         let at = self.at(from, to);
         let state = &mut self.lanes[at][lane];
-        let pause = state.pause.max(PAUSE_MIN).min(self.retry_max.max(PAUSE_MIN));
-        state.pause = (pause * 2).min(self.retry_max.max(PAUSE_MIN));
+        let pause = state.pauses.take().as_nanos() as u64;
         let jittered = pause / 2 + self.dice.below(pause / 2 + 1);
         let connection = state.connection;
         around.queue.plan(around.now + jittered, Event::Dial { from, to, lane, connection });
@@ -891,7 +911,7 @@ impl Net {
             }
             return self.plan_dial(around, from, to, lane);
         }
-        self.greet(from, to, lane);
+        self.handshake(from, to, lane);
         if self.removed[to] >> from & 1 == 1 {
             around.queue.plan(
                 around.now + 2 * self.pace.frame,
@@ -901,8 +921,8 @@ impl Net {
         }
         let is_first = self.heard_of[to] >> from & 1 == 0;
         self.heard_of[to] |= 1 << from;
-        let greeted = Event::Greeted { member: to, run: self.runs[to], by: from, is_first };
-        around.queue.plan(around.now + self.pace.frame, greeted);
+        let handshake = Event::Handshake { member: to, run: self.runs[to], by: from, is_first };
+        around.queue.plan(around.now + self.pace.frame, handshake);
         if !self.links(to, from) {
             self.knows[to] |= 1 << from; // it introduces itself: answers need a way back
             self.dial_first(around, to, from);
@@ -928,11 +948,9 @@ impl Net {
 
     /// The lane for snapshots cannot be opened now: what waited for it is lost, and the next attempt takes its time.
     fn put_off(&mut self, around: &mut Around<'_>, from: usize, to: usize) {
-        let retry_max = self.retry_max.max(PAUSE_MIN);
         let at = self.at(from, to);
         let state = &mut self.lanes[at][SNAPSHOT];
-        let pause = state.pause.max(PAUSE_MIN).min(retry_max);
-        state.pause = (pause * 2).min(retry_max);
+        let pause = state.pauses.take().as_nanos() as u64;
         state.dialling = false;
         state.held.clear();
         state.held_bytes = 0;
@@ -940,7 +958,7 @@ impl Net {
     }
 
     /// The first frame of a connection, through its bytes. [fault-model NT1]
-    fn greet(&mut self, from: usize, to: usize, lane: usize) {
+    fn handshake(&mut self, from: usize, to: usize, lane: usize) {
         let hello = Hello {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,
@@ -1046,15 +1064,6 @@ pub(crate) fn load_of(message: &PeerMessage) -> u64 {
         Message::Append(append) => append.entries.iter().map(|entry| entry.len() as u64).sum(),
         Message::SnapshotChunk(chunk) => chunk.bytes.len() as u64,
         _ => 0,
-    }
-}
-
-/// Whether the end of a lane is told to the node. [shell/runtime `links::is_told`]
-fn is_told(lane: usize, end: LinkEnd) -> bool {
-    match lane {
-        BULK => true,
-        CONTROL => end == LinkEnd::ByPeer,
-        _ => false,
     }
 }
 

@@ -11,11 +11,12 @@ use crate::beside::{Beside, BesideWrites, Thread};
 use crate::clock::{Clock, SEC};
 use crate::diverge::altered;
 use crate::faults::Fault;
-use crate::log::{Completion, Log, LogSpace};
+use crate::log::Log;
 use crate::net::{id_of, load_of};
 use crate::plan::{Leases, Threading};
 use crate::snapshots::{Done, Order, Worker};
 use crate::world::{Event as Planned, Shared};
+use kattu_member::log::{Completion, LogSpace};
 use kattu_node::command::has_budget;
 use kattu_node::compare::Health;
 use kattu_node::contract::{
@@ -316,7 +317,7 @@ impl Process {
             || !self.done.is_empty()
             || !self.fetches.is_empty()
             || self.keeper_queue.is_none() && self.keeper.is_busy()
-            || self.log.has_prepared()
+            || self.log.has_made()
             || self.node.deadline() <= self.clock.at(now)
     }
 
@@ -368,7 +369,7 @@ impl Process {
     }
 
     fn take_in(&mut self, sh: &mut Shared) -> Result<(), End> {
-        if self.log.has_prepared() {
+        if self.log.has_made() {
             let completion = self.log.look(sh.now)?;
             self.plan_segment(sh);
             let completion = self.less_underway(completion);
@@ -561,7 +562,10 @@ impl Process {
                             self.stage = Stage::Syncing;
                             return Ok(false);
                         }
-                    } else if self.log_thread.is_none() && self.log.is_blocked() && self.log.is_due(sh.now) {
+                    } else if self.log_thread.is_none()
+                        && self.log.is_blocked()
+                        && self.log.is_due(kattu_raft::Instant(sh.now))
+                    {
                         // A full disk is tried again.
                         if !self.sync(sh)? {
                             self.stage = Stage::Syncing;
@@ -610,7 +614,7 @@ impl Process {
     }
 
     /// It has its CPU back, so many times what it had: what is left of its step takes so much less.
-    pub(crate) fn hurry(&mut self, now: u64, slowness: u64) {
+    pub(crate) fn speed_up(&mut self, now: u64, slowness: u64) {
         self.free_at = self.free_at.min(now + self.free_at.saturating_sub(now) / slowness.max(1));
     }
 
@@ -942,7 +946,7 @@ impl Process {
             None => {
                 self.log.append(&records)?;
                 self.lives()?;
-                if !self.log.is_due(sh.now) {
+                if !self.log.is_due(kattu_raft::Instant(sh.now)) {
                     let room = self.log.room();
                     self.news = true;
                     self.on_completion(sh, Completion::Room(room))?;
@@ -1039,7 +1043,7 @@ impl Process {
             self.log.append(&records)?;
             dirty = true;
         }
-        if dirty && self.log.is_due(sh.now) {
+        if dirty && self.log.is_due(kattu_raft::Instant(sh.now)) {
             self.lives()?;
             self.disk.begin();
             let completion = self.log.sync(sh.now)?;

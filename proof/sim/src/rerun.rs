@@ -1,13 +1,14 @@
 //! Rerun: a few members that start from their directories and then run without faults, one event after the other.
 //!
-//! For what has to be seen beside a storm: the disks, nodes and keepers are those of production, time is a number, and what
-//! one member sends the other hears at once, in order.
+//! For checks beside a storm: the disks, nodes and keepers are those of production, time is a number, and messages
+//! arrive at once, in order.
 //! Knows nothing of: storms, where the directories come from.
 
-use crate::log::{Completion, GROUP, Log};
+use crate::log::{GROUP, Log};
 use crate::snapshots::thaw;
 use crate::world::Opened;
 use kattu_kv::api::{Command, KeyRange, Put};
+use kattu_member::log::Completion;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Effects, Event, KeeperEffects, Outcome, PeerMessage, Request, Space, Ticket};
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
@@ -72,7 +73,7 @@ fn options_of(config: &Identity, seed: u64) -> NodeConfig {
     }
 }
 
-/// Opens a directory as a member does that starts. [shell/runtime `start`]
+/// Opens a directory as a starting member does. [shell/runtime `start`]
 pub(crate) fn open(disk: &SimDisk, options: WalOptions) -> Result<Opened, WalError> {
     let dir = DataDir::open(Arc::new(disk.mount()))?;
     if dir.identity().is_none() {
@@ -167,7 +168,7 @@ impl Rerun {
         Ok(())
     }
 
-    /// Lets time pass until `done` says so; whether it did.
+    /// Lets time pass until `done` holds; whether it did.
     fn run(&mut self, mut done: impl FnMut(&Rerun) -> bool) -> Result<bool, WalError> {
         let end = self.now + PATIENCE;
         loop {
@@ -204,7 +205,7 @@ impl Rerun {
         self.run(|rerun| rerun.leader().is_some())
     }
 
-    /// Writes a key through the leader; what came of it, if anything did.
+    /// Writes a key through the leader; its outcome, if there is one.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Outcome>, WalError> {
         let put = Put { key: key.to_vec(), value: value.to_vec(), ..Put::default() };
         let Some(member) = self.leader() else { return Ok(None) };
@@ -216,7 +217,7 @@ impl Rerun {
         Ok(self.members[member].outcomes.remove(&ticket))
     }
 
-    /// Lets everybody apply all that the leader has; whether they did.
+    /// Lets all members apply the longest log; whether they did.
     pub(crate) fn level(&mut self) -> Result<bool, WalError> {
         self.run(|rerun| {
             let last = |one: &One| one.node.raft().last_id().index;

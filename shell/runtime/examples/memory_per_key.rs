@@ -4,12 +4,12 @@
 //! cargo run --release -p kattu-runtime --example memory_per_key -- [keys]
 //! ```
 //!
-//! Stores of so many keys of 16 bytes with values of 64 are filled by commands, one version each, in random and in ascending
-//! order, with the allocator of the real binary. What the process holds is asked of the kernel (resident, without what the
-//! program itself takes) after free memory has been given back: with all notes of changes, as history has them; what more
-//! versions of each key add above their values, their notes with them; and compacted, with one version of each key and nothing
-//! else. Beside it stands what the store counts, by which quotas judge. The exit code is 1 if a compacted key takes more than the
-//! goal, or if anything takes more than is counted for it.
+//! Stores of so many keys of 16 bytes with values of 64 are filled by commands, one version each, in random and in
+//! ascending order, with the allocator of the real binary. The kernel reports what the process holds (resident, without
+//! the share of the program itself) after free memory has been given back: with all notes of changes, as history has
+//! them; what more versions of each key add above their values, their notes with them; and compacted, with one version
+//! of each key and nothing else. Beside it stands what the store counts, which quotas are compared with. The exit code
+//! is 1 if a compacted key takes more than the goal, or if anything takes more than is counted for it.
 
 use kattu_kv::api::{Command, Put};
 use kattu_kv::store::Store;
@@ -53,7 +53,8 @@ struct Found {
     is_counted: bool,
 }
 
-/// Another number for each number, as good as drawn: a multiple alone would fill all leaves at the same pace. [SplitMix64]
+/// Another number for each number, as good as random: a multiple alone would fill all leaves at the same pace.
+/// [SplitMix64]
 fn mixed(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -102,7 +103,7 @@ fn fill(name: &str, keys: u64, number: impl Fn(u64) -> u64) -> Found {
     Found { compacted: cells[0][3], is_counted: looks.iter().all(|[taken, counted]| taken <= counted) }
 }
 
-/// Bytes of this process in memory that are its own, not a file's.
+/// Anonymous memory of this process that is resident, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel tells");

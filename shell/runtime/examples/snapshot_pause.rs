@@ -5,15 +5,16 @@
 //! ```
 //!
 //! A keeper of so many keys applies random puts and deletes, compacts now and then, and tidies up between; one step is
-//! one of these. First so for a while; then it is pinned, and another thread turns the pin into chunks, which it drops,
-//! while the owner goes on. Of each step the processor time of the owner's thread is taken. The same for one key with so
-//! many versions. At the end: how long the dump and the way back take, and the digest's share of a put.
+//! one of these. This runs alone for a while; then the keeper is pinned, and another thread turns the pin into chunks,
+//! which it drops, while the owner goes on. The processor time of the owner's thread is measured for each step. The
+//! same for one key with so many versions. At the end: how long the dump and the way back take, and the digest's share
+//! of a put.
 //!
-//! A step's processor time has in it what the kernel does for the process (page faults), what the other thread does to the
-//! caches, and on a virtual machine what its host takes away without saying so. The first row says how long pure
-//! arithmetic is held up here: what lies below that, nobody can tell.
+//! A step's processor time includes what the kernel does for the process (page faults), what the other thread does to
+//! the caches, and what the host of a virtual machine takes away unnoticed. The first row says how long pure arithmetic
+//! is held up here: smaller differences mean nothing.
 //!
-//! The owner is the keeper by itself: what a member's thread does beside it (sockets, the log) has no snapshot in it.
+//! The owner is the keeper alone: the other work of a member's thread (sockets, the log) takes no part in a snapshot.
 //! The exit code is 1 if a step of the first load takes more than 5 ms while its snapshot is made.
 
 use kattu_kv::api::{Command, DeleteRange, KeyRange, Put};
@@ -33,7 +34,7 @@ const LONGEST_GOAL: Duration = Duration::from_millis(5);
 /// Upper ends of the classes of steps, in microseconds; the last class has none.
 const CLASSES: [u64; 11] = [5, 10, 20, 50, 100, 500, 1_000, 2_000, 3_000, 4_000, 5_000];
 
-/// Between two chunks, which makes 50 MB/s of them: a snapshot that goes as fast as it can is over before much happens.
+/// Pause between two chunks, which makes 50 MB/s of them: an unlimited snapshot would be over before much happens.
 const CHUNK_EVERY: Duration = Duration::from_millis(20);
 
 /// The allocator of the real binary, counting.
@@ -49,13 +50,13 @@ static FREED: AtomicU64 = AtomicU64::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { Allocator.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         FREED.fetch_add(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { Allocator.dealloc(pointer, layout) }
     }
 }
@@ -112,7 +113,7 @@ fn histogram(times: &[Duration]) {
     println!("{:>18} (each # doubles)", "");
 }
 
-/// Steps of a few microseconds that touch no memory and call nobody: what is long about them is the machine's.
+/// Steps of a few microseconds without memory accesses or calls: what is long about them is the machine's.
 fn arithmetic(seconds: u64) {
     let mut owner = Owner { keeper: Keeper::new(Vec::new()), random: Random(1), steps: 0, times: Vec::new() };
     let end = Instant::now() + Duration::from_secs(seconds);

@@ -1,36 +1,36 @@
-//! The allocator of the real binary: mimalloc, asked in the way that wastes least.
+//! The allocator of the real binary: mimalloc, called in the way that wastes least.
 //!
-//! From its third version on mimalloc takes a request that names an alignment for one that needs more than usual, unless the
-//! block is a power of two: it makes the block larger, so that it can be shifted. A value of 64 bytes in a block of 96 took 112,
-//! and each free had to look for where its block began. But what it allocates without being asked is aligned to 16 bytes from
-//! 16 bytes on, as C demands of `malloc`, and to 8 below: so nearly nothing of ours needs to name an alignment. The allocator of
-//! Rust's standard library draws the same line.
-//! Knows nothing of: who allocates, when memory goes back to the system (`memory`).
+//! From version 3 on mimalloc treats a request that names an alignment as one that needs more than usual, unless the
+//! block is a power of two: it enlarges the block, so that it can be shifted. A value of 64 bytes in a block of 96 took
+//! 112, and each free had to look for the beginning of the block. But plain allocations are aligned to 16 bytes from 16
+//! bytes on, as C demands of `malloc`, and to 8 below: so nearly none of ours needs to name an alignment. The allocator
+//! of Rust's standard library draws the same line.
+//! Knows nothing of: the callers, when memory goes back to the system (`memory`).
 
 use libmimalloc_sys::{
     mi_free, mi_malloc, mi_malloc_aligned, mi_realloc, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
 };
 use std::alloc::{GlobalAlloc, Layout};
 
-/// What a block of at least so many bytes is aligned to by itself. [C17, 7.22.3: `max_align_t` of 64-bit systems]
+/// Alignment of every plain allocation of at least this many bytes. [C17, 7.22.3: `max_align_t` of 64-bit systems]
 const ALIGNED: usize = 16;
 
 /// mimalloc.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allocator;
 
-/// Whether a block of so many bytes is aligned like that without being asked.
+/// Whether a plain allocation of this size has this alignment.
 const fn is_natural(size: usize, align: usize) -> bool {
     align <= ALIGNED && align <= size
 }
 
-// SAFETY: mimalloc keeps the contract: a block that it returns is at least as large as asked for, aligned as asked for or, without
-// being asked, to 16 bytes from 16 bytes on and to 8 below, and nobody else's until it is freed; and it takes blocks of either kind
-// back, and makes them larger or smaller, whichever way they were asked for.
+// SAFETY: mimalloc keeps the contract. A block is at least as large as requested, aligned as requested or, for a plain
+// request, to 16 bytes from 16 bytes on and to 8 below, and exclusive until it is freed. Blocks of either kind may be
+// freed or resized, whichever way they were requested.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: any size may be asked for, and an alignment of a layout is a power of two.
+        // SAFETY: any size may be requested, and an alignment of a layout is a power of two.
         unsafe {
             match is_natural(layout.size(), layout.align()) {
                 true => mi_malloc(layout.size()).cast(),
@@ -52,13 +52,13 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, _layout: Layout) {
-        // SAFETY: the caller says that it is a block of ours.
+        // SAFETY: the caller guarantees that the block is from this allocator.
         unsafe { mi_free(pointer.cast()) }
     }
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller says that it is a block of ours, and that the new size is none that overflows.
+        // SAFETY: the caller guarantees that the block is from this allocator, and that the new size does not overflow.
         unsafe {
             match is_natural(new_size, layout.align()) {
                 true => mi_realloc(pointer.cast(), new_size).cast(),
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_block_is_no_larger_than_one_without_an_alignment() {
         for size in (1..40).map(|words| 8 * words) {
-            // A thread of its own has no page of another size's blocks, where one of these would do.
+            // A new thread has no page of another block size from which the request could be served.
             let alone = std::thread::spawn(move || {
                 let layout = Layout::from_size_align(size, 8).expect("a layout");
                 // SAFETY: sizes are above zero, and the block is freed once with its layout.

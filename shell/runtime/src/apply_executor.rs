@@ -1,11 +1,11 @@
-//! Where the keeper sits: on the driver's thread, or on one of its own.
+//! The apply executor: runs the keeper on the driver's thread, or on one of its own.
 //!
 //! Inline, an answer reaches its client without any hand-off. On its own thread, a long read does not hold up the log,
 //! at the price of a wake-up there and back; tasks and the clients that wait for them cross over together, so that
 //! answers do not travel back through the driver. [performance, "The floor of the etcd face"]
 //!
-//! Either way the keeper works in slices of [`SLICE_UNITS`]: inline, the driver looks after each at what has arrived and at
-//! its timer; on its own thread, it looks at its inbox and reports.
+//! Either way the keeper works in slices of [`SLICE_UNITS`]. After each slice, inline, the driver handles arrivals and
+//! its timer; on its own thread, the keeper looks at its inbox and reports.
 //! Knows nothing of: what tasks do.
 
 use crate::asked::Reply;
@@ -26,11 +26,11 @@ use tokio::sync::mpsc;
 /// Units of work in one slice: as much as a thousand puts, a small part of a heartbeat interval. [kattu_kv::cost]
 pub(crate) const SLICE_UNITS: i64 = 8 << 10;
 
-/// Units of work that a process which stops still does for those who wait: half of what one request may cost. Who is not answered by then is
-/// told that the outcome is open.
+/// Units of work that a stopping process still does for waiting clients: half of what one request may cost. A client
+/// without an answer by then learns that the outcome is unknown.
 const FINISH_UNITS: i64 = 4 << 20;
 
-/// How far the keeper has come.
+/// The progress of the keeper.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Highest index applied, if anything was.
@@ -45,7 +45,7 @@ pub(crate) struct Progress {
     pub(crate) members: Option<Box<Members>>,
     /// What the tables say of alarms and digests, if that has changed.
     pub(crate) health: Option<Box<Health>>,
-    /// Commands that may be proposed; from another thread with those who wait.
+    /// Commands that may be proposed; from another thread with their waiting clients.
     pub(crate) admitted: Vec<(Admitted, Option<Reply>)>,
     /// Tasks done.
     tasks: usize,
@@ -57,7 +57,7 @@ const TASKS_MAX: usize = 1 << 16;
 pub(crate) enum Batch {
     Tasks {
         tasks: Vec<KeeperTask>,
-        /// Who waits for the tasks' tickets, in the tasks' order.
+        /// The clients that wait for the tasks' tickets, in the tasks' order.
         replies: VecDeque<(Ticket, Reply)>,
     },
     /// The tables that the keeper waits for.
@@ -70,27 +70,27 @@ pub(crate) struct Desk {
     orders: Orders,
     watchdog: Watchdog,
     metrics: Arc<Metrics>,
-    /// What this desk's work is to the watchdog.
+    /// How the watchdog counts the work of this desk.
     work: Work,
     effects: KeeperEffects,
-    /// Something was taken in or done that nobody was told of.
+    /// Something was taken in or done that is not reported yet.
     is_news: bool,
 }
 
-/// The keeper's seat.
+/// The keeper, on one thread or the other.
 pub(crate) enum ApplyExecutor {
     Inline(Box<Desk>),
     Thread {
         tasks: sync_mpsc::Sender<Batch>,
         progress: mpsc::UnboundedReceiver<Progress>,
-        /// Tasks handed over and not reported done.
+        /// Tasks delivered and not reported done.
         waiting: usize,
         thread: JoinHandle<()>,
     },
 }
 
 impl ApplyExecutor {
-    /// What the keeper wants of snapshots goes to `orders`.
+    /// Snapshot orders of the keeper go to `orders`.
     pub(crate) fn inline(
         keeper: Keeper,
         orders: Orders,
@@ -115,7 +115,7 @@ impl ApplyExecutor {
         Ok(ApplyExecutor::Thread { tasks, progress, waiting: 0, thread })
     }
 
-    /// Hands over tasks. Inline, [`ApplyExecutor::work`] does them.
+    /// Delivers tasks. Inline, [`ApplyExecutor::work`] does them.
     pub(crate) fn deliver(&mut self, tasks: Vec<KeeperTask>, waiting: &mut Waiting) {
         match self {
             ApplyExecutor::Inline(desk) => desk.take_in(tasks),
@@ -133,8 +133,8 @@ impl ApplyExecutor {
         }
     }
 
-    /// A keeper on this thread works as long as the slice lasts, which is told how much of it is left, and answers. Gives
-    /// back how far it has come, if it has.
+    /// Inline, lets the keeper work as long as the slice lasts, takes its work off the slice, and sends its answers.
+    /// Returns its progress, if there is any.
     pub(crate) fn work(&mut self, slice: &mut i64, waiting: &mut Waiting) -> Option<Progress> {
         let ApplyExecutor::Inline(desk) = self else { return None };
         desk.work(slice);
@@ -150,7 +150,7 @@ impl ApplyExecutor {
         })
     }
 
-    /// Whether a keeper on this thread has more to do than its slice let it.
+    /// Whether an inline keeper has more to do than its slice allowed.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
             ApplyExecutor::Inline(desk) => desk.is_news || desk.keeper.is_busy(),
@@ -168,8 +168,8 @@ impl ApplyExecutor {
         }
     }
 
-    /// Nothing is to be done: a keeper on this thread tidies a little. Returns whether it would go on. One on its own
-    /// thread does so by itself.
+    /// There is nothing to do: an inline keeper tidies a little. Returns whether it would go on. On its own thread a
+    /// keeper tidies by itself.
     pub(crate) fn idle(&mut self) -> bool {
         match self {
             ApplyExecutor::Inline(desk) => desk.keeper.tidy(),
@@ -177,7 +177,7 @@ impl ApplyExecutor {
         }
     }
 
-    /// Comes back with the progress of a keeper on its own thread; never, inline.
+    /// Returns the progress of a keeper on its own thread; never returns, inline.
     pub(crate) async fn progress(&mut self) -> Progress {
         match self {
             ApplyExecutor::Inline(..) => std::future::pending().await,
@@ -189,7 +189,7 @@ impl ApplyExecutor {
         }
     }
 
-    /// The progress that has been reported already.
+    /// Progress that has been reported already.
     pub(crate) fn try_progress(&mut self) -> Option<Progress> {
         match self {
             ApplyExecutor::Inline(..) => None,
@@ -201,7 +201,7 @@ impl ApplyExecutor {
         }
     }
 
-    /// Whether a keeper is so far behind that clients are to be refused.
+    /// Whether the keeper is so far behind that clients have to be refused.
     pub(crate) fn is_full(&self) -> bool {
         match self {
             ApplyExecutor::Inline(desk) => desk.keeper.waiting() >= TASKS_MAX,
@@ -209,7 +209,7 @@ impl ApplyExecutor {
         }
     }
 
-    /// Comes back when what was handed over is done and answered, or as much of it as a process that stops has time for.
+    /// Returns when the delivered tasks are done and answered, or as many of them as a stopping process has time for.
     pub(crate) fn finish(mut self, waiting: &mut Waiting) {
         let _ = self.work(&mut FINISH_UNITS.clone(), waiting);
         if let ApplyExecutor::Thread { tasks, thread, progress, .. } = self {
@@ -230,7 +230,7 @@ impl Desk {
         self.is_news = true;
     }
 
-    /// Works until nothing is left to do, or of the slice. What it wants of snapshots is ordered at once.
+    /// Works until nothing is left to do, or nothing of the slice. Snapshot orders are given at once.
     fn work(&mut self, slice: &mut i64) {
         let before = *slice;
         while *slice > 0 && self.keeper.is_busy() {
@@ -253,14 +253,14 @@ impl Desk {
         }
     }
 
-    /// New tables take the place of the old ones; what waited for them is next.
+    /// New tables replace the old ones; tasks that waited for them are next.
     fn replace(&mut self, tables: Keeper) {
         let old = self.keeper.replace(tables, &mut self.effects);
         self.orders.give(Order::Drop(Box::new(old)));
         self.is_news = true;
     }
 
-    /// How far the keeper has come since this was last asked, and its answers.
+    /// The progress since the last call, and the answers.
     fn told(&mut self) -> (Progress, Vec<(Ticket, Outcome)>) {
         let effects = std::mem::take(&mut self.effects);
         self.metrics.refused_for_work.add(effects.refused_for_work);
@@ -291,12 +291,12 @@ fn ticket_of(task: &KeeperTask) -> Option<Ticket> {
     }
 }
 
-/// Those who wait for a keeper on its own thread.
+/// The clients that wait for a keeper on its own thread.
 #[derive(Default)]
 struct Replies {
     /// In the order of their tasks, which is mostly that of the answers.
     in_order: VecDeque<(Ticket, Reply)>,
-    /// Those that others went ahead of.
+    /// Clients that others have overtaken.
     passed: BTreeMap<Ticket, Reply>,
 }
 
@@ -455,7 +455,7 @@ mod tests {
         commands.enumerate().map(apply).collect()
     }
 
-    /// What has to wait for a snapshot's tables is reported as done once, when it is done.
+    /// Tasks that wait for a snapshot's tables are reported as done once, when they are done.
     #[test]
     fn a_keeper_on_its_own_thread_installs_a_snapshot_and_does_what_waited_for_it() {
         let mut tables = Keeper::new(vec![]);
@@ -476,7 +476,7 @@ mod tests {
         }
         executor.deliver(tasks, &mut waiting);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        // It has looked at all of them, and put off three.
+        // All tasks have been looked at, and three put off.
         while !matches!(executor, ApplyExecutor::Thread { waiting: ..=3, .. }) {
             runtime.block_on(executor.progress());
         }

@@ -5,8 +5,8 @@
 //!     │ └──Reply dropped─────────────▶ Over
 //!     └────Asked::leave, or dropped──▶ Left ──Reply::send, or dropped──▶ Over, and what was left behind is dropped
 //! ```
-//! The caller may go before the outcome is there, and leave behind what is counted for the request: the request stays in the
-//! replica's queues and in its log, whether anybody waits for it or not, and nobody else is let in for its room.
+//! The caller may go before the outcome is there, and leave behind an object that accounts for the request: the request
+//! stays in the replica's queues and log, whether its caller waits or not, and its room must not go to another one.
 //! Knows nothing of: what is asked, what is left behind.
 
 use kattu_node::contract::{Doubt, Outcome, Refusal};
@@ -19,13 +19,13 @@ use std::task::{Context, Poll, Waker};
 pub type Behind = Box<dyn Send>;
 
 enum State {
-    /// The caller waits, and is woken so.
+    /// The caller waits, and this wakes it.
     Waits(Option<Waker>),
-    /// The outcome, which nobody has taken yet.
+    /// The outcome, not taken yet.
     Told(Outcome),
     /// The caller has gone.
-    Left(#[allow(dead_code)] Behind), // it is kept, and never looked at
-    /// One side has nothing more to say to the other.
+    Left(#[allow(dead_code)] Behind), // it is kept, and never read
+    /// Neither side has anything for the other.
     Over,
 }
 
@@ -59,7 +59,7 @@ impl Reply {
         self.0.as_ref().is_some_and(|slot| matches!(*slot.lock(), State::Left(_)))
     }
 
-    /// Tells the caller the outcome. If nobody waits for it any more, what was left behind is let go of.
+    /// Sends the outcome. If the caller has gone, drops what it left behind.
     pub(crate) fn send(mut self, outcome: Outcome) {
         if let Some(slot) = self.0.take() {
             settle(&slot, State::Told(outcome));
@@ -75,7 +75,7 @@ impl Drop for Reply {
     }
 }
 
-/// The replica is done with the request. Whoever is woken, and whatever is dropped, finds the slot unlocked.
+/// The replica is done with the request. The caller is woken, and things are dropped, with the slot unlocked.
 fn settle(slot: &Slot, state: State) {
     let mut now = slot.lock();
     let state = if matches!(*now, State::Left(_)) { State::Over } else { state };
@@ -86,29 +86,29 @@ fn settle(slot: &Slot, state: State) {
     }
 }
 
-/// A request on its way: resolves to its outcome. Dropping it abandons the answer, and the request if the replica has not begun
-/// with it.
+/// A request under way: resolves to its outcome. Dropping it abandons the answer, and the request if the replica has
+/// not begun it.
 #[derive(Debug)]
-#[must_use = "nobody waits for the outcome"]
+#[must_use = "the outcome is not awaited"]
 pub struct Asked {
     slot: Option<Arc<Slot>>,
     is_write: bool,
 }
 
 impl Asked {
-    /// A request that waits for its outcome, and where that is told.
+    /// A request that waits for its outcome, and the sender of that outcome.
     pub(crate) fn new(is_write: bool) -> (Reply, Asked) {
         let slot = Arc::new(Slot(Mutex::new(State::Waits(None))));
         (Reply(Some(Arc::clone(&slot))), Asked { slot: Some(slot), is_write })
     }
 
-    /// One whose outcome is known.
+    /// A request whose outcome is known.
     pub(crate) fn told(outcome: Outcome) -> Asked {
         Asked { slot: Some(Arc::new(Slot(Mutex::new(State::Told(outcome))))), is_write: false }
     }
 
-    /// The caller goes. `behind` is dropped when the replica has an outcome, or drops the request because it had not begun with
-    /// it; at once if it has an outcome already.
+    /// The caller goes. `behind` is dropped when the replica has an outcome, or drops the request because it had not
+    /// begun it; at once if there is an outcome already.
     pub fn leave(mut self, behind: Behind) {
         self.go(behind);
     }
@@ -124,7 +124,7 @@ impl Asked {
         drop(before);
     }
 
-    /// What is said where the replica ended without a word.
+    /// The outcome if the replica ended without one.
     fn nothing(&self) -> Outcome {
         match self.is_write {
             true => Outcome::Unknown(Doubt::Stopping),
@@ -172,7 +172,7 @@ mod tests {
         Pin::new(asked).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Something to leave behind, and who sees whether it is there still.
+    /// Something to leave behind, and a handle that shows whether it still exists.
     fn behind() -> (Behind, Weak<()>) {
         let thing = Arc::new(());
         let seen = Arc::downgrade(&thing);
@@ -221,7 +221,7 @@ mod tests {
         assert!(seen.upgrade().is_none());
         let (reply, asked) = Asked::new(true);
         drop(asked);
-        assert!(reply.is_closed(), "who is dropped has gone, too");
+        assert!(reply.is_closed(), "a dropped caller has gone, too");
         reply.send(REFUSED);
     }
 

@@ -1,17 +1,17 @@
-//! Room for growth: log space, the disk's watermark, the store's quota. [fault-model §10, F12, ST15]
+//! Capacity: log space, the disk's watermark, the store's quota. [fault-model §10, F12, ST15]
 //!
-//! The store is in memory, so its size is a limit of its own: the quota. It counts what is held, history included; while a
-//! copy of the tables is held (a snapshot, a backup), what the whole process holds, because nobody counts what is held twice.
-//! Members hold the same, and a follower cannot refuse what its leader has let in: so the least quota of all members rules.
-//! And the machine has others to serve, other members perhaps: growth is refused while the system itself is short of memory.
-//! All of it is decided before a proposal exists anywhere.
+//! The store is in memory, so its size has a limit of its own: the quota. It counts what is held, history included;
+//! while a copy of the tables is held (a snapshot, a backup), what the whole process holds, because no counter knows
+//! what is held twice. All members hold the same, and a follower cannot refuse what its leader has admitted: so the
+//! least quota of all members applies. And the machine has others to serve, other members perhaps: growth is refused
+//! while the system itself is short of memory. All of it is decided before a proposal exists anywhere.
 //!
-//! A file system that hangs answers no question, and one in a hurry for memory answers late: a lookout on a thread of its own
-//! asks, and whoever owns the node reads what it saw last. [fault-model F16]
-//! Knows nothing of: who is refused.
+//! A file system that hangs does not answer, and a system short of memory answers late: a lookout on a thread of its
+//! own asks, and the owner of the node reads what it saw last. [fault-model F16]
+//! Knows nothing of: requests, clients.
 
-use crate::disk::LogSpace;
 use crate::groups;
+use kattu_member::log::LogSpace;
 use kattu_node::contract::Space;
 use kattu_raft::Duration;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) struct Capacity {
     lookout: Lookout,
     /// Bytes the store may hold.
     store_max: u64,
-    /// Bytes that the store of the member may hold that can hold least of the others, if somebody has said so.
+    /// The least quota of the other members, in bytes, if one is known.
     others_max: Option<u64>,
     space: Space,
     store_bytes: u64,
@@ -39,10 +39,10 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// `quota` 0 means the one that fits this machine.
+    /// `quota` 0 means the default of this machine.
     ///
     /// # Errors
-    /// No thread is to be had for the lookout.
+    /// No thread can be had for the lookout.
     pub(crate) fn start(data_dir: PathBuf, quota: u64) -> std::io::Result<Capacity> {
         let store_max = if quota > 0 { quota } else { default_quota() };
         let lookout = Lookout::start(LOOK_EVERY, move |pinned| Sight {
@@ -68,7 +68,7 @@ impl Capacity {
         self.others_max.map_or(self.store_max, |most| most.min(self.store_max))
     }
 
-    /// The log's room has changed.
+    /// The log's space has changed.
     pub(crate) fn log_is_now(&mut self, room: LogSpace) -> Space {
         self.space.log_bytes = room.free;
         self.log_full = room.full;
@@ -89,7 +89,8 @@ impl Capacity {
         self.lookout.seen.pinned.store(pinned, Ordering::Relaxed);
     }
 
-    /// The space if it has changed. Asks nobody, and so never waits. `others_max`: the least quota of the others.
+    /// The space if it has changed. It asks no other thread, and so never waits. `others_max`: the least quota of the
+    /// others.
     pub(crate) fn look(&mut self, others_max: Option<u64>) -> Option<Space> {
         self.others_max = others_max;
         let short = self.is_short();
@@ -99,7 +100,7 @@ impl Capacity {
     }
 }
 
-/// What was seen of the machine.
+/// The state of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sight {
     disk_short: bool,
@@ -108,18 +109,18 @@ struct Sight {
     process_bytes: u64,
 }
 
-/// What the lookout saw last; all false until it has seen something.
+/// What the lookout saw last; all false until its first look.
 #[derive(Debug, Default)]
 struct Seen {
-    /// A copy of the tables is held: the lookout is to count what the process holds.
+    /// A copy of the tables is held: the lookout has to count what the process holds.
     pinned: AtomicBool,
     disk_short: AtomicBool,
     memory_short: AtomicBool,
     process_bytes: AtomicU64,
 }
 
-/// A thread that looks at the machine now and then. Dropped, it ends with its next look; nobody waits for that, since a
-/// look may never end.
+/// A thread that looks at the machine now and then. Dropped, it ends with its next look; the drop does not wait for
+/// that, since a look may never end.
 struct Lookout {
     seen: Arc<Seen>,
     _end: mpsc::Sender<()>,
@@ -165,12 +166,12 @@ fn disk_is_short(data_dir: &Path) -> bool {
             let watermark = (disk.f_blocks * disk.f_frsize / 20).min(DISK_FREE_MIN);
             free < watermark
         }
-        Err(_) => false, // a disk that cannot be asked will be noticed by the log
+        Err(_) => false, // the log will notice such a disk
     }
 }
 
-/// The quota of a member that is given none: half of [`memory_limit`]. The other half is for what is held twice while a
-/// snapshot is made, for clients, and for whoever else is on the machine.
+/// The quota of a member without a configured one: half of [`memory_limit`]. The other half is for what is held twice
+/// while a snapshot is made, for clients, and for other processes on the machine.
 #[must_use]
 pub fn default_quota() -> u64 {
     memory_limit() / 2
@@ -186,7 +187,7 @@ fn machine_memory() -> u64 {
     kib_of("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX / 4)
 }
 
-/// Whether the system has so little memory left that whoever grows may be killed.
+/// Whether the system has so little memory left that a process that grows may be killed.
 fn memory_is_short() -> bool {
     let allowance = groups::of_this_process();
     let watermark = (machine_memory().min(allowance.limit) / 20).min(MEMORY_FREE_MIN);
@@ -194,7 +195,7 @@ fn memory_is_short() -> bool {
     available.min(allowance.left) < watermark
 }
 
-/// What the process holds for itself, not of files.
+/// The anonymous memory of the process, without pages of files.
 fn process_bytes() -> u64 {
     kib_of("/proc/self/status", "RssAnon:").unwrap_or(0)
 }
@@ -251,19 +252,19 @@ mod tests {
         assert_eq!(room.lookout.last().process_bytes, 0);
     }
 
-    /// Goal: a file system that hangs holds up nobody but the lookout, and what it says when it answers at last counts.
+    /// Goal: a file system that hangs holds up only the lookout, and its late answer counts.
     #[test]
     fn a_file_system_that_hangs_holds_up_nobody() {
         let (answer, answers) = mpsc::channel();
         let (asked, questions) = mpsc::channel();
         let hung = move |_| {
             let _ = asked.send(std::thread::current().id());
-            // An owner that asks itself never gets to the line below that answers.
+            // An owner that asks by itself never gets to the line below that answers.
             answers.recv_timeout(Duration::from_secs(20)).unwrap_or_default()
         };
         let lookout = Lookout::start(Duration::from_millis(1), hung).expect("a thread");
         let mut room = Capacity::seen_by(lookout, 1000);
-        let who = questions.recv_timeout(Duration::from_secs(20)).expect("somebody looks");
+        let who = questions.recv_timeout(Duration::from_secs(20)).expect("the lookout looks");
         assert_ne!(who, std::thread::current().id(), "the owner itself waits for the disk");
         assert_eq!(room.look(None), None, "nothing has been seen yet");
         assert!(!room.log_is_now(LogSpace { free: 7, full: false }).short);

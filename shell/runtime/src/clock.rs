@@ -25,7 +25,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Set in a process that is only to print what the clock shows.
+    /// Set in a child process that only prints what the clock shows.
     const ONLY_SHOW: &str = "KATTU_TEST_SHOWS_THE_CLOCK";
     const SLEPT: u64 = 1_000_000;
 
@@ -38,8 +38,8 @@ mod tests {
         moment.0 as f64 / 1e9
     }
 
-    /// A name space of clocks, in which the machine has slept: since boot has passed what `uptime` says, but the clock that
-    /// stands still meanwhile shows as much as outside. (L-1, TM1)
+    /// In a time namespace in which the machine has slept, this clock is ahead by the sleep; a clock that stands still
+    /// meanwhile shows as much as outside. (L-1, TM1)
     #[test]
     fn the_clock_has_run_on_while_the_machine_slept() {
         if std::env::var_os(ONLY_SHOW).is_some() {
@@ -57,7 +57,7 @@ mod tests {
         inside.args(["--exact", "clock::tests::the_clock_has_run_on_while_the_machine_slept", "--nocapture"]);
         let told = inside.env(ONLY_SHOW, "1").output();
         let Some(told) = told.ok().filter(|told| told.status.success()) else {
-            eprintln!("SKIPPED: no name space of clocks can be had here");
+            eprintln!("SKIPPED: no time namespace can be had here");
             return;
         };
         let told = String::from_utf8_lossy(&told.stdout).into_owned();

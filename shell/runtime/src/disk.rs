@@ -1,9 +1,10 @@
-//! Log I/O: on the driver's thread, or on one of its own; and the way from one to the other.
+//! Log I/O: on the driver's thread or on one of its own, and how a log moves from one to the other.
 //!
-//! Inline, a sync blocks the driver; whatever arrives meanwhile is the next group, and no thread is woken for it. On its
+//! Inline, a sync blocks the driver; what arrives meanwhile is the next group, and no thread is woken for it. On its
 //! own thread the driver goes on handling messages during a sync, at the price of a hand-off there and back for every
-//! group. So a log goes to a thread when a sync took longer than a heartbeat, and comes home when [`WELL_SYNCS`] in a row were
-//! quick: a leader with a slow disk commits on two others' disks meanwhile. [fault-model F16, F17; decision 32]
+//! group. So a log goes to a thread when a sync took longer than a heartbeat, and comes home when [`WELL_SYNCS`] in a
+//! row were quick: a leader with a slow disk commits on two others' disks meanwhile. [fault-model F16, F17; decision
+//! 32]
 //!
 //! ```text
 //!            a sync took longer than a heartbeat
@@ -11,18 +12,19 @@
 //!      ▲                                              │ enough quick syncs: orders wait here,
 //!      └──── all is done, the thread gives the log ───┘ and are carried out inline, in their order
 //! ```
-//! What a peer lacks is read beside the log, wherever that is ([`crate::readings`]).
+//! What a peer lacks is read beside the log, on either thread ([`crate::readings`]).
 //!
-//! Rules: completions come in the order of their orders, whoever carries them out, but for readings for peers; nothing is
-//!        ordered of a log that is on its way. A failed write or sync ends the process: what is on disk is unknown, and only a restart reads it back.
-//!        [fault-model ST3, F11]
+//! Rules: completions come in the order of their orders, on either thread, except readings for peers; a log that is
+//!        moving gets no orders. A failed write or sync ends the process: the contents of the disk are unknown, and
+//!        only a restart reads them back. [fault-model ST3, F11]
 //! Knows nothing of: what records mean, when they are due.
 
 use crate::metrics::Metrics;
 use crate::readings::{Reading, Readings};
 use crate::report::{self, Cause};
 use crate::watchdog::{Watchdog, Work};
-use kattu_raft::{Duration, Entry, Fetch, FetchFor, GroupId, LogBody, LogRecord, Lsn};
+use kattu_member::log::{Completion, FULL_RETRY, LogSpace, Note, SegmentJob, Timed};
+use kattu_raft::{Duration, Fetch, FetchFor, GroupId, LogBody, LogRecord, Lsn};
 use kattu_wal::{Prepared, Wal, WalError};
 use std::collections::VecDeque;
 use std::sync::mpsc as sync_mpsc;
@@ -31,40 +33,13 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc};
 
-/// How often a full disk is tried again.
-const FULL_RETRY: Duration = Duration::from_millis(200);
-
-/// Pause between two pieces of work of whoever makes segments, at most: a segment that is made has an end.
+/// Longest pause between two pieces of work of the thread that makes a segment, so that it finishes.
 const SEGMENT_PAUSE_MAX: Duration = Duration::from_millis(100);
-
-/// Bytes read back at once, whatever was asked for: the rest is asked for again, and memory stays flat during a replay.
-const FETCH_BYTES_MAX: usize = 2 << 20;
-
-/// What the log has done.
-#[derive(Debug)]
-pub(crate) enum Completion {
-    /// Everything up to this record is durable; it took so long, if it was more than commit marks.
-    Persisted(Lsn, LogSpace, Option<Duration>),
-    /// Entries were read back.
-    Fetched(Fetch, Vec<Entry>),
-    /// Room has changed; nothing else has.
-    Room(LogSpace),
-}
-
-/// Room in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogSpace {
-    /// Bytes allocated and free. [fault-model ST15]
-    pub(crate) free: u64,
-    /// The disk has no room for another segment, or not even for what is to be written: that waits, nothing of it is
-    /// acknowledged, and it is tried again. [fault-model F12]
-    pub(crate) full: bool,
-}
 
 pub(crate) enum Order {
     Persist(Vec<LogRecord>),
     Fetch(Fetch),
-    /// Has it read beside the log.
+    /// Reads beside the log.
     FetchBeside(Fetch),
     /// A segment has been made ready beside the log, or could not be.
     Look,
@@ -74,7 +49,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// Bytes that it takes of the log's room.
+    /// The log space that it takes, in bytes.
     fn bytes(&self) -> u64 {
         match self {
             Order::Persist(records) => records.iter().map(record_bytes).sum(),
@@ -83,10 +58,11 @@ impl Order {
     }
 }
 
-/// A sync counts as quick on a thread when it took at most this part of what sends a log there: a disk at the edge does not
-/// send it to and fro.
+/// On a thread, a sync is quick if it took at most this part of the time that sends a log there: a disk at the edge
+/// does not move it to and fro.
 const QUICK_PART: u32 = 4;
-/// Quick syncs in a row that bring a log home: seconds of load, and more than a disk has between two stalls of one series.
+/// Quick syncs in a row that bring a log home: seconds of load, and more than a disk has between two stalls of a
+/// series.
 const WELL_SYNCS: u32 = 256;
 
 /// The log, with a thread of its own or without.
@@ -94,11 +70,11 @@ pub(crate) struct Disk {
     place: Place,
     /// A segment has been made ready beside the log, or could not be.
     ready: Arc<Notify>,
-    /// A sync of a log that is at home here and takes longer sends it to a thread. `None`: it stays where it is.
+    /// An inline log moves to a thread when a sync takes longer than this. `None`: it stays.
     patience: Option<Duration>,
-    /// What was done while the log was on its way home, oldest first.
+    /// Results from while the log was on its way home, oldest first.
     done: VecDeque<Completion>,
-    /// What was read beside the log. `None`: there is no thread for it, and the log reads for peers, too.
+    /// Readings beside the log. `None`: there is no thread for them, and the log reads for peers, too.
     readings: Option<mpsc::UnboundedReceiver<Reading>>,
     metrics: Arc<Metrics>,
 }
@@ -106,7 +82,7 @@ pub(crate) struct Disk {
 enum Place {
     Inline(Box<Log>),
     Thread(Away),
-    /// Between the two: nobody sees this.
+    /// Between the two, only inside a move.
     Nowhere,
 }
 
@@ -114,17 +90,17 @@ enum Place {
 struct Away {
     thread: LogThread,
     completions: mpsc::UnboundedReceiver<Completion>,
-    /// What was ordered and is not durable yet: (last record, bytes). It is not free any more.
+    /// Orders that are not durable yet: (last record, bytes). Their space is not free any more.
     underway: VecDeque<(Lsn, u64)>,
-    /// Readings by the log itself that were ordered and are not back yet.
+    /// Readings by the log itself that are under way.
     fetching: usize,
     /// Syncs in a row that were quick.
     quick: u32,
-    /// What was ordered since the log was called home, oldest first.
+    /// Orders since the log was called home, oldest first.
     waiting: Option<VecDeque<Order>>,
 }
 
-/// The log's thread. Dropping it waits for its end, so that the directory is free for whoever comes next.
+/// The log's thread. Dropping it waits for its end, so that the directory is free for its next user.
 struct LogThread {
     /// The thread ends with the last of these.
     orders: Option<sync_mpsc::Sender<Order>>,
@@ -137,11 +113,11 @@ impl LogThread {
         orders.send(order).expect("a panic on the log thread aborts");
     }
 
-    /// Ends the thread, which has nothing to do.
+    /// Ends the thread, which is idle, and returns the log.
     fn give_back(mut self) -> Box<Log> {
         self.order(Order::Return);
         let thread = self.thread.take().expect("only its drop takes it");
-        thread.join().expect("a panic on the log thread aborts").expect("it was told to give the log back")
+        thread.join().expect("a panic on the log thread aborts").expect("it was ordered to give the log back")
     }
 }
 
@@ -158,12 +134,12 @@ impl Away {
     fn start(log: Box<Log>) -> Result<Away, (std::io::Error, Box<Log>)> {
         let (orders, inbox) = sync_mpsc::channel();
         let (report, completions) = mpsc::unbounded_channel();
-        // A thread that cannot be had must not cost the log.
+        // If no thread can be had, the log must not be lost.
         let log = Arc::new(Mutex::new(Some(log)));
         let theirs = log.clone();
         let take = |log: &Mutex<Option<Box<Log>>>| log.lock().unwrap_or_else(PoisonError::into_inner).take();
         let work = move || {
-            let log = take(&theirs).expect("it is there until somebody takes it");
+            let log = take(&theirs).expect("it is there until it is taken");
             run(log, &inbox, &report)
         };
         match std::thread::Builder::new().name("kattu-log".into()).spawn(work) {
@@ -172,7 +148,7 @@ impl Away {
                 let underway = VecDeque::new();
                 Ok(Away { thread, completions, underway, fetching: 0, quick: 0, waiting: None })
             }
-            Err(error) => Err((error, take(&log).expect("nobody else has it"))),
+            Err(error) => Err((error, take(&log).expect("the thread has not taken it"))),
         }
     }
 
@@ -190,7 +166,7 @@ impl Away {
         self.thread.order(order);
     }
 
-    /// Takes note of a completion, and says what it means here: the thread cannot know what is on its way to it.
+    /// Takes note of a completion, and corrects its free space: the thread does not know which orders are on their way.
     fn completed(&mut self, completion: Completion, patience: Option<Duration>) -> Completion {
         let quick = patience.map(|patience| patience / QUICK_PART);
         match completion {
@@ -224,13 +200,13 @@ impl Away {
 }
 
 impl Disk {
-    /// A log that is at home on the driver's thread. One whose sync takes longer than `patience` goes to a thread until the
-    /// disk is well.
+    /// A log on the driver's thread. When a sync takes longer than `patience`, it moves to a thread until the disk is
+    /// quick again.
     pub(crate) fn inline(log: Log, patience: Option<Duration>) -> Disk {
         Disk::of(log, patience)
     }
 
-    /// A log that is at home on a thread of its own.
+    /// A log that stays on a thread of its own.
     pub(crate) fn thread(log: Log) -> std::io::Result<Disk> {
         let mut disk = Disk::of(log, None);
         match disk.send_away() {
@@ -242,14 +218,14 @@ impl Disk {
     fn of(mut log: Log, patience: Option<Duration>) -> Disk {
         let (ready, metrics) = (Arc::new(Notify::new()), log.metrics.clone());
         let notify = ready.clone();
-        log.on_ready = Arc::new(move || notify.notify_one());
+        log.on_made = Arc::new(move || notify.notify_one());
         log.prepare_next();
         let readings = log.read_beside();
         let place = Place::Inline(Box::new(log));
         Disk { place, ready, patience, done: VecDeque::new(), readings, metrics }
     }
 
-    /// Moves an inline log to a thread; why not, if there is none to be had.
+    /// Moves an inline log to a thread; returns the error if none can be had.
     fn send_away(&mut self) -> Option<std::io::Error> {
         let Place::Inline(log) = std::mem::replace(&mut self.place, Place::Nowhere) else {
             panic!("it is inline");
@@ -263,36 +239,37 @@ impl Disk {
         error
     }
 
-    /// An inline log whose last sync took too long goes to a thread.
+    /// Moves an inline log to a thread if its last sync took too long.
     fn leave_if_slow(&mut self) {
         let Place::Inline(log) = &self.place else { return };
         let (took, blocked) = (log.took, log.is_blocked());
         let Some(patience) = self.patience.filter(|patience| *patience < took && !blocked) else { return };
-        const SLOW: Cause = Cause::of("the log goes to a thread");
+        const SLOW: Cause = Cause::of("log I/O moved to its own thread");
         match self.send_away() {
             None => {
                 self.metrics.log_sent_away.add(1);
                 report::warn_of(
                     SLOW,
                     format_args!(
-                        "a sync of the log took {took:?}, longer than {patience:?}: it goes on on a thread of its own until the \
-                         disk is well. Look at this member's disk: what else writes to it, and whether it fails"
+                        "a sync of the log took {took:?}, longer than {patience:?}: log I/O moves to its own thread until the disk \
+                         is quick again. Check this member's disk: other writers, hardware failures"
                     ),
                 );
             }
             Some(error) => {
-                report::warn_of(SLOW, format_args!("no thread for the log of a slow disk: {error}"))
+                report::warn_of(SLOW, format_args!("no thread for the log I/O of a slow disk: {error}"))
             }
         }
     }
 
-    /// A log on a thread that has been quick for long enough is called home: it comes when all is done that was ordered.
+    /// Calls a log home that has been quick on its thread for long enough; it moves when all earlier orders are done.
     fn come_home_if_well(&mut self) {
         let Place::Thread(away) = &mut self.place else { return };
         if self.patience.is_none() || away.waiting.is_none() && away.quick < WELL_SYNCS {
             return;
         }
-        // Called once, it comes, whatever the disk does meanwhile: what waits for it here is ordered of nobody else.
+        // Once called it comes home, however slow the disk is meanwhile: the orders that wait here are given to nothing
+        // else.
         away.waiting.get_or_insert_default();
         if !away.is_idle() {
             return;
@@ -302,7 +279,7 @@ impl Disk {
         };
         let Away { thread, mut completions, waiting, .. } = away;
         let mut log = thread.give_back();
-        // What the thread said last of all: room, for everything else has been heard.
+        // The last messages of the thread are of space: all others have been received.
         self.done.extend(std::iter::from_fn(|| completions.try_recv().ok()));
         let mut dirty = false;
         for order in waiting.into_iter().flatten() {
@@ -333,12 +310,12 @@ impl Disk {
         self.place = Place::Inline(log);
         self.metrics.log_on_thread.set(0);
         report::info_of(
-            Cause::of("the log comes home"),
-            format_args!("{WELL_SYNCS} syncs in a row were quick: the log is on the node's thread again"),
+            Cause::of("log I/O back on the node's thread"),
+            format_args!("{WELL_SYNCS} syncs in a row were quick: log I/O is on the node's thread again"),
         );
     }
 
-    /// Makes records durable. Inline, the completion is given back.
+    /// Makes records durable. Inline, the completion is returned.
     pub(crate) fn persist(&mut self, records: Vec<LogRecord>) -> Option<Completion> {
         match &mut self.place {
             Place::Inline(log) => {
@@ -351,12 +328,12 @@ impl Disk {
                 away.order(Order::Persist(records));
                 None
             }
-            Place::Nowhere => unreachable!("nobody sees this"),
+            Place::Nowhere => unreachable!("only inside a move"),
         }
     }
 
-    /// Reads entries back: for a peer beside the log, so that a reading delays nobody else. Inline, the completion of any other
-    /// is given back.
+    /// Reads entries back: for a peer beside the log, so that the reading delays no other work. Inline, the completion
+    /// of any other reading is returned.
     pub(crate) fn fetch(&mut self, fetch: Fetch) -> Option<Completion> {
         if self.readings.is_none() || !matches!(fetch.purpose, FetchFor::Peer(_)) {
             return self.fetch_here(fetch);
@@ -364,7 +341,7 @@ impl Disk {
         match &mut self.place {
             Place::Inline(log) => log.fetch_beside(fetch),
             Place::Thread(away) => away.order(Order::FetchBeside(fetch)),
-            Place::Nowhere => unreachable!("nobody sees this"),
+            Place::Nowhere => unreachable!("only inside a move"),
         }
         None
     }
@@ -380,11 +357,11 @@ impl Disk {
                 away.order(Order::Fetch(fetch));
                 None
             }
-            Place::Nowhere => unreachable!("nobody sees this"),
+            Place::Nowhere => unreachable!("only inside a move"),
         }
     }
 
-    /// What was done on the way home comes before what is done here.
+    /// Results of the way home come before those of inline work.
     fn in_turn(&mut self, completion: Completion) -> Option<Completion> {
         if self.done.is_empty() {
             return Some(completion);
@@ -393,7 +370,7 @@ impl Disk {
         self.done.pop_front()
     }
 
-    /// Comes back with what the log has done besides what it was just asked.
+    /// Returns the next result that no call has returned at once.
     pub(crate) async fn completed(&mut self) -> Completion {
         loop {
             if let Some(done) = self.done.pop_front() {
@@ -408,7 +385,7 @@ impl Disk {
                         away.order(Order::Look);
                         None
                     }
-                    Place::Nowhere => unreachable!("nobody sees this"),
+                    Place::Nowhere => unreachable!("only inside a move"),
                 },
             };
             if let Some(completion) = heard {
@@ -425,7 +402,7 @@ impl Disk {
         }
     }
 
-    /// What else has been done already; what a full disk refused is tried again on the way.
+    /// The next such result, if there is one already; a write that a full disk refused is retried on the way.
     pub(crate) fn try_completed(&mut self) -> Option<Completion> {
         if let Some(done) = self.done.pop_front() {
             return Some(done);
@@ -444,11 +421,11 @@ impl Disk {
                 let completion = away.completions.try_recv().ok()?;
                 Some(self.hear(completion))
             }
-            Place::Nowhere => unreachable!("nobody sees this"),
+            Place::Nowhere => unreachable!("only inside a move"),
         }
     }
 
-    /// Takes note of what the thread has done; it may have been the last thing there.
+    /// Takes note of a result of the thread; it may have been the last one there.
     fn hear(&mut self, completion: Completion) -> Completion {
         let Place::Thread(away) = &mut self.place else { unreachable!("a thread said it") };
         let completion = away.completed(completion, self.patience);
@@ -461,17 +438,17 @@ impl Disk {
         match self.place {
             Place::Inline(log) => log.close(),
             Place::Thread(Away { thread, waiting, .. }) => {
-                // What waited for the log to come home: it ends where it is.
+                // Orders that waited for the log to come home: it closes on its thread.
                 waiting.into_iter().flatten().for_each(|order| thread.order(order));
                 thread.order(Order::Close);
                 drop(thread); // comes back when it is done
             }
-            Place::Nowhere => unreachable!("nobody sees this"),
+            Place::Nowhere => unreachable!("only inside a move"),
         }
     }
 }
 
-/// What a log on a thread says next; an inline one says nothing by itself.
+/// The next result of a log on a thread; an inline one has none by itself.
 async fn told(place: &mut Place) -> Completion {
     match place {
         Place::Thread(away) => away.completions.recv().await.expect("a panic on the log thread aborts"),
@@ -479,7 +456,7 @@ async fn told(place: &mut Place) -> Completion {
     }
 }
 
-/// What is read next beside the log.
+/// The next reading beside the log.
 async fn read(readings: &mut Option<mpsc::UnboundedReceiver<Reading>>) -> Reading {
     match readings {
         Some(readings) => readings.recv().await.expect("a panic on its thread aborts"),
@@ -498,7 +475,7 @@ fn record_bytes(record: &LogRecord) -> u64 {
     }
 }
 
-/// The thread: whatever was ordered during the last sync is the next group. [replication-protocols B3]
+/// The thread: the orders that arrived during the last sync are the next group. [replication-protocols B3]
 fn run(
     mut log: Box<Log>,
     inbox: &sync_mpsc::Receiver<Order>,
@@ -519,7 +496,7 @@ fn run(
                     dirty = true;
                 }
                 Order::Fetch(fetch) => {
-                    // Entries that are being fetched may still be in the block that is not written yet.
+                    // Entries to be read may still be in the block that is not written yet.
                     if std::mem::take(&mut dirty) && report.send(log.sync_if_due()).is_err() {
                         return None;
                     }
@@ -553,66 +530,76 @@ fn run(
 
 /// The log and what it counts.
 pub(crate) struct Log {
-    wal: Wal,
-    group: GroupId,
+    log: kattu_member::log::Log,
     metrics: Arc<Metrics>,
     watchdog: Watchdog,
-    /// Segments made ready beside the log.
-    ready: sync_mpsc::Sender<Result<Prepared, WalError>>,
-    prepared: sync_mpsc::Receiver<Result<Prepared, WalError>>,
-    /// Whoever reads for peers, if there is a thread for it.
+    /// Segments made beside the log.
+    made: (sync_mpsc::Sender<Made>, sync_mpsc::Receiver<Made>),
+    /// The thread that reads for peers, if there is one.
     readings: Option<Readings>,
-    /// Tells whoever waits that a segment has been made ready, or could not be.
-    on_ready: Arc<dyn Fn() + Send + Sync>,
-    /// The disk had no room for the next segment.
-    no_spare: bool,
-    /// The disk had no room for what is to be written, when it was last tried.
-    blocked: Option<Instant>,
-    /// The records since the last sync are commit marks alone: the log is idle.
-    idle: bool,
+    /// Called when a segment has been made, or could not be.
+    on_made: Arc<dyn Fn() + Send + Sync>,
     /// How long the last sync took.
     took: Duration,
+    /// What its clock shows in tests.
+    #[cfg(test)]
+    shows: Option<kattu_raft::Instant>,
+}
+
+/// What came of making a segment.
+type Made = Result<Prepared, WalError>;
+
+/// Goes to the disk under the eyes of the watchdog, and times it.
+struct Watched<'a>(&'a Watchdog);
+
+impl Timed for Watched<'_> {
+    fn over<T>(&mut self, call: impl FnOnce() -> T) -> (T, Duration) {
+        let began = Instant::now();
+        let result = self.0.over(Work::Disk, call);
+        (result, began.elapsed())
+    }
 }
 
 impl Log {
     pub(crate) fn new(wal: Wal, group: GroupId, metrics: Arc<Metrics>, watchdog: Watchdog) -> Log {
-        let (ready, prepared) = sync_mpsc::channel();
-        let on_ready = Arc::new(|| {});
         let log = Log {
-            wal,
-            group,
+            log: kattu_member::log::Log::new(wal, group),
             metrics,
             watchdog,
-            ready,
-            prepared,
+            made: sync_mpsc::channel(),
             readings: None,
-            on_ready,
-            no_spare: false,
-            blocked: None,
-            idle: true,
+            on_made: Arc::new(|| {}),
             took: Duration::ZERO,
+            #[cfg(test)]
+            shows: None,
         };
         log.count();
         log
     }
 
-    /// Room in the log as it is now.
+    /// Space in the log as it is now.
     pub(crate) fn room(&self) -> LogSpace {
-        LogSpace { free: self.wal.space(), full: self.is_blocked() || self.no_spare }
+        self.log.room()
     }
 
     fn is_blocked(&self) -> bool {
-        self.blocked.is_some()
+        self.log.is_blocked()
     }
 
-    /// Whether to go to the disk: a full one is not asked all the time, because asking means filling what is left of it.
+    fn now(&self) -> kattu_raft::Instant {
+        #[cfg(test)]
+        if let Some(shown) = self.shows {
+            return shown;
+        }
+        crate::clock::now()
+    }
+
     fn is_due(&self) -> bool {
-        self.blocked.is_none_or(|tried| tried.elapsed() >= FULL_RETRY)
+        !self.log.is_blocked() || self.log.is_due(self.now())
     }
 
     fn append(&mut self, records: &[LogRecord]) {
-        self.idle &= records.iter().all(|record| matches!(record.body, LogBody::Commit(_)));
-        self.wal.append(self.group, records).unwrap_or_else(|error| fatal(&error));
+        self.log.append(records).unwrap_or_else(|error| fatal(&error));
     }
 
     fn sync_if_due(&mut self) -> Completion {
@@ -620,163 +607,166 @@ impl Log {
     }
 
     fn sync(&mut self) -> Completion {
-        self.take_prepared();
-        let began = Instant::now();
-        let durable = match self.watchdog.over(Work::Disk, || self.wal.sync()) {
-            Ok(durable) => durable,
-            Err(error @ WalError::NoSpace { .. }) => return self.on_full(&error),
-            Err(error) => fatal(&error),
-        };
-        self.took = began.elapsed();
-        self.metrics.sync.observe(self.took);
-        let took = (!self.idle).then_some(self.took);
-        if self.blocked.take().is_some() {
-            report::info(format_args!("what waited for room in the log is written"));
+        self.take_made();
+        let now = self.now();
+        let mut disk = Stopwatch { watched: Watched(&self.watchdog), first: None };
+        let synced = self.log.sync(now, &mut disk);
+        let took = disk.first;
+        let completion = self.carry_on(synced);
+        if let (Completion::Persisted(..), Some(took)) = (&completion, took) {
+            self.took = took;
+            self.metrics.sync.observe(took);
         }
-        if std::mem::replace(&mut self.idle, true) {
-            // Nothing else will come for a while: say that everything is synced, so that damage to it is told from a
-            // torn tail later. [fault-model ST6]
-            match self.watchdog.over(Work::Disk, || self.wal.mark()) {
-                Ok(_) => {}
-                // What was asked for is durable all the same; the mark waits for room, as anything would.
-                Err(error @ WalError::NoSpace { .. }) => self.block(&error),
-                Err(error) => fatal(&error),
-            }
-        }
-        let lsn = durable.into_iter().find(|(group, _)| *group == self.group).map_or(Lsn(0), |(_, lsn)| lsn);
-        self.prepare_next();
         self.count();
-        Completion::Persisted(lsn, self.room(), took)
+        completion
     }
 
-    fn on_full(&mut self, error: &WalError) -> Completion {
-        self.block(error);
-        self.prepare_next(); // its end is the next occasion to try
-        Completion::Room(self.room())
-    }
-
-    /// The disk has no room for what is to be written: it is tried again after a while.
-    fn block(&mut self, error: &WalError) {
-        if self.blocked.replace(Instant::now()).is_none() {
-            report::warn(format_args!("{error}; what is to be written waits, nothing acknowledged is lost"));
-        }
-    }
-
-    /// Has what peers lack read on a thread of its own from now on; where to hear what was read.
+    /// Starts reading for peers on a thread of its own; what was read comes out of the channel.
     fn read_beside(&mut self) -> Option<mpsc::UnboundedReceiver<Reading>> {
-        match Readings::start(self.wal.reader(), self.watchdog.clone()) {
+        match Readings::start(self.log.wal().reader(), self.watchdog.clone()) {
             Ok((readings, heard)) => {
                 self.readings = Some(readings);
                 Some(heard)
             }
             Err(error) => {
-                report::warn(format_args!("no thread to read for peers ({error}): doing it here"));
+                report::warn(format_args!(
+                    "no thread to read for peers ({error}): the log's thread reads for them"
+                ));
                 None
             }
         }
     }
 
     fn fetch_beside(&mut self, fetch: Fetch) {
-        let bytes_max = fetch.bytes_max.min(FETCH_BYTES_MAX);
-        let plan = self.wal.plan(self.group, fetch.first, fetch.last, bytes_max);
-        self.readings.as_ref().expect("somebody hears what it reads").order(fetch, plan);
+        let plan = self.log.plan(&fetch);
+        self.readings.as_ref().expect("the channel's receiver has it read").order(fetch, plan);
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Completion {
-        let bytes_max = fetch.bytes_max.min(FETCH_BYTES_MAX);
-        let read =
-            self.watchdog.over(Work::Disk, || self.wal.read(self.group, fetch.first, fetch.last, bytes_max));
-        let entries = match read {
-            Ok(entries) => entries,
+        match self.log.fetch(fetch, &mut Watched(&self.watchdog)) {
+            Ok(completion) => completion,
             Err(error @ WalError::Damaged { .. }) => {
                 // Nothing of it has left this member, and nothing will.
-                report::warn(format_args!(
-                    "an entry read back from the log is not what was written: {}",
-                    error.finding()
-                ));
+                report::warn(format_args!("an entry read back from the log is damaged: {}", error.finding()));
                 report::last_words(format_args!(
-                    "stopping, so that the next start mends the log from the other members"
+                    "stopping, so that the next start repairs the log from the other members"
                 ));
                 std::process::exit(1);
             }
             Err(error) => fatal(&error),
-        };
-        Completion::Fetched(fetch, entries)
+        }
     }
 
     fn close(self) {
-        if let Err(error) = self.wal.close() {
+        if let Err(error) = self.log.close() {
             report::warn(format_args!(
                 "the log was not closed cleanly (a restart reads it all the same): {error}"
             ));
         }
     }
 
+    /// Orders the next segment if the log needs one.
+    fn prepare_next(&mut self) {
+        self.log.prepare_next();
+        self.carry_out();
+    }
+
+    /// What a call of the log has led to: an end of the process, notes for the operator, a segment that is to be made.
+    fn carry_on(&mut self, result: Result<Completion, WalError>) -> Completion {
+        let completion = result.unwrap_or_else(|error| fatal(&error));
+        self.carry_out();
+        completion
+    }
+
+    fn carry_out(&mut self) {
+        for note in self.log.take_notes() {
+            match note {
+                Note::Full(error) => {
+                    report::warn(format_args!(
+                        "{error}; writes wait for space, nothing acknowledged is lost"
+                    ));
+                }
+                Note::WrittenAfterAll => {
+                    report::info(format_args!("the writes that waited for disk space are done"))
+                }
+                Note::NoSegment(error) => {
+                    report::warn(format_args!("cannot prepare the next log segment: {error}"));
+                }
+                Note::RoomAgain => report::info(format_args!("there is disk space for the log again")),
+            }
+        }
+        if let Some(job) = self.log.take_job() {
+            self.make_segment(job);
+        }
+    }
+
     /// Zero-fills the next segment on a passing thread, so that no write waits for it; on this one if the system gives
     /// no thread, because without it no write would be let in.
-    fn prepare_next(&mut self) {
-        let Some(task) = self.wal.wants_segment() else { return };
-        let (ready, on_ready) = (self.ready.clone(), self.on_ready.clone());
-        let pause = if self.no_spare { FULL_RETRY } else { Duration::ZERO };
+    fn make_segment(&self, SegmentJob { task, pause }: SegmentJob) {
+        let (made, on_made) = (self.made.0.clone(), self.on_made.clone());
         let task = Mutex::new(Some(task));
         let make = Arc::new(move || {
             let Some(task) = task.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-            std::thread::sleep(pause); // a full disk is not asked all the time
-            // Whoever makes a segment leaves the disk to the log for as long as it has used it itself.
+            std::thread::sleep(pause);
+            // The maker of a segment leaves the disk to the log for as long as it has used it itself.
             let mut since = Instant::now();
-            let made = task.run_paced(&mut || {
+            let segment = task.run_paced(&mut || {
                 std::thread::sleep(since.elapsed().min(SEGMENT_PAUSE_MAX));
                 since = Instant::now();
             });
-            let _ = ready.send(made); // the log may have closed meanwhile
-            on_ready();
+            let _ = made.send(segment); // the log may have closed meanwhile
+            on_made();
         });
         let beside = make.clone();
         if let Err(error) = std::thread::Builder::new().name("kattu-segment".into()).spawn(move || beside()) {
-            report::warn(format_args!("no thread to prepare the next log segment ({error}): doing it here"));
+            report::warn(format_args!(
+                "no thread to prepare the next log segment ({error}): preparing it here"
+            ));
             make();
         }
     }
 
-    /// Whether there was anything to take.
-    fn take_prepared(&mut self) -> bool {
-        let Ok(made) = self.prepared.try_recv() else { return false };
-        match self.wal.accept(made) {
-            Ok(()) => {
-                if std::mem::replace(&mut self.no_spare, false) {
-                    report::info(format_args!("there is room for the log again"));
-                }
-            }
-            // A leader without a log would refuse every write as if its disk were full, and lead on.
-            Err(error) if error.ends_the_log() => fatal(&error),
-            Err(error) => {
-                if !std::mem::replace(&mut self.no_spare, true) {
-                    report::warn(format_args!("the next log segment could not be prepared: {error}"));
-                }
-            }
-        }
+    /// Hands over a segment that was made beside the log; whether there was one.
+    fn take_made(&mut self) -> bool {
+        let Ok(made) = self.made.1.try_recv() else { return false };
+        self.log.made(made);
         true
     }
 
-    /// Takes what was made ready, without waiting to be told: a busy driver may not come round to listening.
+    /// Takes a segment that was made, without waiting to be told: a busy driver may not come round to listening.
     fn look_if_ready(&mut self) -> Option<Completion> {
-        self.take_prepared().then(|| self.look())
+        self.take_made().then(|| self.look())
     }
 
-    /// Takes what was made ready beside the log.
+    /// Takes a segment that was made beside the log.
     fn look(&mut self) -> Completion {
-        self.take_prepared();
-        self.prepare_next();
+        self.take_made();
+        let looked = self.log.look();
+        let completion = self.carry_on(looked);
         self.count();
-        Completion::Room(self.room())
+        completion
     }
 
     fn count(&self) {
-        let stats = self.wal.stats();
+        let stats = self.log.wal().stats();
         self.metrics.log_written_bytes.set(stats.bytes_written);
         self.metrics.log_bytes.set(stats.log_bytes);
         self.metrics.log_segments.set(stats.segments);
-        self.metrics.log_free_bytes.set(self.wal.space());
+        self.metrics.log_free_bytes.set(self.log.wal().space());
+    }
+}
+
+/// Keeps the time of the first call: the sync, not the mark behind it.
+struct Stopwatch<'a> {
+    watched: Watched<'a>,
+    first: Option<Duration>,
+}
+
+impl Timed for Stopwatch<'_> {
+    fn over<T>(&mut self, call: impl FnOnce() -> T) -> (T, Duration) {
+        let (result, took) = self.watched.over(call);
+        self.first.get_or_insert(took);
+        (result, took)
     }
 }
 
@@ -789,7 +779,9 @@ fn fatal(error: &WalError) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kattu_raft::{EntryHead, EntryId, EntryKind, FetchFor, Form, Incarnation, LogIndex, NodeId, Stamp};
+    use kattu_raft::{
+        Entry, EntryHead, EntryId, EntryKind, FetchFor, Form, Incarnation, LogIndex, NodeId, Stamp,
+    };
     use kattu_wal::files::LockGuard;
     use kattu_wal::sim::{Dice, SimDisk};
     use kattu_wal::{DataDir, Files, Identity, LogFile, WalOptions};
@@ -804,18 +796,18 @@ mod tests {
         sector_bytes: 512,
     };
 
-    /// What a disk is like for now.
+    /// The present behaviour of a disk.
     #[derive(Debug, Default)]
     struct Mood {
-        /// Syncs take so long.
+        /// How long a sync takes.
         sync_us: AtomicU64,
-        /// Readings beside the log do not come back.
+        /// Readings beside the log hang.
         reads_hang: AtomicBool,
         /// Readings beside the log fail.
         reads_fail: AtomicBool,
     }
 
-    /// A disk with moods.
+    /// A disk whose behaviour changes.
     #[derive(Debug)]
     struct Slow {
         disk: SimDisk,
@@ -893,7 +885,7 @@ mod tests {
 
     fn log_in(files: Arc<dyn Files>) -> Log {
         let options = OPTIONS;
-        let mut dir = DataDir::open(files).expect("nobody holds it");
+        let mut dir = DataDir::open(files).expect("the directory is free");
         dir.create(Identity::single(0xC1, NodeId(1), Incarnation(1), "n1"), &options).expect("room");
         let (wal, _) = Wal::open(dir, options).expect("an empty log");
         Log::new(wal, GroupId(0), Arc::default(), Watchdog::default())
@@ -911,7 +903,7 @@ mod tests {
             .collect()
     }
 
-    /// An inline log with a segment ready beside it, and how much room that makes.
+    /// An inline log with a segment ready beside it, and the space that makes.
     fn ready(disk: &SimDisk) -> (Disk, LogSpace) {
         let mut inline = Disk::inline(log_on(disk), None);
         loop {
@@ -945,28 +937,30 @@ mod tests {
         assert!(matches!(mark, Some(Completion::Persisted(_, _, None))), "{mark:?}");
     }
 
+    const BEFORE: kattu_raft::Instant = kattu_raft::Instant(1_000_000_000);
+
     #[test]
     fn a_full_disk_is_tried_again_after_a_while_and_not_with_every_batch() {
         let sim = SimDisk::new();
         let (mut disk, _) = ready(&sim);
         sim.limit_to(Some(sim.bytes()));
+        log_of(&mut disk).shows = Some(BEFORE);
         let refused = disk.persist(entries(1, 30));
         assert!(matches!(refused, Some(Completion::Room(LogSpace { full: true, .. }))), "{refused:?}");
 
         sim.limit_to(None);
-        let in_an_hour = Instant::now() + Duration::from_secs(3600);
-        log_of(&mut disk).blocked = Some(in_an_hour);
         assert!(disk.try_completed().is_none(), "it is not time");
         let waits = disk.persist(entries(31, 1));
         assert!(matches!(waits, Some(Completion::Room(LogSpace { full: true, .. }))), "{waits:?}");
 
-        log_of(&mut disk).blocked = Some(Instant::now() - FULL_RETRY);
+        log_of(&mut disk).shows = Some(BEFORE + FULL_RETRY);
         let written = disk.try_completed();
         assert!(matches!(written, Some(Completion::Persisted(Lsn(31), _, Some(_)))), "{written:?}");
         assert!(!log_of(&mut disk).is_blocked());
     }
 
-    /// A log whose segment is full to the last sector, on a disk without room for another one. How many entries it has.
+    /// A log whose segment is full to the last sector, on a disk without room for another one. Returns how many entries
+    /// it has.
     fn filled(sim: &SimDisk) -> (Disk, u64) {
         let log = log_on(sim);
         sim.limit_to(Some(sim.bytes()));
@@ -991,23 +985,24 @@ mod tests {
     fn a_full_disk_that_only_an_idle_mark_meets_ends_nothing_and_the_mark_is_written_later() {
         let sim = SimDisk::new();
         let (mut disk, count) = filled(&sim);
+        log_of(&mut disk).shows = Some(BEFORE);
         let written = disk.persist(commit(count + 1, count));
         assert!(
             matches!(written, Some(Completion::Persisted(lsn, LogSpace { full: true, .. }, None)) if lsn == Lsn(count + 1)),
             "{written:?}"
         );
         assert!(log_of(&mut disk).is_blocked());
-        log_of(&mut disk).blocked = Some(Instant::now() - FULL_RETRY);
+        log_of(&mut disk).shows = Some(BEFORE + FULL_RETRY);
         assert!(disk.try_completed().is_none(), "it is full still");
 
         sim.limit_to(None);
-        log_of(&mut disk).blocked = Some(Instant::now() - FULL_RETRY);
+        log_of(&mut disk).shows = Some(BEFORE + FULL_RETRY + FULL_RETRY);
         let written = disk.try_completed();
         assert!(matches!(written, Some(Completion::Persisted(..))), "{written:?}");
         assert!(!log_of(&mut disk).is_blocked());
-        // Killed now, it knows what was committed.
+        // Killed now, it still knows what was committed.
         let image = sim.copy();
-        let dir = DataDir::open(Arc::new(image)).expect("nobody holds the copy");
+        let dir = DataDir::open(Arc::new(image)).expect("the copy is free");
         assert_eq!(Wal::open(dir, OPTIONS).expect("a whole log").1[&GroupId(0)].committed, LogIndex(count));
     }
 
@@ -1064,11 +1059,11 @@ mod tests {
             } else {
                 disk.close();
             }
-            DataDir::open(Arc::new(sim.clone())).expect("nobody holds it any more");
+            DataDir::open(Arc::new(sim.clone())).expect("the directory is free");
         }
     }
 
-    /// A disk that is patient for 20 ms.
+    /// A log that moves to a thread when a sync takes more than 20 ms.
     fn slow() -> (SimDisk, Arc<Mood>, Disk) {
         let (sim, mood) = (SimDisk::new(), Arc::<Mood>::default());
         let files = Slow { disk: sim.clone(), mood: mood.clone() };
@@ -1115,7 +1110,7 @@ mod tests {
         mood.sync_us.store(1_000_000, Ordering::Relaxed);
         let begun = Instant::now();
         assert!((3..=20).all(|at| disk.persist(small(at)).is_none()));
-        assert!(begun.elapsed() < Duration::from_secs(1), "whoever persists waits for the disk");
+        assert!(begun.elapsed() < Duration::from_secs(1), "persisting waits for the disk");
         mood.sync_us.store(0, Ordering::Relaxed);
         loop {
             if let Completion::Persisted(Lsn(20), ..) = next(&mut disk) {
@@ -1135,7 +1130,7 @@ mod tests {
         while is_away(&disk) {
             at += 1;
             if quick == WELL_SYNCS / 2 {
-                // One bad moment: it is counted anew.
+                // One slow sync: the count begins anew.
                 mood.sync_us.store(SLOW_US, Ordering::Relaxed);
             }
             assert!(disk.persist(small(at)).is_none());
@@ -1145,7 +1140,7 @@ mod tests {
             assert!(quick < 20 * WELL_SYNCS, "it never comes home");
         }
         assert!(WELL_SYNCS + WELL_SYNCS / 2 < quick, "{quick}");
-        // What it had ready beside it came with it, and it goes on as if it had never been away.
+        // The segment that was ready came with it, and the log goes on as if it had never been away.
         let mut completion = disk.persist(small(at + 1)).expect("it is inline");
         while !matches!(completion, Completion::Persisted(lsn, ..) if lsn == Lsn(at + 1)) {
             completion = next(&mut disk);
@@ -1154,13 +1149,14 @@ mod tests {
         assert_eq!(disk.metrics.log_sent_away.get(), 1);
     }
 
-    /// Takes completions that the log on its thread has given, up to the one for this record.
+    /// Takes completions of the log on its thread, up to the one for this record.
     fn hear_until(disk: &mut Disk, at: u64) {
         while !matches!(next(disk), Completion::Persisted(lsn, ..) if lsn == Lsn(at)) {}
     }
 
-    /// Goal: a log that has been called home comes, although what was under way then found the disk slow again.
-    /// Method: that is ordered before the last of the quick syncs is heard.
+    /// Goal: a log that has been called home comes, although the disk is slow again for an order that was under way
+    /// then.
+    /// Method: that order is given before the last of the quick syncs is received.
     #[test]
     fn a_log_that_was_called_home_comes_although_its_disk_is_slow_again() {
         let (_, mood, mut disk) = slow();
@@ -1168,7 +1164,7 @@ mod tests {
         assert!(disk.persist(small(1)).is_some());
         mood.sync_us.store(0, Ordering::Relaxed);
         let mut at = 1;
-        // Until but one quick sync is missing: a slow moment of the machine is counted anew.
+        // Until one quick sync is missing: a slow moment of the machine restarts the count.
         while !matches!(&disk.place, Place::Thread(away) if away.quick == WELL_SYNCS - 1) {
             at += 1;
             assert!(disk.persist(small(at)).is_none());
@@ -1214,7 +1210,7 @@ mod tests {
             for at in 2..=9 {
                 disk.persist(small(at)).into_iter().for_each(|completion| heard.hear(completion));
             }
-            // What the log itself applies is read meanwhile, too.
+            // Meanwhile the log itself reads for apply.
             disk.fetch(fetch(FetchFor::Apply, 1, 2))
                 .into_iter()
                 .for_each(|completion| heard.hear(completion));
@@ -1224,7 +1220,7 @@ mod tests {
             assert_eq!(heard.for_peers, 0);
             mood.reads_hang.store(false, Ordering::Relaxed);
             while heard.for_peers < 1 {
-                // When it was planned, a second entry was not written, or not even there.
+                // When the reading was planned, the second entry was not written, or not even there.
                 match next(&mut disk) {
                     Completion::Fetched(_, entries) => {
                         let found: Vec<EntryId> = entries.iter().map(Entry::id).collect();
@@ -1269,7 +1265,7 @@ mod tests {
         }
     }
 
-    /// What a log has said, judged as it comes.
+    /// The results of a log, checked as they come.
     #[derive(Default)]
     struct Heard {
         durable: u64,
@@ -1334,7 +1330,7 @@ mod tests {
                 heard.hear(next(&mut disk));
             }
             disk.close();
-            let dir = DataDir::open(Arc::new(sim)).expect("nobody holds it any more");
+            let dir = DataDir::open(Arc::new(sim)).expect("the directory is free");
             let (_, recovered) = Wal::open(dir, OPTIONS).expect("a whole log");
             assert_eq!(recovered[&GroupId(0)].last, EntryId::new(1, ordered));
         }

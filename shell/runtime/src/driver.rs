@@ -8,13 +8,13 @@
 //!  snapshot worker                           └─▶ back to the start
 //! ```
 //! Batching falls out of the loop: what arrives while one batch is carried out is the next. No timer and no lock sits
-//! on the way of a request. [architecture §4; performance, "What that asks of the design"]
+//! on the way of a request. [architecture §4]
 //! Knows nothing of: etcd, how bytes are laid out.
 
 use crate::apply_executor::{ApplyExecutor, Progress, SLICE_UNITS};
 use crate::capacity::Capacity;
 use crate::clock;
-use crate::disk::{Completion, Disk};
+use crate::disk::Disk;
 use crate::engine::{Call, Engine, Facts};
 use crate::inbox::Inbox;
 use crate::links::Links;
@@ -26,6 +26,7 @@ use crate::snapshots::{Done, Order, Snapshots};
 use crate::start::End;
 use crate::waiting::Waiting;
 use crate::watchdog::{Watchdog, Work};
+use kattu_member::log::Completion;
 use kattu_node::Node;
 use kattu_node::alarms::{Alarm, Alarms};
 use kattu_node::compare::Health;
@@ -37,16 +38,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::{mpsc, watch};
 
-/// Client calls taken into one batch; the rest is the next.
+/// Client calls taken into one batch; the rest waits for the next.
 const CALLS_PER_BATCH: usize = 4096;
 
-/// Pieces of the log read back in one batch: between two of them whatever else has arrived is looked at, so that a member
-/// that replays its log, or feeds a peer that is far behind, votes and answers meanwhile. [fault-model F53]
+/// Pieces of the log read back in one batch. Between two of them other arrivals are handled, so that a member that
+/// replays its log, or feeds a peer that is far behind, votes and answers meanwhile. [fault-model F53]
 const FETCHES_PER_BATCH: usize = 1;
 
-/// How often what goes to peers is told to whoever reads metrics.
+/// How often the flows to peers are published as metrics.
 const FLOWS_EVERY: Duration = Duration::from_millis(100);
-/// So long a member that begins waits for the others before it says that it does.
+/// How long a member of a new cluster waits for the others before it logs that.
 const WAITS_QUIETLY: Duration = Duration::from_secs(5);
 
 /// One node with everything it is connected to.
@@ -64,11 +65,11 @@ pub(crate) struct Driver {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) capacity: Capacity,
     pub(crate) watchdog: Watchdog,
-    /// The alarms that the operator was told of.
+    /// The alarms that have been logged.
     pub(crate) alarms: Alarms,
-    /// What the operator was told of members that look alike.
+    /// The name clashes that have been logged.
     pub(crate) name_clash: NameClash,
-    /// When what goes to peers is told again to whoever reads metrics.
+    /// When the flows to peers are published next.
     pub(crate) flows_at: Instant,
     /// When this member started.
     pub(crate) started: Instant,
@@ -79,7 +80,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Runs until `stop` says so, or it is known that others have removed this member; then answers everybody and closes
+    /// Runs until `stop` becomes true, or this member knows that it was removed; then answers all clients and closes
     /// the log.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) -> End {
         let mut calls = Vec::new();
@@ -108,11 +109,12 @@ impl Driver {
                 () = std::future::ready(()), if untidy || !self.fetches.is_empty() || self.executor.is_busy() => {}
                 told = stop.changed() => {
                     if told.is_err() {
-                        break; // whoever could say so is gone
+                        break; // the sender is gone
                     }
                 }
             }
-            // Whatever is ready on this thread joins the batch: requests that were read together are proposed together.
+            // Tasks that are ready on this thread join the batch: requests that were read together are proposed
+            // together.
             tokio::task::yield_now().await;
         }
         let end = if self.is_removed() { End::Removed } else { End::Stopped };
@@ -120,13 +122,13 @@ impl Driver {
         end
     }
 
-    /// Whether this member knows that it is none any more. [replication-protocols M8]
+    /// Whether this member knows that it was removed. [replication-protocols M8]
     fn is_removed(&self) -> bool {
         self.node.raft().is_removed() || self.peer_table.is_removed()
     }
 
-    /// Takes in everything that has arrived, and carries out what follows. Returns whether there is something to do even
-    /// if nothing arrives.
+    /// Handles everything that has arrived, and carries out the effects. Returns whether there is work left even if
+    /// nothing arrives.
     async fn batch(&mut self, calls: &mut Vec<Call>, effects: &mut Effects) -> bool {
         let _under_way = self.watchdog.begin(Work::Node);
         let mut events = Vec::new();
@@ -171,7 +173,7 @@ impl Driver {
         }
         self.inbox.take(events);
         self.metrics.events.add(events.len() as u64);
-        let now = clock::now(); // what a message says of time holds before it came, and after it was asked for
+        let now = clock::now(); // a message's claims of time hold before it came, and after its request
         for event in events.drain(..) {
             self.node.handle(now, event, effects);
             self.watchdog.pet(Work::Node);
@@ -182,7 +184,7 @@ impl Driver {
         }
         self.metrics.requests.add(calls.len() as u64);
         let refuses = self.executor.is_full();
-        let now = clock::now(); // a read is judged at a moment after it was asked [replication-protocols L-5]
+        let now = clock::now(); // a read is judged at a moment after its call [replication-protocols L-5]
         for call in calls.drain(..) {
             let (request, reply) = match call {
                 Call::Ask(request, reply) => (request, reply),
@@ -194,8 +196,8 @@ impl Driver {
             };
             self.facts.taken_in(&request);
             if reply.is_closed() {
-                // Whoever asked has gone, and nothing was begun: under a load that nobody can serve, only work that somebody
-                // waits for is of use. [fault-model F50]
+                // The caller has gone, and nothing was begun: under overload, only work that a caller still waits for
+                // is of use. [fault-model F50]
                 self.metrics.abandoned.add(1);
                 continue;
             }
@@ -210,13 +212,13 @@ impl Driver {
         }
     }
 
-    /// Carries out effects until none are left: messages first, then answers, then the disk. What the disk and the
-    /// keeper have done on the way is news to the node, so the batch ends with one more "drained".
+    /// Carries out effects until none are left: messages first, then answers, then the disk. Results of the disk and
+    /// the keeper on the way are news to the node, so the batch ends with one more "drained".
     async fn carry_out(&mut self, effects: &mut Effects) {
         let mut fetches_left = FETCHES_PER_BATCH;
         let mut slice = SLICE_UNITS;
         loop {
-            // Before anybody is answered: who hears an answer finds its position here.
+            // Before any answer is sent: a client that has an answer finds its position here.
             self.facts.committed.store(self.node.raft().committed().0, Ordering::Release);
             for forward in self.links.send(std::mem::take(&mut effects.send)).into_iter().rev() {
                 self.node.handle(clock::now(), Event::Unsent(forward), effects); // the newest first: each goes to the head
@@ -231,7 +233,7 @@ impl Driver {
             self.fetches.extend(effects.fetch.drain(..));
             if !effects.persist.is_empty() {
                 if answered {
-                    // The thread is about to be at the disk: let the answers leave first.
+                    // The thread is about to block on the disk: let the answers leave first.
                     tokio::task::yield_now().await;
                 }
                 let records = std::mem::take(&mut effects.persist);
@@ -240,7 +242,8 @@ impl Driver {
                     news = true;
                 }
             }
-            // After the batch's own records, so that no client waits for what a peer is late with; in turn, one for each peer.
+            // After the batch's own records, so that no client waits for a lagging peer's reading; in turn, one for
+            // each peer.
             while fetches_left > 0
                 && let Some(fetch) = self.fetches.pop_front()
             {
@@ -271,8 +274,8 @@ impl Driver {
         any
     }
 
-    /// Hands tasks to the keeper, and lets it work as long as the batch's slice lasts; if it has come further, whether a
-    /// client was answered.
+    /// Delivers tasks to the keeper, and lets it work as long as the batch's slice lasts. If it has come further,
+    /// returns whether a client was answered.
     fn apply(&mut self, slice: &mut i64, effects: &mut Effects) -> Option<bool> {
         if !effects.apply.is_empty() {
             let tasks = std::mem::take(&mut effects.apply);
@@ -314,7 +317,7 @@ impl Driver {
             self.node.handle(now, Event::Members(*members), effects);
         }
         for (admitted, reply) in progress.admitted {
-            // From another thread its client comes back with it.
+            // An apply thread returns its client with it.
             let ticket = reply.map_or(admitted.ticket, |reply| self.waiting.enter(reply));
             self.node.handle(now, Event::Admitted(Admitted { ticket, ..admitted }), effects);
         }
@@ -329,7 +332,7 @@ impl Driver {
         }
     }
 
-    /// Pieces of snapshots are read and stored beside.
+    /// Has pieces of snapshots read and stored on the snapshot worker.
     fn order_snapshots(&mut self, effects: &mut Effects) {
         for request in effects.read_chunks.drain(..) {
             self.snapshots.orders().give(Order::Read(request));
@@ -347,7 +350,7 @@ impl Driver {
         }
     }
 
-    /// Alarms that were raised or cleared are worth a line each.
+    /// Logs each alarm that was raised or cleared.
     fn tell_of_alarms(&mut self, health: &Health) {
         let named = |member: NodeId| match member {
             NodeId(0) => "every member".to_string(),
@@ -364,13 +367,13 @@ impl Driver {
         self.alarms.clone_from(&health.alarms);
     }
 
-    /// From here on older versions cannot follow: that is worth a line.
+    /// Logs a higher feature level: from here on older versions cannot follow.
     fn tell_of_level(&self, level: u16) {
         self.peer_table.level.set(level);
         if self.metrics.feature_level.get() < u64::from(level) {
             self.metrics.feature_level.set(level.into());
             crate::report::info(format_args!(
-                "the cluster is at feature level {level}: members of versions that do not know it cannot run in it any more"
+                "the cluster is at feature level {level}: versions that do not know this level cannot run in it any more"
             ));
         }
     }
@@ -411,8 +414,8 @@ impl Driver {
                 Trace::SlowDisk { own, fastest, its } => {
                     self.metrics.slow_disk_left.add(1);
                     crate::report::warn(format_args!(
-                        "this disk is slow: a write took {} ms, one of member {:x} {} ms; that one is asked to lead. Look at this \
-                         member's disk: what else writes to it, and whether it fails",
+                        "this disk is slow: a write took {} ms, one of member {:x} {} ms; transferring leadership to that member. \
+                         Check this member's disk: other writers, hardware failures",
                         own.as_millis(),
                         fastest.0,
                         its.as_micros() as f64 / 1000.0
@@ -424,18 +427,18 @@ impl Driver {
                         false => format!("has --election-timeout {} only", vote_hold.as_millis()),
                     };
                     crate::report::warn(format_args!(
-                        "--lease-reads is on here, but member {:x} {said}: its answers count for no lease, and without a \
-                         majority that does, reads are confirmed by a round",
+                        "--lease-reads is on here, but member {:x} {said}: its answers do not extend the leader lease, and \
+                         without a majority that does, reads need a quorum round",
                         peer.0
                     ));
                 }
                 Trace::ClocksApart { peer, gains } => {
                     let way = if gains < 0 { "slow" } else { "fast" };
                     crate::report::warn(format_args!(
-                        "the clock of member {:x} is {way} against this leader's by {} ppm or more, and two members together may \
-                         differ by little more than twice --clock-drift-ppm: no reads by lease until another leader is elected. \
-                         One of the two clocks is wrong: the other member's if it is the only one that is named so, this \
-                         member's if most are. Mend it (time service, virtual machine, hardware), then move the leadership",
+                        "the clock of member {:x} is {way} against this leader's by {} ppm or more, and two members may differ by \
+                         little more than twice --clock-drift-ppm: no lease reads until another leader is elected. One of the \
+                         two clocks is wrong: the other member's if only that member is reported, this member's if most are. \
+                         Repair it (time service, virtual machine, hardware), then transfer leadership",
                         peer.0,
                         gains.unsigned_abs()
                     ));
@@ -443,7 +446,7 @@ impl Driver {
                 Trace::SlowsClients { peer, behind } => {
                     self.metrics.slowed_clients.add(1);
                     crate::report::info(format_args!(
-                        "member {:x} lacks {behind} entries and does not gain: clients are slowed a little for it \
+                        "member {:x} lags by {behind} entries and does not catch up: clients are slowed slightly for it \
                          (--client-share-min)",
                         peer.0
                     ));
@@ -451,8 +454,8 @@ impl Driver {
                 Trace::FallsBehind { peer, behind } => {
                     self.metrics.falling_behind.add(1);
                     crate::report::warn(format_args!(
-                        "member {:x} lacks {behind} entries and does not gain, {}: ask less of the cluster until it has caught \
-                         up, or look at its link, its disk and its processors",
+                        "member {:x} lags by {behind} entries and does not catch up, {}: reduce the load until it has, or check \
+                         its link, its disk and its processors",
                         peer.0,
                         match self.node.raft().slows_clients() {
                             true => "although clients are slowed for it",
@@ -463,7 +466,7 @@ impl Driver {
                 Trace::LostMatch { peer, matched, last } => {
                     self.metrics.lost_matches.add(1);
                     crate::report::warn(format_args!(
-                        "member {:x} has lost entries {} to {} that it had acknowledged: they are sent again; check its disk",
+                        "member {:x} has lost entries {} to {} that it had acknowledged: sending them again; check its disk",
                         peer.0,
                         last.0 + 1,
                         matched.0
@@ -471,16 +474,16 @@ impl Driver {
                 }
                 Trace::TakesPart { unasked: 0 } => {}
                 Trace::TakesPart { unasked } => crate::report::info(format_args!(
-                    "takes part without an answer of {unasked} of the other voters: what only those know of its promises it \
-                     does not know"
+                    "takes part without an answer from {unasked} of the other voters: votes and acknowledgements of this \
+                     member that only those remember are unknown to it"
                 )),
                 Trace::ToldOfLoss { vote_floor, last } => {
                     self.metrics.lost_log.add(1);
                     crate::report::warn(format_args!(
-                        "the log ends at {last}, but this member had acknowledged entries up to {vote_floor}, says its leader: the disk \
-                         lost them in a power cut, or the data directory is an older copy. This member refills, votes only for \
-                         logs that reach that far, and does not lead until then; check the disk, and never put back a copy of a \
-                         data directory: remove the member and add it as a new one"
+                        "the log ends at {last}, but its leader reports that this member had acknowledged entries up to \
+                         {vote_floor}: the disk lost them in a power cut, or the data directory is an older copy. Until the log \
+                         is refilled, this member votes only for logs that reach that far, and does not lead. Check the disk, \
+                         and never restore a copy of a data directory: remove the member and add it as a new one"
                     ));
                 }
                 _ => {}
@@ -488,24 +491,24 @@ impl Driver {
         }
     }
 
-    /// Whoever says what nobody honest says is cut off, and begins anew if it can.
+    /// Cuts off peers that sent what no correct member sends; each may connect again and begin anew.
     fn distrust(&self, effects: &mut Effects) {
         for (peer, falsehood) in effects.distrust.drain(..) {
             self.links.distrust(peer);
-            let cause = Cause { what: "members said what no honest member says", whose: peer.0 };
+            let cause = Cause { what: "protocol violations by a member", whose: peer.0 };
             crate::report::warn_of(
                 cause,
                 format_args!(
-                    "member {:x} is not believed: {falsehood}. It changed nothing here, and its connections were closed. If it \
-                     runs another version than this one, run the newer one on both; else somebody speaks in its name, or that \
-                     member is broken: look who reaches the peer ports, and replace it",
+                    "member {:x} violated the protocol: {falsehood}. It changed nothing here, and its connections were closed. \
+                     If it runs another version than this one, run the newer one on both. Otherwise it is broken, or another \
+                     process uses its identity: check access to the peer ports, and replace the member",
                     peer.0
                 ),
             );
         }
     }
 
-    /// Says on whom the beginning of the cluster waits.
+    /// Logs which members a new cluster waits for.
     fn note_who_is_waited_for(&self, now: Instant) {
         let mut absent = self.node.raft().waits_for().peekable();
         if absent.peek().is_none() || now.since(self.started) < WAITS_QUIETLY {
@@ -517,13 +520,13 @@ impl Driver {
             format!("member {:x} ({at})", id.0)
         };
         let absent = absent.map(place).collect::<Vec<_>>().join(", ");
-        let cause = Cause { what: "the cluster has not begun", whose: 0 };
+        let cause = Cause { what: "the cluster has not started yet", whose: 0 };
         if self.peer_table.was_known.get() || self.node.raft().others_began() {
             return crate::report::warn_of(
                 cause,
                 format_args!(
-                    "waits for {absent}: this directory is new, and the cluster has begun without it. If there was another one \
-                     before, {}; if there was none, all members must be reached once",
+                    "waits for {absent}: this directory is new, and the cluster has started without it. If this member had \
+                     another directory before, {}; otherwise all members must be reached once",
                     peer_table::LOST_PROMISES
                 ),
             );
@@ -531,14 +534,14 @@ impl Driver {
         crate::report::warn_of(
             cause,
             format_args!(
-                "waits for {absent}: a cluster begins when all its first members have met. If one of them has lost its data \
-                 directory meanwhile, and no member has ever been ready to serve, nothing was written: only then empty the \
-                 directories of all, and start them again"
+                "waits for {absent}: a new cluster starts when all its initial members have met. If one of them has lost its \
+                 data directory meanwhile, and no member has ever been ready to serve, nothing was written: only then empty \
+                 all data directories, and start all members again"
             ),
         );
     }
 
-    /// Says so when a log that was cut has grown back to where it ended. [fault-model ST7]
+    /// Logs when a log that was cut has grown back to its old end. [fault-model ST7]
     fn note_refill(&self) {
         let is_damaged = self.node.raft().is_damaged();
         if !is_damaged && self.metrics.log_damaged.get() != 0 {
@@ -552,7 +555,7 @@ impl Driver {
         self.answer(effects);
         self.apply(&mut 0, effects);
         self.executor.finish(&mut self.waiting);
-        drop(self.snapshots); // before the directory is anybody else's
+        drop(self.snapshots); // before another process may open the directory
         self.disk.close();
     }
 }

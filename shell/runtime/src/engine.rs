@@ -1,7 +1,7 @@
-//! The door to a running replica: what faces and tools call.
+//! The API of a running replica, for faces and tools.
 //!
-//! Cloning is cheap. A call enters the replica's bounded inbox and comes back with its outcome; whatever else arrives
-//! before the replica looks joins the same batch.
+//! Cloning is cheap. A call enters the replica's bounded inbox and returns its outcome; other arrivals before the
+//! replica looks join the same batch.
 //! Knows nothing of: etcd's messages, HTTP.
 
 use crate::asked::{Asked, Reply};
@@ -12,32 +12,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that may wait in front of a replica. Beyond it callers are told to slow down at once.
+/// Requests that may wait in front of a replica. Beyond it callers are refused at once.
 pub(crate) const INBOX_MAX: usize = 1 << 16;
 
-/// Bytes of writes that may wait in front of a replica: with threads of their own, faces may be far ahead of it.
+/// Bytes of writes that may wait in front of a replica: faces on threads of their own may be far ahead of it.
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
-/// Pause between two looks at whether somebody else leads.
+/// Pause between two checks whether another member leads.
 const TRANSFER_PAUSE: Duration = Duration::from_millis(1);
 
 /// One call on its way in.
 pub(crate) enum Call {
-    /// A request, and who waits for its outcome.
+    /// A request, and where its outcome goes.
     Ask(Request, Reply),
-    /// The leader shall hand over; whoever asked is told whether it does.
+    /// A leadership transfer, and where to report whether it has begun.
     Transfer(oneshot::Sender<bool>),
 }
 
-/// What everybody may look at without asking the replica. Each fact is one atomic; two may be of different moments.
+/// Facts that can be read without asking the replica. Each is one atomic; two may be of different moments.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) term: AtomicU64,
-    /// 0 for nobody.
+    /// 0 for none.
     pub(crate) leader: AtomicU64,
     /// At or behind everything that was answered; it never moves back.
     pub(crate) committed: AtomicU64,
-    /// Whether another member may have what this one has.
+    /// Whether another member may have this member's data.
     pub(crate) has_peers: AtomicBool,
     /// Bytes of writes that wait in front of the replica.
     pub(crate) inbox_bytes: AtomicUsize,
@@ -51,7 +51,7 @@ impl Facts {
         }
     }
 
-    /// A request is about to wait; whether there is room for it.
+    /// A request is about to wait; returns whether there is room for it.
     fn enter(&self, request: &Request) -> bool {
         let (Request::Write(bytes) | Request::Weigh(_, bytes)) = request else { return true };
         let before = self.inbox_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -85,8 +85,8 @@ impl Engine {
         Engine { inbox, facts, metrics, cluster_id, member_id }
     }
 
-    /// Asks the replica; what it resolves to is the outcome. Dropping it abandons the answer, and the request if the replica has
-    /// not begun with it.
+    /// Sends a request to the replica; resolves to its outcome. Dropping it abandons the answer, and the request if the
+    /// replica has not begun it.
     pub fn call(&self, request: Request) -> Asked {
         let is_write = matches!(
             request,
@@ -111,9 +111,9 @@ impl Engine {
         Asked::told(Outcome::Refused(Refusal::TooManyRequests))
     }
 
-    /// If this replica leads, it hands over to whoever can take over best, and this comes back with who leads instead; with
-    /// none after `patience`, and at once if it does not lead or is alone. For one who is about to stop: the others then
-    /// need not wait until they miss it.
+    /// If this replica leads, transfers leadership to the best target and returns the new leader; `None` after
+    /// `patience`, and at once if it does not lead or is alone. For a member that is about to stop: the others then
+    /// need not wait for an election timeout.
     pub async fn transfer(&self, patience: Duration) -> Option<NodeId> {
         let until = tokio::time::Instant::now() + patience;
         let (told, tell) = oneshot::channel();
@@ -166,13 +166,13 @@ impl Engine {
         LogIndex(self.facts.committed.load(Ordering::Acquire))
     }
 
-    /// Whether another member may have what this one has, so that damage to its log can be mended. [fault-model ST7]
+    /// Whether another member may have this member's data, so that damage to its log can be repaired. [fault-model ST7]
     #[must_use]
     pub fn has_peers(&self) -> bool {
         self.facts.has_peers.load(Ordering::Relaxed)
     }
 
-    /// What this replica counts.
+    /// The metrics of this replica.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
@@ -209,7 +209,7 @@ mod tests {
             let others: Vec<_> = (0..8).map(|_| local.spawn_local(waiting(&engine, 1))).collect();
             local.run_until(tokio::task::yield_now()).await;
             assert_eq!(others.iter().filter(|other| other.is_finished()).count(), 1, "eight places");
-            assert_eq!(engine.metrics().failed.get(), 2, "who is refused is counted");
+            assert_eq!(engine.metrics().failed.get(), 2, "refusals are counted");
             assert_eq!(facts.inbox_bytes.load(Ordering::Relaxed), 17);
         });
     }

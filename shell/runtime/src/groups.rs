@@ -1,9 +1,9 @@
 //! Control groups: how much memory they leave to this process.
 //!
-//! In:    what the kernel says of the process's groups, and the files of those groups.
+//! In:    the kernel's list of the process's groups, and the files of those groups.
 //! Out:   the least limit that binds it, and what is left below the limit that is nearest.
-//! Rule:  A limit binds everybody in its group and in the groups below it. So each group counts, from the process's own up to
-//!        the root, in both versions of control groups; what a process outside took of it counts, too.
+//! Rule:  A limit binds all processes in its group and in the groups below it. So each group counts, from the process's
+//!        own up to the root, in both versions of control groups; memory that other processes use of it counts, too.
 //!        [kernel cgroup-v2.rst: memory.max; cgroup-v1/memory.rst §6]
 //! Knows nothing of: the machine's memory, what a limit is for.
 
@@ -39,8 +39,8 @@ struct Version {
     mount: &'static str,
     limit: &'static str,
     held: &'static str,
-    /// What of it are pages of files that nobody uses: they are given up before anybody is ended. A name in `memory.stat`,
-    /// of the whole group with those below it.
+    /// The part of it that is page cache not in use: the kernel reclaims it before it kills a process. A name in
+    /// `memory.stat`, of the whole group with those below it.
     idle: &'static str,
 }
 
@@ -54,8 +54,8 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// What is left to a process in these groups (`/proc/self/cgroup`), whose files are below `root`. Version 1 says of a group
-/// without a limit that its limit is about 2^63.
+/// What is left to a process in these groups (`/proc/self/cgroup`), whose files are below `root`. Version 1 reports a
+/// limit of about 2^63 for a group without one.
 fn allowed(root: &Path, own: &str) -> Allowance {
     let groups = VERSIONS.iter().zip(own_groups(own));
     let all = groups.flat_map(|(version, own)| {
@@ -68,7 +68,7 @@ fn allowed(root: &Path, own: &str) -> Allowance {
     all.fold(Allowance::BOUNDLESS, Allowance::and)
 }
 
-/// The process's group in each of [`VERSIONS`], as a path below its mount: empty for the root, or where nothing is said.
+/// The process's group in each of [`VERSIONS`], as a path below its mount: empty for the root, or if none is named.
 fn own_groups(own: &str) -> [PathBuf; 2] {
     let of = |is_meant: fn(&str, &str) -> bool| {
         let named = own.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! What links bring in for the driver that lives on the same thread.
+//! The driver's inbox: events of peers, from links on the same thread.
 //!
 //! Knows nothing of: sockets, what events mean.
 
@@ -19,7 +19,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Adds one event that brought `bytes` along. What it takes by itself counts, too: peers can cause many that are small.
+    /// Adds one event that brought `bytes` along. Its own size counts, too: peers can cause many small ones.
     pub(crate) fn push(&self, event: Event, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes + size_of::<Event>());
         self.events.borrow_mut().push(event);
@@ -31,7 +31,7 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Comes back when something has arrived.
+    /// Returns when something has arrived.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }
@@ -42,7 +42,7 @@ impl Inbox {
         self.events.borrow().is_empty()
     }
 
-    /// Comes back when there is room for more.
+    /// Returns when there is room for more.
     pub(crate) async fn room(&self) {
         while self.bytes.get() > INBOX_BYTES_MAX {
             self.emptied.notified().await;

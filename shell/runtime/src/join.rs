@@ -1,15 +1,15 @@
-//! Joining: how a member with an empty directory finds out who it is.
+//! Joining: how a member with an empty directory gets its identity.
 //!
-//! In:    the places of the other members; where this one will be reached.
-//! Out:   the identity of its directory: the cluster, its id, whom the cluster began with and whom it has now.
-//! Every answer is a linearizable read: a member that no quorum confirms does not answer, so none tells what was true once
-//! and one answer is enough. All are asked nevertheless: whoever is known to anybody as having had a directory is not let
-//! in. Why no promise is lost that way: [`kattu_node::newcomer`].
+//! In:    the addresses of the other members; its own peer URLs.
+//! Out:   the identity of its directory: the cluster, its id, the founding members and the present ones.
+//! Every answer is a linearizable read: a member without a quorum does not answer, so no answer is outdated and one is
+//! enough. All are asked nevertheless: a member that any of them knows with an earlier directory is refused. Why no
+//! vote or acknowledgement is lost that way: [`kattu_node::newcomer`].
 //!
-//! One of the members that a cluster begins with has nobody to ask who it is. But before it makes its directory it asks the
-//! others whether they know it from one that it had. Who knows it knows it for ever, with or without a quorum; when nobody
-//! who knows it can be reached, nobody can tell a lost directory from one that never was. [fault-model F61]
-//! Knows nothing of: how members are added, what a member does next.
+//! A founding member cannot ask for its identity. But before it makes its directory, it asks the others whether they
+//! know it with an earlier one. A member that knows it knows it for ever, with or without a quorum; while no such
+//! member can be reached, a lost directory cannot be told from one that never existed. [fault-model F61]
+//! Knows nothing of: how members are added, the log.
 
 use crate::links::Failure;
 use crate::peer_address::{self, PeerAddress};
@@ -25,37 +25,37 @@ use kattu_wire::MemberList;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// How long the others may take to say whether they know somebody who begins: longer than a disk may hold them up.
+/// How long the others may take to answer a founding member: longer than a disk may hold them up.
 const KNOWN_MAX: Duration = Duration::from_secs(3);
-/// How long one member may take to answer: longer than a quorum may take to confirm what it says.
+/// How long one member may take to answer: longer than a quorum may take to confirm the answer.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
-/// Times that everybody is asked while nobody knows.
+/// Rounds of questions while no member answers.
 const ROUNDS_MAX: u32 = 20;
 /// Pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Who this member is.
+/// The member that joins.
 pub(crate) struct Joiner<'a> {
     /// Its name.
     pub(crate) name: &'a str,
-    /// Where it will be reached.
+    /// Its peer URLs.
     pub(crate) peer_urls: &'a [String],
-    /// Where the others are reached.
+    /// The addresses of the others.
     pub(crate) others: Vec<PeerAddress>,
-    /// What they are dialled with, where TLS is spoken.
+    /// TLS settings for dialling them, where TLS is spoken.
     pub(crate) tls: Option<&'a Arc<ServerTls>>,
     /// The group whose log will be in its directory.
     pub(crate) group: GroupId,
 }
 
-/// Asks the others, and makes of their answers what this member's directory begins with.
+/// Asks the others, and builds this member's identity from their answers.
 ///
 /// # Errors
 /// Why it cannot join, in words for the operator.
 pub(crate) async fn identity(joiner: &Joiner<'_>) -> Result<Identity, String> {
     let others = peer_address::join(&joiner.others);
     if joiner.others.is_empty() {
-        return Err("nobody to ask: --initial-cluster names no other member".into());
+        return Err("--initial-cluster names no other member to ask".into());
     }
     let mut reasons = Vec::new();
     for _ in 0..ROUNDS_MAX {
@@ -73,11 +73,11 @@ pub(crate) async fn identity(joiner: &Joiner<'_>) -> Result<Identity, String> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    reasons.insert(0, format!("none of the other members tells who is in the cluster; asked {others}"));
+    reasons.insert(0, format!("no other member answered with the member list; asked {others}"));
     Err(reasons.join("; "))
 }
 
-/// Asks one member who belongs to the cluster.
+/// Asks one member for the list of members.
 pub(crate) async fn one(
     address: &PeerAddress,
     tls: Option<&Arc<ServerTls>>,
@@ -99,7 +99,7 @@ fn judge(joiner: &Joiner<'_>, rolls: Vec<MemberList>) -> Result<Identity, String
         ));
     }
     let newest =
-        rolls.into_iter().max_by_key(|member_list| member_list.members.at).expect("somebody has answered");
+        rolls.into_iter().max_by_key(|member_list| member_list.members.at).expect("at least one answer");
     let places = |urls: &[String]| urls.iter().filter_map(|url| PeerAddress::of(url)).collect::<Vec<_>>();
     let mine = places(joiner.peer_urls);
     let is_me = |member: &MemberInfo| places(&member.peer_urls).iter().any(|place| mine.contains(place));
@@ -118,11 +118,11 @@ fn judge(joiner: &Joiner<'_>, rolls: Vec<MemberList>) -> Result<Identity, String
     })
 }
 
-/// Asks the others whether they know `own`, one of the members that this cluster begins with, from a directory that it has
-/// lost. Must be awaited inside a `LocalSet`.
+/// Asks the others whether they know `own`, a founding member, with a directory that it has lost. Must be awaited
+/// inside a `LocalSet`.
 ///
 /// # Errors
-/// Somebody does; in words for the operator.
+/// One of them does; in words for the operator.
 pub(crate) async fn begin(
     cluster: u64,
     own: NodeId,
@@ -144,7 +144,7 @@ pub(crate) async fn begin(
         if told.unwrap_or(false) {
             let cannot = CannotJoin::WasHere(own);
             let urls = members.iter().find(|member| member.id == own).map(|own| own.peer_urls.join(","));
-            return Err(format!("cannot begin at {}: {cannot}", urls.unwrap_or_default()));
+            return Err(format!("cannot bootstrap at {}: {cannot}", urls.unwrap_or_default()));
         }
     }
     Ok(())

@@ -3,10 +3,11 @@
 //! The driver pushes frames and flushes at once, so that bytes leave before the thread goes to the disk. What the socket
 //! does not take stays queued and leaves when it becomes writable. A full queue drops: the protocol retries.
 //! [fault-model NT4, NT6]
-//! Knows nothing of: what frames say, who decides.
+//! Knows nothing of: what frames say, the node.
 
 use crate::metrics::Metrics;
 use crate::outgoing::{Outgoing, how_it_ended};
+use kattu_member::lanes;
 use kattu_node::contract::PeerMessage;
 use kattu_raft::LinkEnd;
 use kattu_wire::{Frame, FrameWriter};
@@ -15,8 +16,6 @@ use std::io::{ErrorKind, IoSlice};
 use std::rc::Rc;
 use tokio::sync::Notify;
 
-/// Bytes a lane may hold back; one message always passes.
-pub(crate) const LANE_BYTES_MAX: usize = 32 << 20;
 /// Pieces handed to the kernel in one call (its own limit is 1024).
 const PIECES_PER_CALL: usize = 256;
 
@@ -33,8 +32,8 @@ pub(crate) struct Lane {
     wanted: Notify,
     /// Messages queued so far.
     pushed: Cell<u64>,
-    /// The protocol version of the connection. A message that waits for one is a piece of a snapshot, which is the same in
-    /// all of them.
+    /// The protocol version of the connection. A message that waits for one is a piece of a snapshot, which is the same
+    /// in all versions.
     protocol: Cell<u16>,
 }
 
@@ -77,7 +76,7 @@ impl Lane {
         Lane { on_demand: true, ..Lane::default() }
     }
 
-    /// Comes back when there is something to send and the lane is not up.
+    /// Returns when there is something to send and the lane is not up.
     pub(crate) async fn wanted(&self) {
         while self.unsent_bytes() == 0 {
             self.wanted.notified().await;
@@ -99,7 +98,7 @@ impl Lane {
         self.queue.borrow().unsent()
     }
 
-    /// Takes over a fresh, greeted connection.
+    /// Takes over a new connection after its handshake.
     pub(crate) fn open(&self, socket: Rc<Outgoing>, protocol: u16) {
         self.protocol.set(protocol);
         if !self.on_demand {
@@ -119,7 +118,7 @@ impl Lane {
     pub(crate) fn push(&self, message: &PeerMessage) -> bool {
         let mut queue = self.queue.borrow_mut();
         let may_wait = self.on_demand && queue.unsent() == 0;
-        if !(self.is_up() || may_wait) || queue.unsent() > LANE_BYTES_MAX {
+        if !(self.is_up() || may_wait) || queue.unsent() > lanes::BYTES_MAX {
             return false;
         }
         if !self.is_up() {
@@ -130,7 +129,7 @@ impl Lane {
         true
     }
 
-    /// Queues one frame of the greeting's, which is short, on a lane that is up.
+    /// Queues one frame of the handshake, which is short, on a lane that is up.
     pub(crate) fn push_frame(&self, frame: &Frame) {
         if self.is_up() {
             crate::codec().encode(frame, &mut self.queue.borrow_mut().next);
@@ -174,8 +173,7 @@ impl Lane {
         self.kick.notify_one();
     }
 
-    /// Runs while the connection lives: sends what was held back, and notices its end.
-    /// Tells how.
+    /// Runs while the connection lives: sends what was held back, and returns how it ended.
     pub(crate) async fn run(&self, socket: &Outgoing, metrics: &Metrics) -> LinkEnd {
         loop {
             if let Some(end) = self.failed.get() {

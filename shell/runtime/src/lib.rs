@@ -1,12 +1,12 @@
 //! Carries out what nodes decide: clock, threads, log I/O, peer links.
 //!
-//! One driver thread owns one node, its log, its links and (unless told otherwise) its store and its clients'
+//! One driver thread owns one node, its log, its links and (unless configured otherwise) its store and its clients'
 //! connections: on few cores a hand-off between threads costs more than the work it would share out
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
-//! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `executor` (where the keeper sits) ·
+//! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `apply_executor` (where the keeper sits) ·
 //! `snapshots` (the worker beside) · `links`, `lane`, `outgoing`, `peer_address`, `tls`, `peer_table`, `proofs`, `listener`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
-//! `room` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
+//! `capacity` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
 pub mod allocator;
@@ -45,35 +45,34 @@ pub use capacity::{default_quota, memory_limit};
 pub use engine::Engine;
 pub use start::{Began, End, Member, Running, RuntimeConfig, StartError, Threading, start};
 
-use kattu_raft::{Duration, RecordEncoder};
+use kattu_raft::RecordEncoder;
 use kattu_wire::Codec;
 
-/// The bytes of frames and records, with the fastest CRC32C this processor has.
+/// Encodes and decodes frames and records, with the fastest CRC32C this processor has.
 pub(crate) fn codec() -> Codec {
     Codec::new(crc32c::crc32c_append)
 }
 
-/// Lays out new entries for the core.
+/// Encodes new entries for the core.
 pub(crate) fn encoder() -> RecordEncoder {
     RecordEncoder(|group, head, payload| {
         kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload)
     })
 }
 
-/// How long a peer's machine may be silent before its connections are given up.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
-
-/// Sends small messages at once, and notices a machine that vanished without a word. What the system refuses is done
-/// without: liveness is judged by answers, not by sockets. [fault-model NT6]
+/// Sends small messages at once, and detects a machine that vanished. Options that the system refuses are skipped:
+/// liveness is judged by answers, not by sockets. [fault-model NT6]
 pub(crate) fn prepare(socket: &tokio::net::TcpStream) {
     let _ = socket.set_nodelay(true);
     let socket = socket2::SockRef::from(socket);
-    let keepalive = socket2::TcpKeepalive::new().with_time(SILENCE_MAX / 2).with_interval(SILENCE_MAX / 5);
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(kattu_member::lanes::SILENCE_MAX / 2)
+        .with_interval(kattu_member::lanes::SILENCE_MAX / 5);
     let _ = socket.set_tcp_keepalive(&keepalive);
-    let _ = socket.set_tcp_user_timeout(Some(SILENCE_MAX));
+    let _ = socket.set_tcp_user_timeout(Some(kattu_member::lanes::SILENCE_MAX));
 }
 
-/// A number nobody could have guessed.
+/// An unpredictable number.
 pub(crate) fn entropy() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The standard library seeds its hashers from the operating system; each state differs.
@@ -81,7 +80,7 @@ pub(crate) fn entropy() -> u64 {
     hasher.finish() ^ clock::now().0.rotate_left(32) ^ u64::from(std::process::id())
 }
 
-/// Ends the process when the thread that holds it panics: a member without one of its threads would go on answering
+/// Aborts the process when the thread that holds it panics: a member without one of its threads would still answer
 /// heartbeats. [fault-model F04]
 pub(crate) struct AbortOnPanic;
 

@@ -1,12 +1,12 @@
-//! Peer links: three lanes out to each peer, and whatever peers open towards us.
+//! Peer links: three lanes out to each peer, and the connections that peers open towards this member.
 //!
-//! A link is one-way: we speak on the connections we open, and hear on those we accept, so that each side retries and
-//! gives up on its own. Votes, heartbeats and read rounds ride on the bulk lane while nothing waits on it, and take
-//! their own lane otherwise. Pieces of snapshots have a third one, which is opened when there is something for it, and
-//! closed when nothing has been for a while: no entry and no heartbeat waits behind them. [fault-model NT1–NT6]
-//! Links come and go with the table of members. One to a member that was removed lives on for a moment, so that it can be
-//! told; then nothing it says is heard any more, and when it greets again it is told why.
-//! Knows nothing of: who leads, what entries mean.
+//! A link is one-way: this member sends on the connections it opens, and receives on those it accepts, so that each
+//! side retries and gives up on its own. Votes, heartbeats and read rounds ride on the bulk lane while nothing waits on
+//! it, and take their own lane otherwise. Pieces of snapshots have a third one, which is opened on demand and closed
+//! when it has been idle for a while: no entry and no heartbeat waits behind them. [fault-model NT1–NT6]
+//! Links follow the table of members. The link to a removed member stays for a moment, so that the member learns of it;
+//! then nothing from it is read any more, and its next handshake is answered with `Removed`.
+//! Knows nothing of: the leader, what entries mean.
 
 use crate::inbox::Inbox;
 use crate::lane::Lane;
@@ -17,6 +17,8 @@ use crate::peer_address::{self, PeerAddress};
 use crate::peer_table::{self, PeerTable};
 use crate::report;
 use crate::tls;
+use kattu_member::lanes;
+use kattu_member::pauses::Pauses;
 use kattu_node::contract::{Event, Forward, PeerMessage};
 use kattu_raft::{Duration, LinkEnd, NodeId};
 use kattu_wire::{Frame, Lane as LaneKind};
@@ -27,7 +29,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::AbortHandle;
 
-/// One peer to speak to.
+/// One peer to dial.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) id: NodeId,
@@ -41,9 +43,9 @@ struct Link {
     bulk: Rc<Lane>,
     control: Rc<Lane>,
     snapshot: Rc<Lane>,
-    /// Who keeps the lanes open.
+    /// The tasks that keep the lanes open.
     diallers: Vec<AbortHandle>,
-    /// The peer was removed, and this is when the link ends.
+    /// When the link ends, because the peer was removed.
     ends_at: Option<Instant>,
 }
 
@@ -58,16 +60,16 @@ pub(crate) struct Links {
     links: BTreeMap<NodeId, Link>,
     peer_table: Rc<PeerTable>,
     retry_max: Duration,
-    /// How long a link to a member that was removed lives on.
+    /// How long the link to a removed member stays.
     farewell: Duration,
     inbox: Rc<Inbox>,
-    /// Whom we hear.
+    /// The connections that are read.
     readers: Rc<Readers>,
     metrics: Arc<Metrics>,
 }
 
 impl Links {
-    /// Links to nobody yet.
+    /// No links yet.
     pub(crate) fn new(
         peer_table: &Rc<PeerTable>,
         retry_max: Duration,
@@ -87,8 +89,8 @@ impl Links {
         }
     }
 
-    /// Brings the links in line with who is reached where, if that may have changed; ends those whose time is up. Must be
-    /// called inside a `LocalSet`.
+    /// Brings the links in line with the members' addresses, if those may have changed, and ends links whose time is
+    /// up. Must be called inside a `LocalSet`.
     pub(crate) fn follow(&mut self) {
         let now = Instant::now();
         let readers = &self.readers;
@@ -111,7 +113,7 @@ impl Links {
             let known = self.links.get(&peer);
             if known.is_none_or(|link| link.addresses != addresses) {
                 if known.is_some() {
-                    // What was on its way to where it was may be lost.
+                    // Messages on the way to the old address may be lost.
                     self.inbox.push(Event::LinkClosed(peer, LinkEnd::Otherwise), 0);
                 }
                 let link = self.open(&Peer { id: peer, addresses });
@@ -120,7 +122,7 @@ impl Links {
         }
     }
 
-    /// Nothing that this peer has begun to say counts: it is to begin anew.
+    /// Ends the connections that this peer has opened: it has to begin anew.
     pub(crate) fn distrust(&self, peer: NodeId) {
         self.readers.end(peer);
     }
@@ -151,9 +153,9 @@ impl Links {
         link
     }
 
-    /// Sends a batch: each message is encoded once, each lane flushed once. Gives back the forwarded writes that cannot
-    /// leave; of the protocol's own messages any may be lost. A write leaves only for a leader whose own link to us is
-    /// open: where it went could not be told otherwise, and nobody would notice before its time is up.
+    /// Sends a batch: each message is encoded once, each lane flushed once. Returns the forwarded writes that cannot
+    /// leave; of the protocol's own messages any may be lost. A write leaves only for a leader whose own link to this
+    /// member is open: otherwise its answer could not come back, and the caller would wait for its timeout.
     pub(crate) fn send(&self, messages: Vec<PeerMessage>) -> Vec<Forward> {
         let mut unsent = Vec::new();
         if messages.is_empty() {
@@ -161,14 +163,13 @@ impl Links {
         }
         for message in messages {
             let Some(link) = self.links.get(&message.to()) else { continue };
-            let is_control = message.is_control();
-            let lane = if message.is_chunk() {
-                self.metrics.snapshot_chunks_sent.add(1);
-                &link.snapshot
-            } else if is_control && link.bulk.unsent_bytes() > 0 && link.control.is_up() {
-                &link.control
-            } else {
-                &link.bulk
+            let lane = match lanes::lane_of(&message, || link.bulk.unsent_bytes() > 0, link.control.is_up()) {
+                LaneKind::Bulk => &link.bulk,
+                LaneKind::Control => &link.control,
+                LaneKind::Snapshot => {
+                    self.metrics.snapshot_chunks_sent.add(1);
+                    &link.snapshot
+                }
             };
             let is_answerable = match &message {
                 PeerMessage::Forward(forward) => self.readers.hear(forward.to, LaneKind::Bulk),
@@ -204,7 +205,7 @@ struct Dialler {
 }
 
 thread_local! {
-    /// Spreads reconnects; no decision of the protocol hangs on it.
+    /// Spreads reconnects; no decision of the protocol depends on it.
     static JITTER: Cell<u64> = Cell::new(crate::entropy());
 }
 
@@ -218,47 +219,15 @@ fn jittered(duration: Duration) -> Duration {
     duration / 2 + duration.mul_f64((draw % 1000) as f64 / 2000.0)
 }
 
-/// How long a peer may take to tell us what proves who we are: it has to reach us first.
+/// How long a peer may take to send its challenge: it has to reach this member first.
 const PROOF_MAX: Duration = Duration::from_secs(4);
 
-/// The shortest pause before an attempt that only a challenge asks for, so that who calls in a peer's name all the time does
-/// not make us knock there all the time.
+/// The shortest pause before an attempt that only a challenge asks for: a stranger that keeps calling in a peer's name
+/// cannot make this member dial that peer without pause.
 const CHALLENGE_AFTER: Duration = Duration::from_millis(20);
 
 /// How long an attempt goes on that was under way when the peer came: it may have been begun after the peer was back.
 const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
-
-/// The pause before the first attempt after a connection that lived.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-
-/// Pauses between attempts: they double up to `max`, and begin anew only after a connection that outlived the longest of
-/// them. One that ends as soon as it is open does not make us knock a hundred times a second.
-struct Pauses {
-    next: Duration,
-    max: Duration,
-}
-
-impl Pauses {
-    fn new(max: Duration) -> Pauses {
-        Pauses { next: PAUSE_MIN, max }
-    }
-
-    fn lived(&mut self, life: Duration) {
-        if life > self.max {
-            self.next = PAUSE_MIN;
-        }
-    }
-
-    fn refused(&mut self) {
-        self.next = self.max;
-    }
-
-    fn take(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.max);
-        pause
-    }
-}
 
 impl Dialler {
     async fn run(self) {
@@ -290,7 +259,7 @@ impl Dialler {
                         end = run => end,
                         why = believed_no_more => {
                             report::warn(format_args!(
-                                "closes its connection to member {:x}: {why}", self.peer.id.0
+                                "closing the connection to member {:x}: {why}", self.peer.id.0
                             ));
                             LinkEnd::Otherwise
                         }
@@ -298,13 +267,13 @@ impl Dialler {
                         never = self.tell_challenges() => match never {},
                     };
                     self.lane.close();
-                    if is_told(self.kind, end) {
-                        // The control lane carries only what is repeated anyway; its end is a hint all the same.
+                    if lanes::end_is_told(self.kind, end) {
+                        // The control lane carries only what is repeated anyway; its end is still a hint.
                         self.inbox.push(Event::LinkClosed(self.peer.id, end), 0);
                     }
                     pauses.lived(opened.elapsed());
                 }
-                // Its place is somebody else's by now: there is nobody to say farewell to.
+                // The address belongs to another member by now: the removed one cannot be reached.
                 Err(Failure::Refused(_)) if !self.peer_table.places().contains_key(&self.peer.id) => {
                     self.lane.close();
                     return;
@@ -331,7 +300,7 @@ impl Dialler {
                     if last_refusal != NOT_REACHED {
                         report::warn(format_args!(
                             "member {:x} at {} {NOT_REACHED} ({}): check --initial-advertise-peer-urls, or `kattu member \
-                             update`, and the network on the way back",
+                             update`, and the network path back",
                             self.peer.id.0,
                             peer_address::join(&self.peer.addresses),
                             self.peer_table.own_peer_urls().join(","),
@@ -347,8 +316,8 @@ impl Dialler {
         }
     }
 
-    /// Waits, but not while somebody who says that it is this peer waits to be asked for its proof, and not when the peer has
-    /// come: it may have come back.
+    /// Waits. Ends early when a caller that claims to be this peer waits for a challenge, and when the peer has come:
+    /// its host may be back.
     async fn pause(&self, pause: Duration, arrivals: u64) {
         let proofs = &self.peer_table.proofs;
         let end = tokio::time::Instant::now() + pause;
@@ -365,8 +334,8 @@ impl Dialler {
         }
     }
 
-    /// Ends when the peer has come since, and a while has gone by: an attempt that has not come to an end by then was begun
-    /// when the peer's host was away.
+    /// Ends a while after the peer has come: an attempt that is still under way then was begun while the peer's host
+    /// was away.
     async fn overtaken(&self, arrivals: u64) {
         let proofs = &self.peer_table.proofs;
         loop {
@@ -379,8 +348,8 @@ impl Dialler {
         tokio::time::sleep(OVERTAKEN_AFTER.min(self.retry_max / 4)).await;
     }
 
-    /// Ends when the peer has started since: its host may have gone without a word, and what is sent to where it was goes
-    /// nowhere for as long as that took.
+    /// Ends when the peer has started since: its host may have vanished silently, and then nothing sent to its last run
+    /// arrives.
     async fn until_it_starts_anew(&self, opened: Instant) {
         let proofs = &self.peer_table.proofs;
         loop {
@@ -392,7 +361,7 @@ impl Dialler {
         }
     }
 
-    /// Tells the peer what it is asked for, for as long as the lane is open.
+    /// Forwards challenges to the peer for as long as the lane is open.
     async fn tell_challenges(&self) -> std::convert::Infallible {
         let proofs = &self.peer_table.proofs;
         loop {
@@ -405,12 +374,12 @@ impl Dialler {
         }
     }
 
-    /// Runs while the connection lives and something is sent on it now and then.
+    /// Runs while the connection lives and is used now and then.
     async fn while_used(&self, socket: &Outgoing) -> LinkEnd {
         let mut sent = self.lane.pushed();
         let unused = async {
             loop {
-                tokio::time::sleep(crate::SILENCE_MAX).await;
+                tokio::time::sleep(lanes::SILENCE_MAX).await;
                 if std::mem::replace(&mut sent, self.lane.pushed()) == self.lane.pushed()
                     && self.lane.unsent_bytes() == 0
                 {
@@ -424,7 +393,7 @@ impl Dialler {
         }
     }
 
-    /// A connection on which this member is believed, and the protocol version that was agreed on.
+    /// A connection on which the peer accepts this member, and the agreed protocol version.
     async fn connect(&self) -> Result<(tls::Dialled, u16), Failure> {
         let mut failure = Failure::Away;
         for address in &self.peer.addresses {
@@ -441,7 +410,8 @@ impl Dialler {
         let peer_table = &self.peer_table;
         let attempt = async {
             let mut dialled = tls::dial(address, peer_table.tls.as_ref()).await?;
-            let welcome = peer_table::greet(&mut dialled.socket, peer_table, self.peer.id, self.kind).await?;
+            let welcome =
+                peer_table::handshake(&mut dialled.socket, peer_table, self.peer.id, self.kind).await?;
             Ok((dialled, welcome))
         };
         let patience = self.retry_max.max(Duration::from_millis(500));
@@ -455,31 +425,21 @@ impl Dialler {
     }
 }
 
-/// Whether the end of a lane is told to the node: what was in flight on the bulk lane may be lost; and whoever's kernel
-/// closes a lane may have died. A snapshot's lane closes when it has nothing to do, and what is lost on it is sent again.
-pub(crate) fn is_told(kind: LaneKind, end: LinkEnd) -> bool {
-    match kind {
-        LaneKind::Bulk => true,
-        LaneKind::Control => end == LinkEnd::ByPeer,
-        LaneKind::Snapshot => false,
-    }
-}
-
 /// Why a lane could not be opened.
 pub(crate) enum Failure {
-    /// Nobody there, or not in time.
+    /// No answer, or none in time.
     Away,
-    /// Somebody there who will not talk to us, and why.
+    /// The peer refuses this member, for this reason.
     Refused(String),
-    /// Somebody there who says that we are no member any more.
+    /// The peer reports that this member was removed.
     Removed,
-    /// Somebody there who asks for a proof, and does not say to us what that is: it does not reach us.
+    /// The peer asks for a proof, but its challenge does not arrive: it does not reach this member.
     Unproven,
 }
 
-/// What becomes of a member whose own address is wrong, or blocked.
+/// Reported of a peer when this member's own address is wrong, or blocked.
 const NOT_REACHED: &str =
-    "welcomes this member, but does not reach it at its own peer URLs, by which it would prove who it is";
+    "accepts this member, but does not reach it at its own peer URLs, which is its proof of identity";
 
 #[cfg(test)]
 mod tests {
@@ -487,20 +447,6 @@ mod tests {
     use kattu_node::contract::{MemberInfo, Members};
     use kattu_raft::{Incarnation, SharedBytes, Term};
     use tokio::io::AsyncReadExt;
-
-    #[test]
-    fn a_connection_that_ends_at_once_does_not_make_the_next_attempt_sooner() {
-        let max = Duration::from_millis(500);
-        let mut pauses = Pauses::new(max);
-        for expected in [10, 20, 40, 80, 160, 320, 500, 500] {
-            pauses.lived(Duration::from_millis(1));
-            assert_eq!(pauses.take(), Duration::from_millis(expected));
-        }
-        pauses.lived(Duration::from_secs(60));
-        assert_eq!(pauses.take(), PAUSE_MIN);
-        pauses.refused();
-        assert_eq!(pauses.take(), max);
-    }
 
     #[test]
     fn a_write_leaves_only_where_its_answer_can_come_back() {
@@ -518,7 +464,7 @@ mod tests {
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("it is bound");
-            let socket = tokio::net::TcpStream::connect(address).await.expect("somebody listens");
+            let socket = tokio::net::TcpStream::connect(address).await.expect("a listener");
             let socket = Outgoing::new(kattu_tls::Socket::Plain(socket));
             let link = Link::default();
             link.bulk.open(Rc::new(socket), kattu_wire::PROTOCOL_MAX);
@@ -527,7 +473,7 @@ mod tests {
             let mut links = Links::new(&peer_table, pause, pause, &Rc::default(), &readers, &Arc::default());
             links.links.insert(LEADER, link);
 
-            assert_eq!(links.send(message()), std::slice::from_ref(&forward), "nobody would hear the answer");
+            assert_eq!(links.send(message()), std::slice::from_ref(&forward), "no reader for the answer");
             let reader = tokio::task::spawn_local(std::future::pending::<()>());
             readers.replace(LEADER, LaneKind::Bulk, reader.abort_handle());
             assert_eq!(links.send(message()), []);
@@ -544,7 +490,7 @@ mod tests {
     const PEER: NodeId = NodeId(2);
     const OWN_URL: &str = "http://10.0.0.1:2380";
 
-    /// A peer as its listener sees us; no attempt of ours ends by itself.
+    /// The listener of a peer that this member dials; no attempt of ours ends by itself.
     fn dialled<F: Future<Output = ()>>(test: impl FnOnce(tokio::net::TcpListener, Rc<PeerTable>) -> F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async {
@@ -566,7 +512,7 @@ mod tests {
         accepted.unwrap_or_else(|_| panic!("it does not dial {what}")).expect("a connection").0
     }
 
-    /// Goal: an attempt that was begun while the peer's host was away is not waited for when the peer has come back.
+    /// Goal: when a peer has come back, attempts that were begun while its host was away are given up.
     #[test]
     fn a_peer_that_has_come_is_dialled_anew() {
         dialled(async |listener, us| {
@@ -577,7 +523,7 @@ mod tests {
         });
     }
 
-    /// Goal: what was connected to the run before of a peer is given up, though nobody has closed it.
+    /// Goal: connections to the last run of a peer are given up, although neither side has closed them.
     #[test]
     fn a_peer_that_has_started_is_dialled_anew() {
         dialled(async |listener, us| {

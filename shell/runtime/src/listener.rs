@@ -1,12 +1,13 @@
-//! What peers say on the connections they open: frames, checked, into the driver's inbox.
+//! The peer listener: frames from the connections that peers open, checked, into the driver's inbox.
 //!
-//! Nothing of a connection that does not belong, or that sends one damaged frame, reaches the replica; a connection is
-//! given up at the first thing that is wrong with it, and the peer opens another. A new connection ends the one that the
-//! same peer had before: what that one would still bring is late. [fault-model NT2, NT3, F34–F36]
+//! Nothing from a connection that does not belong, or that sends one damaged frame, reaches the replica. A connection
+//! is closed at its first error, and the peer opens another. A new connection ends the earlier one of the same peer:
+//! what that one would still bring is late. [fault-model NT2, NT3, F34–F36]
 //!
-//! Whoever has not proved yet who it is can hold a stated number of connections, for a stated time, says nothing longer than
-//! a greeting, and ends nobody else's connection. Where there are too many, the oldest of the host with the most of them
-//! goes, so that a member that comes always finds a place. Whoever says much lets the others have their turn.
+//! A caller without a proof of identity can hold a bounded number of connections for a bounded time, can send nothing
+//! longer than a handshake, and cannot end any other connection. If there are too many, the oldest of the host with the
+//! most of them is closed, so that a member always finds a place. A peer that sends much yields to the others after
+//! each turn.
 //! Knows nothing of: what messages mean.
 
 use crate::engine::Engine;
@@ -35,33 +36,32 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{self, AbortHandle};
 
-/// Connections at once on which nobody has said yet who it is, and as many on which nobody has proved it; beyond it one is
-/// closed. About 10 KB each.
+/// Connections at once before the handshake, and as many before the proof; beyond it one is closed. About 10 KB each.
 const CROWD_MAX: usize = 256;
-/// A frame that has begun must go on: so long may all the waiting for the rest of it take, …
+/// Time limit of all waiting for the rest of a frame that has begun: this, …
 pub(crate) const FRAME_PATIENCE: Duration = Duration::from_secs(10);
 /// … and a second more for as many bytes of it.
 const FRAME_BYTES_PER_S: usize = 128 << 10;
-/// How long a greeting may take, and then the proof.
+/// Time limit of the handshake, and then of the proof.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// How long a quorum may take to confirm who the members are, for a newcomer that asks again.
+/// How long a quorum may take to confirm the members for a newcomer, which asks again.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
 /// Bytes asked for in one read, unless the rest of a frame is more.
 const READ_BYTES: usize = 64 << 10;
-/// Frames of one connection after which the others on this thread have their turn: no less than the messages that a leader
-/// has on their way to one peer. Each costs the node a few microseconds.
+/// Frames of one connection before the others on this thread have their turn: no less than a leader has in flight to
+/// one peer. Each costs the node a few microseconds.
 const TURN_FRAMES: usize = 256;
-/// Bytes of one connection after which the others have theirs. What the driver finds when it has its turn becomes one write
-/// and one sync, so a turn must be worth a sync: where that takes 3 ms, a member could take in 20 MB/s with turns of 64 KiB,
-/// and 80 with 256.
+/// Bytes of one connection before the others have their turn. What has arrived when the driver runs becomes one write
+/// and one sync, so a turn must be worth a sync: at 3 ms each, a member could take in 20 MB/s with turns of 64 KiB, and
+/// 80 with 256.
 const TURN_BYTES: usize = 1 << 20;
-/// What a newcomer causes when it asks who the members are: as often as it likes.
-const JOINER: Cause = Cause::of("a newcomer asked who the members are");
+/// The cause of lines about newcomers, which may ask for the members as often as they like.
+const JOINER: Cause = Cause::of("join requests");
 
-/// What strangers cause, by the host they come from and what is wrong with them.
+/// The cause of lines about strangers, by their host and by the kind of refusal.
 fn stranger(address: &str, reason: &str) -> Cause {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    // As much of the reason as no stranger has a say in.
+    // Only the part of the reason that no stranger can influence.
     let kind = &reason.as_bytes()[..reason.len().min(12)];
     let whose = u64::from(crc32c::crc32c(host.as_bytes())) << 32 | u64::from(crc32c::crc32c(kind));
     Cause { what: "peer connections refused", whose }
@@ -73,27 +73,28 @@ pub(crate) struct PeerListener {
     pub(crate) inbox: Rc<Inbox>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) group: GroupId,
-    /// Longest frame believed.
+    /// Longest frame accepted.
     pub(crate) frame_bytes_max: usize,
-    /// Who is reading each peer's lanes.
+    /// The reader of each peer's lanes.
     pub(crate) readers: Rc<Readers>,
-    /// Who knows the members.
+    /// Confirms the members with a quorum.
     pub(crate) engine: Engine,
     pub(crate) places: Crowds,
     /// How long a frame that has begun may take, whatever its size.
     pub(crate) frame_patience: Duration,
 }
 
-/// Connections of those who may be anybody, and who have come equally far.
+/// Connections of callers without a proof of identity, all at the same stage.
 #[derive(Default)]
 struct Crowd {
     next: Cell<u64>,
-    /// By their age.
+    /// Oldest first.
     all: RefCell<BTreeMap<u64, (IpAddr, AbortHandle)>>,
 }
 
 impl Crowd {
-    /// One more; if that is one too many, the oldest of the host that has most of them ends, and `true` comes back.
+    /// Adds a connection. If that is one too many, ends the oldest of the host that has most of them, and returns
+    /// `true`.
     fn enter(&self, host: IpAddr, task: AbortHandle) -> (u64, bool) {
         let place = self.next.get();
         self.next.set(place + 1);
@@ -119,7 +120,7 @@ impl Crowd {
     }
 }
 
-/// Those who may be anybody. Whoever says who it is, if only for a moment, does not stand among those who say nothing.
+/// Callers without a proof. Those with a valid handshake do not compete for places with silent ones.
 #[derive(Default)]
 pub(crate) struct Crowds {
     unknown: Crowd,
@@ -131,12 +132,12 @@ pub(crate) struct Crowds {
 pub(crate) struct Readers(RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>);
 
 impl Readers {
-    /// Whether what a peer sends on this lane is read just now.
+    /// Whether this lane of a peer is being read.
     pub(crate) fn hear(&self, peer: NodeId, lane: Lane) -> bool {
         self.0.borrow().get(&(peer, lane)).is_some_and(|reader| !reader.is_finished())
     }
 
-    /// Nothing that this peer sends is read any more.
+    /// Stops reading from this peer.
     pub(crate) fn end(&self, peer: NodeId) {
         self.0.borrow_mut().retain(|(of, _), reader| {
             if *of == peer {
@@ -146,34 +147,34 @@ impl Readers {
         });
     }
 
-    /// A reading that has ended is forgotten, unless another has taken its place by now.
+    /// Forgets a reader that has ended, unless another one has replaced it by now.
     fn leave(&self, peer: NodeId, lane: Lane, reader: task::Id) {
         self.0.borrow_mut().retain(|place, newest| *place != (peer, lane) || newest.id() != reader);
     }
 
-    /// The reader that this one replaces.
+    /// Sets the reader of this lane; returns the one that it replaces.
     pub(crate) fn replace(&self, peer: NodeId, lane: Lane, reader: AbortHandle) -> Option<AbortHandle> {
         self.0.borrow_mut().insert((peer, lane), reader)
     }
 }
 
-/// A connection that has greeted.
+/// A connection after its handshake.
 struct Caller {
     hello: Hello,
-    /// When it had greeted.
+    /// When the handshake was complete.
     came: Instant,
     codec: Codec,
-    /// The proof that is due; none once it is given.
+    /// The proof that is due; `None` once it is given.
     asked: RefCell<Option<Asked>>,
-    /// Its place among those who may be anybody.
+    /// Its place among callers without a proof.
     place: Cell<Option<u64>>,
-    /// Ends its reading.
+    /// Ends its reader.
     reader: OnceCell<AbortHandle>,
-    /// The feature level that it has said it knows.
+    /// The feature level that it has announced.
     level: Cell<Option<u16>>,
 }
 
-/// Ends a task with whoever waits for it.
+/// Aborts a task when this is dropped.
 struct EndsWithIt(AbortHandle);
 
 impl Drop for EndsWithIt {
@@ -182,13 +183,14 @@ impl Drop for EndsWithIt {
     }
 }
 
-/// Ends a reading when whoever speaks would not be let in any more; what it said of where it is reached counts no more, either.
+/// Ends the reader when the caller's certificate would not be accepted any more, and forgets the URLs that the caller
+/// announced.
 fn end_when_let_in_no_more(shown: Shown, caller: &Rc<Caller>, peer_table: &Rc<PeerTable>) -> AbortHandle {
     let (caller, peer_table) = (caller.clone(), peer_table.clone());
     let judge = task::spawn_local(async move {
         let why = shown.let_in_no_more().await;
         let from = caller.hello.from.0;
-        let cause = Cause { what: "a member let in no more", whose: from };
+        let cause = Cause { what: "certificate of a member no longer accepted", whose: from };
         report::warn_of(cause, format_args!("connection of member {from:x} closed: {why}"));
         peer_table.forget_places(caller.hello.from);
         if let Some(reader) = caller.reader.get() {
@@ -204,7 +206,7 @@ impl Caller {
     }
 }
 
-/// What one connection has brought since the others had their turn.
+/// What one connection has brought in its present turn.
 #[derive(Default)]
 struct Turn {
     bytes: usize,
@@ -226,7 +228,7 @@ impl PeerListener {
         }
     }
 
-    /// `place` is this connection's among those that have not greeted.
+    /// `place` is this connection's among those before the handshake.
     async fn hear(
         self: Rc<Self>,
         socket: TcpStream,
@@ -239,7 +241,7 @@ impl PeerListener {
         let (mut socket, shown) = match tokio::time::timeout(HANDSHAKE_MAX, tls::accept(socket, speaks)).await
         {
             Ok(Ok(accepted)) => accepted,
-            Ok(Err(Unaccepted::Left)) => return self.refused(address, "closed before the greeting"),
+            Ok(Err(Unaccepted::Left)) => return self.refused(address, "closed before the handshake"),
             Ok(Err(Unaccepted::Refused(why))) => {
                 return self.refused_by_tls(address, why.kind(), &why.to_string());
             }
@@ -249,7 +251,7 @@ impl PeerListener {
                 let _ = tokio::time::timeout(HANDSHAKE_MAX, said).await;
                 return;
             }
-            Err(_) => return self.refused(address, "no greeting in 5 s"),
+            Err(_) => return self.refused(address, "no handshake within 5 s"),
         };
         let signed = shown.as_ref().and_then(Shown::signed);
         let received = peer_table::receive(&mut socket, &self.peer_table, signed);
@@ -262,22 +264,22 @@ impl PeerListener {
                     Ok(()) => report::info_of(
                         JOINER,
                         format_args!(
-                            "told a newcomer from {address} who the members are; it will be reached at {reached}"
+                            "sent the member list to a joining member from {address}, peer URLs {reached}"
                         ),
                     ),
                     Err(reason) => report::warn_of(
                         JOINER,
                         format_args!(
-                            "could not tell a newcomer from {address} (at {reached}) who the members are: {reason}"
+                            "cannot send the member list to a joining member from {address}, peer URLs {reached}: {reason}"
                         ),
                     ),
                 };
             }
             Ok(Ok(Received::Bootstrap)) => return,
             Ok(Err(reason)) => return self.refused(address, &reason),
-            Err(_) => return self.refused(address, "no greeting in 5 s"),
+            Err(_) => return self.refused(address, "no handshake within 5 s"),
         };
-        let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // what it was told
+        let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // as its welcome says
         let caller = Rc::new(Caller {
             hello,
             came: Instant::now(),
@@ -307,8 +309,9 @@ impl PeerListener {
                     reading.abort();
                     self.leave_crowd(&caller);
                     let from = caller.hello.from.0;
-                    let reason =
-                        format!("nobody at member {from:x}'s address says that this is its connection");
+                    let reason = format!(
+                        "no proof within 5 s: the process at member {from:x}'s address does not confirm this connection"
+                    );
                     return self.refused(address, &reason);
                 }
             }
@@ -330,13 +333,13 @@ impl PeerListener {
             Ok(Ok(end)) => end,
             Ok(Err(reason)) => {
                 self.metrics.peer_rejected.add(1);
-                let cause = Cause { what: "the connection of a member closed", whose: from.0 };
+                let cause = Cause { what: "connection of a member closed", whose: from.0 };
                 report::warn_of(cause, format_args!("connection of member {:x} closed: {reason}", from.0));
                 LinkEnd::Otherwise
             }
             Err(stopped) if stopped.is_panic() => std::panic::resume_unwind(stopped.into_panic()),
-            Err(_) if self.readers.hear(from, lane) => return, // whoever replaced it has said so
-            Err(_) => LinkEnd::Otherwise,                      // it was not believed any more
+            Err(_) if self.readers.hear(from, lane) => return, // its successor has reported it
+            Err(_) => LinkEnd::Otherwise,                      // it was cut off
         };
         self.closed(&caller.hello, end);
     }
@@ -361,7 +364,7 @@ impl PeerListener {
         report::warn_of(cause, format_args!("peer connection from {address} refused: {reason}"));
     }
 
-    /// A caller is who it says it is: what it says is heard, and not any more what it said on a connection before.
+    /// A caller has proved its identity: its frames count from here on, and those of its earlier connection no more.
     fn believe(&self, caller: &Caller) {
         let Hello { from, lane, .. } = caller.hello;
         self.leave_crowd(caller);
@@ -375,29 +378,30 @@ impl PeerListener {
         }
     }
 
-    /// Tells a newcomer who the members are, if a quorum confirms it.
+    /// Sends a newcomer the member list, if a quorum confirms it.
     async fn tell(&self, socket: &mut impl Duplex) -> Result<(), String> {
         let asked = tokio::time::timeout(CONFIRM_MAX, self.engine.call(newcomer::question())).await;
         peer_table::tell(socket, &self.peer_table, newcomer::confirmed(asked.ok())).await
     }
 
-    /// What was on its way on this lane may be lost; of the control lane, all of it is repeated anyway, but that the
-    /// other end's kernel closed it is a hint that the member died, and the last message of either lane must not belie it.
-    /// Whoever comes back may be an older version, and says which feature level it knows, if it knows any.
+    /// Reports the end of a connection. Messages in flight on this lane may be lost. On the control lane all of them
+    /// are repeated anyway, but a close by the other end's kernel is a hint that the member died, and the last message
+    /// of either lane must not belie it. A member that returns may be an older version, and announces its feature level
+    /// if it knows any.
     fn closed(&self, hello: &Hello, end: LinkEnd) {
         if hello.lane == Lane::Bulk {
             self.inbox.push(Event::Knows(hello.from, level::FIRST), 0);
         }
-        if crate::links::is_told(hello.lane, end) {
+        if kattu_member::lanes::end_is_told(hello.lane, end) {
             self.inbox.push(Event::LinkClosed(hello.from, end), 0);
         }
     }
 
-    /// Reads frames until the connection ends, and tells how; the error says what was wrong with one.
+    /// Reads frames until the connection ends, and returns how; the error is what was wrong with one.
     async fn frames(&self, socket: &mut impl Duplex, caller: &Caller) -> Result<LinkEnd, String> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let mut wanted = 0_usize;
-        // What comes before the proof, and the frame behind it, is as short as a greeting.
+        // Frames up to the proof, and the one behind it, are no longer than a handshake.
         let mut bytes_max = peer_table::HANDSHAKE_BYTES_MAX;
         let mut waited = Duration::ZERO;
         let mut turn = Turn::default();
@@ -408,12 +412,12 @@ impl PeerListener {
                 turn = Turn::default();
             }
             self.inbox.room().await;
-            // Frames that the turn before left in the buffer are there already.
+            // The turn before may have left whole frames in the buffer.
             if !std::mem::take(&mut has_more) {
                 let most = READ_BYTES.max(wanted.saturating_sub(buffer.len()));
                 buffer.reserve(most);
                 let patience = match buffer.len() {
-                    0 => None, // between frames there is nothing to wait for
+                    0 => None, // no limit between frames
                     begun => Some(self.patience_for(wanted.max(begun)).saturating_sub(waited)),
                 };
                 match read_within(socket, &mut buffer, most, patience, &mut waited).await? {
@@ -464,7 +468,7 @@ impl PeerListener {
         self.frame_patience + Duration::from_secs((bytes / FRAME_BYTES_PER_S) as u64)
     }
 
-    /// The one frame of somebody who may be anybody.
+    /// Handles the one frame of a caller without a proof.
     fn judge(&self, frame: &SharedBytes, caller: &Caller) -> Result<(), String> {
         match caller.codec.decode(frame).map_err(|error| error.to_string())? {
             Frame::Challenge(challenge) => {
@@ -481,14 +485,11 @@ impl PeerListener {
                 let is_proven =
                     caller.asked.borrow().as_ref().is_some_and(|asked| asked.is_proven_by(secret));
                 if !is_proven {
-                    return Err(format!(
-                        "what it says does not prove that it is member {:x}",
-                        caller.hello.from.0
-                    ));
+                    return Err(format!("wrong proof of identity for member {:x}", caller.hello.from.0));
                 }
                 if self.peer_table.has_left(&caller.hello) {
                     return Err(format!(
-                        "member {:x} was removed, or has another directory",
+                        "member {:x} was removed, or has another data directory",
                         caller.hello.from.0
                     ));
                 }
@@ -507,7 +508,7 @@ impl PeerListener {
             | Frame::Introduction(_)
             | Frame::Level(_)
             | Frame::Quota(_)
-            | Frame::Message(_) => Err("it goes on before it has proved who it is".into()),
+            | Frame::Message(_) => Err("a frame before the proof of identity".into()),
         }
     }
 
@@ -537,14 +538,14 @@ impl PeerListener {
                     }
                 }
                 Frame::Challenge(challenge) => self.peer_table.proofs.told(from, challenge),
-                Frame::Proof(_) => {} // nobody asked, or not any more
+                Frame::Proof(_) => {} // not asked for, or not any more
                 Frame::Hello(_)
                 | Frame::Welcome(_)
                 | Frame::Refused(_)
                 | Frame::Join(_)
                 | Frame::MemberList(_)
                 | Frame::Removed(_)
-                | Frame::Conflict(_) => return Err("a second greeting".into()),
+                | Frame::Conflict(_) => return Err("a second handshake".into()),
             }
         }
         Ok(())
@@ -563,7 +564,7 @@ impl PeerListener {
         if let PeerMessage::Raft(envelope) = &message
             && envelope.group != self.group
         {
-            return Err(format!("a message of group {}, which is not here", envelope.group.0));
+            return Err(format!("a message of group {}, which this member does not have", envelope.group.0));
         }
         if let PeerMessage::Raft(envelope) = &message
             && let Message::Remind(remind) = &envelope.message
@@ -576,8 +577,8 @@ impl PeerListener {
     }
 }
 
-/// Takes the first `count` bytes out of the buffer. Entries stay ranges of them, so a buffer that is mostly empty is not
-/// kept alive for a few bytes.
+/// Takes the first `count` bytes out of the buffer. Entries stay ranges of them, so a mostly empty buffer is not kept
+/// alive for a few bytes.
 fn split_off_front(buffer: &mut Vec<u8>, count: usize) -> SharedBytes {
     if count * 2 < buffer.capacity() {
         let front = buffer[..count].to_vec();
@@ -590,8 +591,8 @@ fn split_off_front(buffer: &mut Vec<u8>, count: usize) -> SharedBytes {
     SharedBytes::from(front)
 }
 
-/// One read of at most so many bytes, for the buffer has more room where it had to grow; the error says that there was no
-/// patience left. What it took is added to `waited`.
+/// One read of at most `most` bytes, because the buffer may have grown. The error says that `patience` is over. Its
+/// time is added to `waited`.
 async fn read_within(
     socket: &mut impl Duplex,
     buffer: &mut Vec<u8>,
@@ -601,7 +602,7 @@ async fn read_within(
 ) -> Result<std::io::Result<usize>, String> {
     let mut socket = socket.take(most as u64);
     let mut read = pin!(socket.read_buf(buffer));
-    // Mostly there is something, and no clock is asked.
+    // Mostly data is there already, and the clock is not read.
     if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
         return Ok(read);
     }
@@ -609,7 +610,7 @@ async fn read_within(
     let begun = tokio::time::Instant::now();
     let read = tokio::time::timeout(patience, read).await;
     *waited += begun.elapsed();
-    read.map_err(|_| "a frame has begun and does not go on".to_string())
+    read.map_err(|_| "a frame has begun and was not finished in time".to_string())
 }
 
 async fn accept(listener: TcpListener, speaks: Speaks, peer_listener: Rc<PeerListener>) {
@@ -659,7 +660,8 @@ mod tests {
     }
 
     thread_local! {
-        /// What has arrived at members' addresses: secrets by their numbers. Whoever reads them stands there.
+        /// Secrets that have arrived at members' addresses, by number. A test that reads them stands at those
+        /// addresses.
         static TOLD: RefCell<BTreeMap<u64, u64>> = const { RefCell::new(BTreeMap::new()) };
     }
 
@@ -667,7 +669,7 @@ mod tests {
         connect_as(&peer_table(PEER), address, lane).await
     }
 
-    /// A connection of somebody whom the listener knows, and who gives its proof.
+    /// A connection of a member that the listener knows, with its proof.
     async fn connect_as(own: &PeerTable, address: SocketAddr, lane: Lane) -> TcpStream {
         let (mut socket, number) = call_as(own, address, lane).await;
         until("it is asked for its proof", || TOLD.with_borrow(|told| told.contains_key(&number))).await;
@@ -677,21 +679,21 @@ mod tests {
         socket
     }
 
-    /// A connection that was welcomed and asked for its proof, and under which number.
+    /// A connection that was welcomed and challenged, and the number of the challenge.
     async fn call_as(own: &PeerTable, address: SocketAddr, lane: Lane) -> (TcpStream, u64) {
-        let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-        match peer_table::greet(&mut socket, own, US, lane).await {
+        let mut socket = TcpStream::connect(address).await.expect("a listener");
+        match peer_table::handshake(&mut socket, own, US, lane).await {
             Ok(welcome) => {
-                assert_ne!(welcome.proof, 0, "everybody is asked");
+                assert_ne!(welcome.proof, 0, "every caller is challenged");
                 socket.write_all(&bytes_of(&Frame::Proof(ASK_ME))).await.expect("sent");
                 (socket, welcome.proof)
             }
             Err(Failure::Refused(reason)) => panic!("{reason}"),
-            Err(Failure::Away | Failure::Removed | Failure::Unproven) => panic!("nobody answers"),
+            Err(Failure::Away | Failure::Removed | Failure::Unproven) => panic!("no answer"),
         }
     }
 
-    /// Somebody greets us, who have this table of members.
+    /// Runs a listener with this table of members.
     fn meet<F: Future<Output = ()>>(
         members: Members,
         test: impl FnOnce(SocketAddr, Rc<PeerTable>, Rc<Inbox>) -> F,
@@ -699,7 +701,7 @@ mod tests {
         listen(members, |address, us, inbox, _| test(address, us, inbox));
     }
 
-    /// Somebody greets us whom our table has.
+    /// Runs a listener whose table has `US` and `PEER`.
     fn run<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr, Rc<Inbox>, Rc<Readers>) -> F) {
         let list = [US, PEER].map(|id| MemberInfo { id, ..MemberInfo::default() }).into();
         let members = Members { list, ..Members::default() };
@@ -759,7 +761,7 @@ mod tests {
         });
     }
 
-    /// What has arrived, but for what every greeting brings.
+    /// What has arrived, without the levels that each handshake brings.
     fn events(inbox: &Inbox) -> Vec<Event> {
         let mut events = Vec::new();
         inbox.take(&mut events);
@@ -767,7 +769,7 @@ mod tests {
         events
     }
 
-    /// The next that arrives; it fails where nothing does.
+    /// The next events; fails if none arrive.
     async fn next(inbox: &Inbox) -> Vec<Event> {
         loop {
             let arrived = tokio::time::timeout(Duration::from_secs(20), inbox.arrived()).await;
@@ -779,7 +781,7 @@ mod tests {
         }
     }
 
-    /// A connection that is heard: its level has arrived. What arrived besides is added to `events`.
+    /// A connection that is read: its level has arrived. Other events are added to `events`.
     async fn heard(address: SocketAddr, lane: Lane, inbox: &Inbox, events: &mut Vec<Event>) -> TcpStream {
         let socket = connect(address, lane).await;
         let mut arrived = Vec::new();
@@ -825,8 +827,11 @@ mod tests {
     fn a_member_that_others_have_added_is_heard_when_they_have_named_it() {
         meet(Members::default(), |address, us, _| async move {
             let (mut socket, number) = call_as(&peer_table(PEER), address, Lane::Bulk).await;
-            until("it is somebody whom nobody knows", || us.proofs.open() == 1).await;
-            assert!(us.places().is_empty() && !us.knows(PEER), "where it says that it is nobody dials");
+            until("an unknown caller is there", || us.proofs.open() == 1).await;
+            assert!(
+                us.places().is_empty() && !us.knows(PEER),
+                "the address that it announces is not dialled"
+            );
             assert!(TOLD.with_borrow(|told| !told.contains_key(&number)));
 
             let peer_urls = vec!["http://10.0.0.2:2380".to_string()];
@@ -845,8 +850,8 @@ mod tests {
         });
     }
 
-    /// Goal: who can reach the port, and neither a member's address nor the way there, speaks in no member's name, ends no
-    /// connection of its, and leaves nothing behind.
+    /// Goal: a caller that can reach the port, but neither a member's address nor the path there, cannot act as a
+    /// member, ends no member's connection, and leaves nothing behind.
     #[test]
     fn nobody_speaks_in_a_members_name_who_cannot_prove_it() {
         run(|address, inbox, readers| async move {
@@ -902,7 +907,7 @@ mod tests {
                 learner: false,
             };
             let answer = async |from: NodeId| {
-                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                let mut socket = TcpStream::connect(address).await.expect("a listener");
                 socket.write_all(&bytes_of(&Frame::Hello(hello(from)))).await.expect("sent");
                 let mut bytes = vec![0; 1 << 12];
                 let len = socket.read(&mut bytes).await.expect("an answer");
@@ -915,7 +920,7 @@ mod tests {
             until("it is heard", || !inbox.is_empty()).await;
             let (refused, _) = answer(NodeId(7)).await;
             assert!(
-                matches!(&refused, Frame::Refused(it) if it.reason.contains("does not know you")),
+                matches!(&refused, Frame::Refused(it) if it.reason.contains("not in the receiver's member list")),
                 "{refused:?}"
             );
             us.level.set(level::PROOFS);
@@ -948,8 +953,8 @@ mod tests {
     fn a_removed_member_is_told_so_and_nothing_it_says_is_heard() {
         let removed = Members { removed: vec![PEER], ..Members::default() };
         meet(removed, |address, us, _| async move {
-            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-            let told = peer_table::greet(&mut socket, &peer_table(PEER), US, Lane::Bulk).await;
+            let mut socket = TcpStream::connect(address).await.expect("a listener");
+            let told = peer_table::handshake(&mut socket, &peer_table(PEER), US, Lane::Bulk).await;
             assert!(matches!(told, Err(Failure::Removed)));
             assert_eq!(socket.read(&mut [0; 8]).await.expect("an orderly end"), 0);
             assert!(us.places().is_empty() && us.heard.borrow().is_empty());
@@ -962,7 +967,7 @@ mod tests {
         let table = |voter: MemberInfo| Members { list: vec![voter], ..Members::default() };
         meet(table(voter("")), |address, us, _| async move {
             let is_known = async || {
-                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+                let mut socket = TcpStream::connect(address).await.expect("a listener");
                 peer_table::is_known(&mut socket, 0xC1, PEER, US).await
             };
             assert!(!is_known().await, "it may begin");
@@ -972,27 +977,25 @@ mod tests {
             assert!(is_known().await, "it has greeted us from a directory");
 
             let other = PeerTable { incarnation: Incarnation(10), ..peer_table(PEER) };
-            let greet = async || {
-                let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-                peer_table::greet(&mut socket, &other, US, Lane::Bulk).await
-            };
-            let Err(Failure::Refused(why)) = greet().await else { panic!("another directory of a voter") };
+            let mut socket = TcpStream::connect(address).await.expect("a listener");
+            let answer = peer_table::handshake(&mut socket, &other, US, Lane::Bulk).await;
+            let Err(Failure::Refused(why)) = answer else { panic!("another directory of a voter") };
             assert!(why.contains("another data directory"), "{why}");
         });
         meet(table(MemberInfo { learner: true, ..voter("") }), |address, _, _| async move {
             drop(connect(address, Lane::Bulk).await);
             let other = PeerTable { incarnation: Incarnation(10), ..peer_table(PEER) };
-            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
-            let again = peer_table::greet(&mut socket, &other, US, Lane::Bulk).await;
-            assert!(again.is_ok(), "a learner has promised nothing yet");
+            let mut socket = TcpStream::connect(address).await.expect("a listener");
+            let again = peer_table::handshake(&mut socket, &other, US, Lane::Bulk).await;
+            assert!(again.is_ok(), "a learner has no votes and acknowledgements that count");
         });
         meet(table(voter("n2")), |address, _, _| async move {
-            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let mut socket = TcpStream::connect(address).await.expect("a listener");
             assert!(
                 peer_table::is_known(&mut socket, 0xC1, PEER, US).await,
                 "the log says that it was there"
             );
-            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let mut socket = TcpStream::connect(address).await.expect("a listener");
             let elsewhere = peer_table::is_known(&mut socket, 0xC2, PEER, US).await;
             assert!(!elsewhere, "of another cluster nothing is known");
         });
@@ -1002,7 +1005,7 @@ mod tests {
     fn whoever_joins_is_told_who_is_there() {
         let list = vec![MemberInfo { id: US, name: "n1".into(), ..MemberInfo::default() }];
         meet(Members { list: list.clone(), ..Members::default() }, |address, _, _| async move {
-            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let mut socket = TcpStream::connect(address).await.expect("a listener");
             let Ok(member_list) = peer_table::ask(&mut socket, &[]).await else { panic!("no answer") };
             assert_eq!(
                 (member_list.cluster, member_list.members.list, member_list.heard),
@@ -1015,9 +1018,9 @@ mod tests {
     #[test]
     fn whoever_joins_is_told_nothing_that_no_quorum_confirms() {
         meet(Members::default(), |address, _, _| async move {
-            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            let mut socket = TcpStream::connect(address).await.expect("a listener");
             let Err(Failure::Refused(why)) = peer_table::ask(&mut socket, &[]).await else {
-                panic!("it was told")
+                panic!("it got an answer")
             };
             assert!(why.contains("quorum"), "{why}");
         });
@@ -1043,7 +1046,7 @@ mod tests {
             assert!(!readers.hear(PEER, Lane::Bulk), "another lane is another connection");
             let bulk = connect(address, Lane::Bulk).await;
             while !readers.hear(PEER, Lane::Bulk) {
-                tokio::task::yield_now().await; // the greeting was answered before the reader stood
+                tokio::task::yield_now().await; // the handshake was answered before the reader was set
             }
             drop(bulk);
             assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::ByPeer)]);
@@ -1063,7 +1066,7 @@ mod tests {
         bytes_of(&Frame::Introduction(kattu_wire::Introduction { peer_urls, priority: 100 }))
     }
 
-    /// A frame's head that announces this many bytes, of which none come.
+    /// The header of a frame that announces this many bytes, without any of them.
     fn half_frame(fields: usize) -> Vec<u8> {
         introduction(&"x".repeat(fields))[..kattu_wire::frame::HEADER_BYTES].to_vec()
     }
@@ -1089,8 +1092,9 @@ mod tests {
         });
     }
 
-    /// Goal: who says much does not keep the thread for as long as there is something to read. Method: as many frames as fit
-    /// between two sockets, put there before the reader has a turn; and whoever takes what has arrived, as the driver does.
+    /// Goal: a peer that sends much does not keep the thread for as long as there is something to read. Method: as many
+    /// frames as fit between two sockets, sent before the reader has a turn; the test takes what has arrived, as the
+    /// driver does.
     #[test]
     fn who_says_much_leaves_the_others_their_turn() {
         let small = [7, 8].map(|level| bytes_of(&Frame::Level(level))); // in turn, so that each is news
@@ -1142,8 +1146,8 @@ mod tests {
         run(|_, _, _| async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("it is bound");
-            let mut theirs = TcpStream::connect(address).await.expect("somebody listens");
-            let (mut ours, _) = listener.accept().await.expect("somebody comes");
+            let mut theirs = TcpStream::connect(address).await.expect("a listener");
+            let (mut ours, _) = listener.accept().await.expect("a connection");
             theirs.write_all(&[0; 4096]).await.expect("sent");
             ours.readable().await.expect("it is open");
             let (mut buffer, mut waited) = (Vec::with_capacity(READ_BYTES), Duration::ZERO);
@@ -1155,8 +1159,8 @@ mod tests {
     #[test]
     fn a_first_frame_is_short_and_a_frame_that_has_begun_goes_on() {
         run(|address, _, _| async move {
-            // By hand, for the greeting brings its first frame along.
-            let mut socket = TcpStream::connect(address).await.expect("somebody listens");
+            // By hand, because `connect` sends the first frame along.
+            let mut socket = TcpStream::connect(address).await.expect("a listener");
             let hello = Hello {
                 protocol_min: kattu_wire::PROTOCOL_MIN,
                 protocol_max: kattu_wire::PROTOCOL_MAX,
@@ -1226,7 +1230,7 @@ mod tests {
         });
     }
 
-    /// Waits for a condition; it fails where that does not come true.
+    /// Waits for a condition; fails if it does not come true.
     async fn until(what: &str, is_so: impl Fn() -> bool) {
         let waiting = async {
             while !is_so() {
@@ -1236,7 +1240,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(what);
     }
 
-    /// Goal: of callers that go nothing is kept, however many have come and gone.
+    /// Goal: nothing is kept of callers that have gone, however many there were.
     #[test]
     fn nothing_is_kept_of_a_caller_that_has_gone() {
         let list = [US, PEER].map(|id| MemberInfo { id, ..MemberInfo::default() }).into();
@@ -1281,7 +1285,7 @@ mod tests {
         run(|address, _, readers| async move {
             let mut silent = Vec::new();
             for _ in 0..=CROWD_MAX {
-                silent.push(TcpStream::connect(address).await.expect("somebody listens"));
+                silent.push(TcpStream::connect(address).await.expect("a listener"));
             }
             assert_eq!(silent[0].read(&mut [0; 8]).await.unwrap_or(0), 0, "the oldest has gone");
             assert!(silent[CROWD_MAX].try_read(&mut [0; 8]).is_err(), "the newest is waited for");

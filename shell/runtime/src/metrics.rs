@@ -1,4 +1,4 @@
-//! What a replica counts. Every counter is one relaxed atomic, written by the thread that owns the fact.
+//! The metrics of a replica. Every counter is one relaxed atomic, written by the thread that owns the fact.
 //!
 //! Knows nothing of: metric names, text formats.
 
@@ -41,13 +41,13 @@ pub static ALLOCATIONS: Counter = Counter::new();
 /// Bytes of those allocations.
 pub static ALLOCATED_BYTES: Counter = Counter::new();
 
-/// Lines for the operator that found no room in the queue of an output, or that the output refused.
+/// Log lines that found no room in the queue of an output, or that the output refused.
 pub static LOG_LINES_DROPPED: Counter = Counter::new();
 
-/// Lines for the operator that were held back because their cause had its lines for a while.
+/// Log lines that were held back by the limit of their cause.
 pub static LOG_LINES_HELD_BACK: Counter = Counter::new();
 
-/// How many log records this process has laid out: on followers none, on a leader one per entry.
+/// How many log records this process has encoded: none on followers, one per entry on a leader.
 #[must_use]
 pub fn records_encoded() -> u64 {
     kattu_wire::records_encoded()
@@ -84,7 +84,7 @@ impl Histogram {
     }
 }
 
-/// All that one replica counts.
+/// All metrics of one replica.
 #[derive(Debug, Default)]
 pub struct Metrics {
     /// Log syncs and how long they took.
@@ -111,7 +111,7 @@ pub struct Metrics {
     pub peer_received_msgs: Counter,
     /// Messages dropped because a peer's queue was full or its link was down.
     pub peer_dropped_msgs: Counter,
-    /// Connections refused or closed for what came over them.
+    /// Connections refused, or closed for what came over them.
     pub peer_rejected: Counter,
     /// Batches of the driver's loop.
     pub batches: Counter,
@@ -119,13 +119,13 @@ pub struct Metrics {
     pub events: Counter,
     /// The longest time for which something of the replica was due before it was done, in microseconds, since the start.
     pub late_us_max: Counter,
-    /// Entries handed to the store.
+    /// Entries delivered to the store.
     pub applied_entries: Counter,
     /// Work the store has done, in units. [`kattu_kv::cost`]
     pub work_units: Counter,
-    /// The most of it between two looks at anything else, since the start.
+    /// The most of it between two checks for other work, since the start.
     pub step_units_max: Counter,
-    /// Requests refused because they cost more than one may.
+    /// Requests refused because they cost more than one request may.
     pub refused_for_work: Counter,
     /// The feature level of the cluster, as applied here (a level).
     pub feature_level: Counter,
@@ -133,7 +133,7 @@ pub struct Metrics {
     pub quota_bytes: Counter,
     /// Client requests taken in.
     pub requests: Counter,
-    /// Requests whose clients had gone before anything was begun.
+    /// Requests whose callers had gone before anything was begun.
     pub abandoned: Counter,
     /// Leader changes seen.
     pub leader_changes: Counter,
@@ -149,36 +149,37 @@ pub struct Metrics {
     pub snapshots_taken: Counter,
     /// Snapshots that came to nothing.
     pub snapshots_failed: Counter,
-    /// Snapshots of a leader's that took the place of the store.
+    /// Snapshots from a leader that replaced the store.
     pub snapshots_installed: Counter,
     /// Bytes of the last snapshot taken (a level).
     pub snapshot_bytes: Counter,
     /// How long it took, in milliseconds (a level).
     pub snapshot_ms: Counter,
-    /// Up to where the newest snapshot reaches (a level).
+    /// The index up to which the newest snapshot reaches (a level).
     pub snapshot_index: Counter,
     /// Pieces of snapshots sent to peers.
     pub snapshot_chunks_sent: Counter,
     /// Pieces of a leader's snapshots received.
     pub snapshot_chunks_received: Counter,
-    /// 1 while the log is shorter than what this member has promised to keep (a level). [fault-model ST7]
+    /// 1 while the log is shorter than what this member has acknowledged (a level). [fault-model ST7]
     pub log_damaged: Counter,
-    /// Times a leader said that this member's own log is shorter than what it had acknowledged. [fault-model F18, F19]
+    /// Times a leader reported that this member's own log is shorter than what it had acknowledged. [fault-model F18,
+    /// F19]
     pub lost_log: Counter,
     /// Times a peer's log was seen to be shorter than what it had acknowledged. [fault-model ST14]
     pub lost_matches: Counter,
-    /// What went to each peer while this member leads, as of a moment ago; empty while it does not.
+    /// The flow to each peer while this member leads, as of a moment ago; empty while it does not.
     pub peer_flows: Mutex<Vec<(NodeId, PeerFlow)>>,
     /// 1 while clients are slowed for a member that comes back (a level). [fault-model F51]
     pub slows_clients: Counter,
     /// Times clients began to be slowed for one.
     pub slowed_clients: Counter,
-    /// Times one was seen not to gain although they were.
+    /// Times one did not catch up although they were.
     pub falling_behind: Counter,
-    /// Times this member led and let another one lead, because its own disk was slow. [fault-model F17]
+    /// Times this member led and transferred leadership, because its own disk was slow. [fault-model F17]
     pub slow_disk_left: Counter,
     /// Times all files were read and checked in the background. [fault-model ST12]
     pub scrubs: Counter,
-    /// Places where that found damage.
+    /// Damaged places found by scrubs.
     pub scrub_damages: Counter,
 }

@@ -1,25 +1,24 @@
-//! Likeness: a member that calls itself as another one does, or sends clients to the same place, is told so.
+//! Name clash: warns when two members publish the same name or client URL.
 //!
 //! In:    the table of members, whenever it changes.
-//! Rule:  peer URLs belong to one member each: a change that breaks this is refused by the leader, and a list that does by
-//!        the configuration. Names and client URLs are each member's own word, published after it has joined; as in etcd
-//!        they may be equal, and nothing that is decided depends on them. But whoever reads a list then cannot tell who is
-//!        meant, and a client that asks for two members gets one. So it is said, once for every way in which it is so.
-//!        [fault-model F61]
-//! Knows nothing of: how members are told apart (by their ids).
+//! Rule:  a peer URL belongs to one member: the leader refuses a change that breaks this, and the configuration refuses
+//!        such a list. Names and client URLs are published by each member after it has joined; as in etcd they may be
+//!        equal, and no decision depends on them. But then a list does not tell which member is meant, and a client
+//!        that asks for two members gets one. So each clash is logged once. [fault-model F61]
+//! Knows nothing of: peer URLs, how members publish themselves.
 
 use crate::report;
 use kattu_node::contract::{MemberInfo, Members};
 use kattu_raft::NodeId;
 
-/// What was said last.
+/// The clashes that were logged last.
 #[derive(Debug, Default)]
 pub(crate) struct NameClash {
     told: Vec<String>,
 }
 
 impl NameClash {
-    /// The table has changed: says what is new.
+    /// The table has changed: logs new clashes.
     pub(crate) fn follow(&mut self, me: NodeId, members: &Members) {
         let found = found(me, &members.list);
         for line in found.iter().filter(|line| !self.told.contains(line)) {
@@ -37,13 +36,13 @@ fn found(me: NodeId, list: &[MemberInfo]) -> Vec<String> {
         let id = other.id.0;
         if !own.name.is_empty() && own.name == other.name {
             lines.push(format!(
-                "member {id:016x} is called {:?} too; give each member a --name of its own",
+                "member {id:016x} has the same name {:?}; give each member its own --name",
                 own.name
             ));
         }
         if let Some(url) = own.client_urls.iter().find(|url| other.client_urls.contains(url)) {
             lines.push(format!(
-                "member {id:016x} sends its clients to {url} too; --advertise-client-urls must be where this one is reached"
+                "member {id:016x} publishes the same client URL {url}; --advertise-client-urls must be this member's own"
             ));
         }
     }
@@ -69,12 +68,12 @@ mod tests {
             [member(1, "n1", "http://a:1"), member(2, "n1", "http://b:1"), member(0xAB, "n3", "http://a:1")];
         let told = found(NodeId(1), &list);
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("member 0000000000000002 is called \"n1\" too"), "{told:?}");
+        assert!(told[0].starts_with("member 0000000000000002 has the same name \"n1\""), "{told:?}");
         assert!(
-            told[1].starts_with("member 00000000000000ab sends its clients to http://a:1 too"),
+            told[1].starts_with("member 00000000000000ab publishes the same client URL http://a:1"),
             "{told:?}"
         );
-        assert_eq!(found(NodeId(2), &list).len(), 1, "the other one is told of the name as well");
+        assert_eq!(found(NodeId(2), &list).len(), 1, "the other one reports the name as well");
     }
 
     #[test]

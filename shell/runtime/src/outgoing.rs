@@ -1,4 +1,4 @@
-//! The socket that a lane speaks on: written to at once, without waiting, in the clear or in TLS.
+//! The socket of a lane: written to at once, without waiting, in the clear or in TLS.
 //!
 //! Knows nothing of: frames, queues.
 
@@ -41,10 +41,10 @@ impl Write for AtOnce<'_> {
 }
 
 impl Outgoing {
-    /// Of a connection whose greeting is over.
+    /// Of a connection whose handshake is over.
     ///
     /// # Panics
-    /// If somebody else has opened it.
+    /// If another member has opened it.
     pub(crate) fn new(socket: Socket) -> Outgoing {
         match socket {
             Socket::Plain(tcp) => Outgoing { tcp, tls: None },
@@ -64,7 +64,7 @@ impl Outgoing {
         self.tcp.writable().await
     }
 
-    /// Takes as much of these as it can; `WouldBlock` where that is nothing. What was taken may still wait here.
+    /// Takes as much of these as it can; `WouldBlock` where that is nothing. Bytes that it took may still wait here.
     pub(crate) fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(tls) = &self.tls else { return self.tcp.try_write_vectored(pieces) };
         let mut connection = tls.borrow_mut();
@@ -76,12 +76,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether something that was taken has not left.
+    /// Whether bytes that it took have not left.
     pub(crate) fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.borrow().wants_write())
     }
 
-    /// Sends what was taken, as far as it goes.
+    /// Sends these bytes, as far as possible.
     pub(crate) fn send_rest(&self) -> io::Result<()> {
         match &self.tls {
             Some(tls) => self.push(&mut tls.borrow_mut()),
@@ -98,7 +98,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether the other side has ended it. It says nothing here but what belongs to TLS; that is read, and ignored.
+    /// Whether the other side has ended it. Only TLS's own records may arrive here; they are read, and ignored.
     pub(crate) fn has_ended(&self) -> Option<LinkEnd> {
         let Some(tls) = &self.tls else {
             let mut scrap = [0; 256];
@@ -112,7 +112,7 @@ impl Outgoing {
         };
         match read {
             Ok(state) if state.peer_has_closed() => Some(LinkEnd::ByPeer),
-            // What a peer says on a lane that is ours is more than it may.
+            // A peer must not send data on a lane that is ours.
             Ok(state) if 0 < state.plaintext_bytes_to_read() => Some(LinkEnd::Otherwise),
             Ok(_) => None,
             Err(_) => Some(LinkEnd::Otherwise),
@@ -129,10 +129,10 @@ fn end_of(read: io::Result<usize>) -> Option<LinkEnd> {
     }
 }
 
-/// Whether an error of a socket is the other end's kernel speaking, which it does at once when a process dies.
+/// Whether a socket error comes from the other end's kernel, which reports at once when a process dies.
 pub(crate) fn how_it_ended(error: &io::Error) -> LinkEnd {
     match error.kind() {
-        // The last is what TLS makes of an end without a farewell.
+        // The last is how TLS reports an end without a closing record.
         ErrorKind::ConnectionReset
         | ErrorKind::ConnectionAborted
         | ErrorKind::BrokenPipe

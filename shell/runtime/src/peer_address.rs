@@ -1,10 +1,10 @@
-//! Where a member is reached: `http://host:port` in the clear, `https://host:port` in TLS.
+//! Peer address: `http://host:port` in the clear, `https://host:port` in TLS.
 //!
-//! Knows nothing of: who is reached there, sockets.
+//! Knows nothing of: members, sockets.
 
 use std::fmt;
 
-/// What a peer URL says. Ordered by nothing that matters.
+/// A parsed peer URL. Its order has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PeerAddress {
     /// TLS is spoken there.
@@ -16,7 +16,7 @@ pub(crate) struct PeerAddress {
 }
 
 impl PeerAddress {
-    /// Reads a peer URL; none if it is no such thing.
+    /// Parses a peer URL; none if it is invalid.
     pub(crate) fn of(url: &str) -> Option<PeerAddress> {
         let (is_tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),

@@ -1,18 +1,18 @@
-//! The first words on a peer connection, on both sides. [fault-model NT1, NT2]
+//! The peer table, and the handshake on peer connections, on both sides. [fault-model NT1, NT2]
 //!
 //! ```text
-//!   member    ── Hello ──▶ Welcome, Removed, Known or Refused; then Introduction: where it is reached, Level: what it knows, Quota: what it can hold
-//!   beginner  ── Hello ──▶ the same, without an incarnation and without an Introduction: is anything known of me?
-//!   newcomer  ── Join ───▶ Roll: who is in the cluster, as a quorum confirms it, or Refused; and the connection is closed
+//!   member   ── Hello ──▶ Welcome, Removed, Conflict or Refused; then Introduction (peer URLs), Level, Quota
+//!   founder  ── Hello ──▶ the same, without an incarnation and an Introduction: is this id known already?
+//!   newcomer ── Join ───▶ MemberList, confirmed by a quorum, or Refused; then the connection is closed
 //! ```
-//! Cluster, addressee and membership are checked before anything else is read; whoever does not belong is told why and
-//! closed. Of whoever says that it is a member, proof is asked for ([`crate::proofs`]): until that is there nothing it says
-//! counts, and nothing of it is kept. Whoever is not in the table here may have been added by others while this member was
-//! away, and may be the one that leads [Ongaro14 §4.1]: then the members that are known here are asked ([`crate::vouching`]),
-//! and nobody whom they do not name is dialled or heard.
-//! A voter has one directory for life. Whoever is about to make one, and is known from another, or comes with another than
-//! before, is not let in: what it promised in that one is forgotten. [fault-model F61]
-//! Knows nothing of: what is said afterwards.
+//! Cluster, addressee and membership are checked before anything else is read. A caller that does not belong gets the
+//! reason, and the connection is closed. A caller that claims to be a member has to prove it ([`crate::proofs`]):
+//! before that nothing it sends counts, and nothing of it is kept. A caller that is missing in this table may have been
+//! added while this member was away, and may be the leader [Ongaro14 §4.1]: then the known members are asked
+//! ([`crate::vouching`]), and a member that they do not name is neither dialled nor heard.
+//! A voter has one directory for life. A member that is about to make another one, or comes with another one than
+//! before, is refused: the votes and acknowledgements it gave in the first one are forgotten. [fault-model F61]
+//! Knows nothing of: raft messages, entries, the node.
 
 use crate::links::Failure;
 use crate::peer_address::PeerAddress;
@@ -36,28 +36,28 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 
-/// What whoever has lost its directory is to do.
-pub(crate) const LOST_PROMISES: &str =
-    "what that one has promised is lost: remove this member, and add it as a new one with an empty directory";
+/// Advice for the operator of a member that has lost its directory.
+pub(crate) const LOST_PROMISES: &str = "its votes and acknowledgements are lost: remove this member and add it as a \
+     new one with an empty directory";
 
 /// A connection, in TLS or in the clear.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 
-/// A greeting is a few dozen bytes, a reason a sentence.
+/// Longest frame of a handshake: most are a few dozen bytes, a reason is a sentence.
 pub(crate) const HANDSHAKE_BYTES_MAX: usize = 4096;
 
-/// More places than a member has. Whoever says more is not listened to.
+/// Longest list of peer URLs that is accepted: more than a member has.
 const TOLD_PLACES_MAX: usize = 16;
 
-/// The incarnation of whoever has no directory yet.
+/// The incarnation of a member that has no directory yet.
 const NO_DIRECTORY: Incarnation = Incarnation(0);
 
-/// A roll tells of all members and of everybody who was removed.
+/// Longest member list: it names all members and all removed ones.
 const MEMBER_LIST_BYTES_MAX: usize = 1 << 20;
 
-/// Who we are, who belongs to us, and who has shown up.
+/// This member's identity, the members it knows, and what they have announced.
 #[derive(Debug, Default)]
 pub(crate) struct PeerTable {
     pub(crate) cluster: u64,
@@ -65,59 +65,59 @@ pub(crate) struct PeerTable {
     pub(crate) incarnation: Incarnation,
     /// The members the cluster began with, for newcomers.
     pub(crate) began_with: Vec<MemberInfo>,
-    /// Whom other members named, when this one joined or asked them since, for want of better knowledge.
+    /// Members that others have named, when this one joined or asked them since; the table may not list them yet.
     pub(crate) found: RefCell<BTreeMap<NodeId, Vec<String>>>,
-    /// What other members are dialled with, where TLS is spoken.
+    /// TLS settings for dialling other members, where TLS is spoken.
     pub(crate) tls: Option<Arc<ServerTls>>,
-    /// Who has proved to be whom.
+    /// Challenges and proofs of identity.
     pub(crate) proofs: Rc<Proofs>,
-    /// The feature level of the cluster, as far as it is known here.
+    /// The feature level of the cluster, as far as known here.
     pub(crate) level: Cell<u16>,
-    /// Somebody came who is not known here.
+    /// A caller came that is not known here.
     pub(crate) stranger_came: Notify,
-    /// Where we are reached, if the table does not say.
+    /// This member's peer URLs, if the table does not list them.
     pub(crate) own_urls: Vec<String>,
-    /// How eager we are to lead.
+    /// This member's leader priority.
     pub(crate) priority: u8,
-    /// How eager others said they are.
+    /// The leader priorities that others have announced.
     pub(crate) priorities: RefCell<BTreeMap<NodeId, u8>>,
-    /// Where members have said themselves that they are reached, on connections on which they are believed: a table that this
-    /// member has not been able to follow may be older.
+    /// Peer URLs that members have announced after their proof: a table that this member has not been able to follow
+    /// may be older.
     pub(crate) told_places: RefCell<BTreeMap<NodeId, Vec<String>>>,
-    /// Bytes that our store may hold.
+    /// Quota of this member's store, in bytes.
     pub(crate) quota: u64,
-    /// Bytes that the stores of others may hold, as they said.
+    /// Quotas of the stores of others, in bytes, as announced.
     pub(crate) quotas: RefCell<BTreeMap<NodeId, u64>>,
-    /// The least of them, of those whom the table has.
+    /// The least of them, among the members that the table lists.
     pub(crate) least_quota: Cell<Option<u64>>,
-    /// The table of members, as far as it is applied here.
+    /// The table of members, as applied here.
     pub(crate) members: RefCell<Members>,
-    /// Who has greeted us.
+    /// Members that have completed a handshake here, in this run or an earlier one.
     pub(crate) heard: RefCell<BTreeSet<NodeId>>,
-    /// The directories from which voters have.
+    /// The directory that each voter came from.
     pub(crate) lives: RefCell<BTreeMap<NodeId, Incarnation>>,
     /// The same on disk.
     pub(crate) book: RefCell<Option<Incarnations>>,
-    /// Who is reached where may have changed since the driver looked.
+    /// Members' addresses may have changed since the driver looked.
     pub(crate) is_news: Cell<bool>,
-    /// A member of this cluster said that we are none any more.
+    /// A member of this cluster reported that this one was removed.
     pub(crate) was_removed: Cell<bool>,
-    /// A member of this cluster said that it knows us from another directory.
+    /// A member of this cluster reported that it knows this one with another directory.
     pub(crate) was_known: Cell<bool>,
 }
 
-/// Who has opened a connection towards us.
+/// A caller that passed the handshake.
 pub(crate) enum Received {
-    /// Somebody who says that it is a member; with what it was asked for, if it was.
+    /// A caller that claims to be a member, and the challenge it has to answer, if any.
     Member(Hello, Option<Asked>),
     /// A newcomer, which waits for [`tell`].
     Joiner(Join),
-    /// One of the first members, which is about to make its directory, and has been told that nothing speaks against it.
+    /// A founding member that is about to make its directory; no other directory of it is known here.
     Bootstrap,
 }
 
 impl PeerTable {
-    /// Whom this member has met in earlier runs.
+    /// Takes over what was recorded of other members in earlier runs.
     pub(crate) fn remember(&self, book: Incarnations) {
         self.heard.borrow_mut().extend(book.all().map(|(voter, _)| voter));
         self.lives.borrow_mut().extend(book.all());
@@ -135,7 +135,7 @@ impl PeerTable {
         self.proofs.put(|id| self.knows(id));
     }
 
-    /// Members that are known here have named these, as a quorum confirmed to them.
+    /// Known members have named these, as a quorum confirmed to them.
     pub(crate) fn vouched_for(&self, members: Members) {
         let named = members.list.into_iter().map(|member| (member.id, member.peer_urls));
         self.found.borrow_mut().extend(named);
@@ -143,8 +143,7 @@ impl PeerTable {
         self.proofs.put(|id| self.knows(id));
     }
 
-    /// Who is reached where, this member aside: by the table; and those whom it does not know yet by the word of others whom it
-    /// knows.
+    /// The addresses of all other members: those the table lists, and those that only known members have named so far.
     pub(crate) fn places(&self) -> BTreeMap<NodeId, Vec<PeerAddress>> {
         let members = self.members.borrow();
         let mut urls: BTreeMap<NodeId, Vec<String>> = self.found.borrow().clone();
@@ -155,7 +154,7 @@ impl PeerTable {
             let mut addresses: Vec<PeerAddress> =
                 urls.iter().filter_map(|url| PeerAddress::of(url)).collect();
             for address in told.get(id).into_iter().flatten().filter_map(|url| PeerAddress::of(url)) {
-                // In TLS, or as the table says: nobody goes from TLS to the clear on a word.
+                // An announced address may add TLS, but never move a member from TLS to the clear.
                 let is_no_worse = address.is_tls || addresses.iter().all(|known| !known.is_tls);
                 if is_no_worse && !addresses.contains(&address) {
                     addresses.push(address);
@@ -166,7 +165,7 @@ impl PeerTable {
         urls.into_iter().map(|(id, urls)| (id, all(&id, urls))).collect()
     }
 
-    /// A member that is believed says where it is reached.
+    /// A proven member announces its peer URLs.
     pub(crate) fn learnt_places(&self, of: NodeId, urls: Vec<String>) {
         let is_bounded =
             urls.len() <= TOLD_PLACES_MAX && urls.iter().all(|url| url.len() <= HANDSHAKE_BYTES_MAX / 8);
@@ -177,14 +176,14 @@ impl PeerTable {
         }
     }
 
-    /// Where a member has said that it is reached is not believed any more.
+    /// Forgets the peer URLs that a member announced.
     pub(crate) fn forget_places(&self, of: NodeId) {
         if self.told_places.borrow_mut().remove(&of).is_some() {
             self.is_news.set(true);
         }
     }
 
-    /// The hosts at which a member is reached, as far as this one knows.
+    /// The hosts of a member's peer URLs, as far as known here.
     fn hosts_of(&self, id: NodeId) -> BTreeSet<String> {
         let members = self.members.borrow();
         let listed =
@@ -193,42 +192,42 @@ impl PeerTable {
         urls.iter().filter_map(|url| PeerAddress::of(url)).map(|address| address.host).collect()
     }
 
-    /// Whether this member knows, or was told, that it is none any more.
+    /// Whether this member knows, by its table or from a peer, that it was removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.was_removed.get() || self.members.borrow().removed.contains(&self.id)
     }
 
-    /// A member says how eager it is to lead. Returns whether that is news.
+    /// A member announces its leader priority. Returns whether it changed.
     pub(crate) fn learnt_priority(&self, of: NodeId, priority: u8) -> bool {
         let known = self.priorities.borrow_mut().insert(of, priority);
         known.unwrap_or(LeadershipConfig::default().priority) != priority
     }
 
-    /// A member says how many bytes its store may hold.
+    /// A member announces its quota.
     pub(crate) fn learnt_quota(&self, of: NodeId, bytes: u64) {
         let is_news = self.quotas.borrow_mut().insert(of, bytes) != Some(bytes);
         self.find_least_quota();
         if is_news && self.is_listed(of) && bytes < self.quota {
             report::info(format_args!(
-                "member {:x} has a quota of {bytes} bytes, this one of {}: the least of all rules while it is a member",
+                "member {:x} has a quota of {bytes} bytes, this one of {}: the smallest quota of any member applies",
                 of.0, self.quota
             ));
         }
     }
 
-    /// All members hold the same, so the one that can hold least says how much that may be.
+    /// All members hold the same data, so the least quota of any member is the limit.
     fn find_least_quota(&self) {
         let quotas = self.quotas.borrow();
         let listed = quotas.iter().filter(|(id, _)| **id != self.id && self.is_listed(**id));
         self.least_quota.set(listed.map(|(_, bytes)| *bytes).min());
     }
 
-    /// Whether the table of members, as far as it is applied here, has this one.
+    /// Whether the table of members, as applied here, lists this one.
     pub(crate) fn is_listed(&self, id: NodeId) -> bool {
         self.members.borrow().list.iter().any(|member| member.id == id)
     }
 
-    /// Whether somebody is a member as far as this one can tell: by its table, or by the word of others whom it knows.
+    /// Whether `id` is a member as far as known here: by the table, or because known members named it.
     pub(crate) fn knows(&self, id: NodeId) -> bool {
         let is_named = self.found.borrow().contains_key(&id) && !self.members.borrow().removed.contains(&id);
         is_named || self.is_listed(id)
@@ -238,7 +237,7 @@ impl PeerTable {
         self.members.borrow().list.iter().any(|member| member.id == self.id && member.learner)
     }
 
-    /// Where others believe that this member is reached.
+    /// This member's peer URLs, as others know them.
     pub(crate) fn own_peer_urls(&self) -> Vec<String> {
         let members = self.members.borrow();
         let own = members.list.iter().find(|member| member.id == self.id);
@@ -249,7 +248,7 @@ impl PeerTable {
         Introduction { peer_urls: self.own_peer_urls(), priority: self.priority }
     }
 
-    /// What a newcomer is told; `members` are confirmed by a quorum.
+    /// The answer to a newcomer; `members` are confirmed by a quorum.
     fn member_list(&self, members: Members) -> MemberList {
         let mut heard = self.heard.borrow().clone();
         heard.insert(self.id);
@@ -261,9 +260,9 @@ impl PeerTable {
         }
     }
 
-    /// Whether somebody is known from another directory than the one it has, or is about to make. What this member has
-    /// applied or heard is true for ever, however old it is; that it knows nothing is no proof of anything. A learner may
-    /// begin again: nothing it promised counts yet.
+    /// Whether the caller is known with another directory than the one it has or is about to make. What this member has
+    /// applied or heard stays true, however old it is; not knowing proves nothing. A learner may begin again: nothing
+    /// it acknowledged counts yet.
     fn knows_otherwise(&self, hello: &Hello) -> bool {
         if hello.incarnation == NO_DIRECTORY {
             let members = self.members.borrow();
@@ -273,40 +272,41 @@ impl PeerTable {
         self.lives.borrow().get(&hello.from).is_some_and(|life| *life != hello.incarnation)
     }
 
-    /// Whether somebody whom a moment ago nothing spoke against is none of this cluster's members any more.
+    /// Whether a caller that passed the handshake a moment ago has been removed since, or is known with another
+    /// directory.
     pub(crate) fn has_left(&self, hello: &Hello) -> bool {
         self.members.borrow().removed.contains(&hello.from) || self.knows_otherwise(hello)
     }
 
-    /// A member has proved who it is.
+    /// A member has proved its identity.
     pub(crate) fn let_in(&self, hello: &Hello) {
         self.heard.borrow_mut().insert(hello.from);
         self.meet(hello.from, hello.incarnation);
     }
 
-    /// A member speaks from this directory. A voter has no other from here on, and this member knows that for ever.
+    /// Records the directory of a member. A voter keeps that directory for life, so this record is never changed.
     fn meet(&self, member: NodeId, life: Incarnation) {
         let is_voter = |other: &MemberInfo| other.id == member && !other.learner;
         if !self.members.borrow().list.iter().any(is_voter) {
             return;
         }
         self.lives.borrow_mut().entry(member).or_insert(life);
-        // What could not be written is tried again when it comes again.
+        // A record that could not be written is retried when the member comes again.
         if let Some(book) = &mut *self.book.borrow_mut()
             && book.all().all(|(noted, _)| noted != member)
             && let Err(error) = book.meet(member, life)
         {
             report::warn(format_args!(
-                "cannot note from which data directory member {:x} comes: {error}; after a restart this member may admit it \
-                 from another one, which has forgotten what it promised",
+                "cannot record the data directory of member {:x}: {error}; after a restart this member may admit it with \
+                 another one, which lacks its votes and acknowledgements",
                 member.0
             ));
         }
     }
 }
 
-/// Opens a connection towards `to`: how far it has come.
-pub(crate) async fn greet(
+/// Sends the handshake of a connection to `to`, and returns the answer.
+pub(crate) async fn handshake(
     socket: &mut impl Duplex,
     peer_table: &PeerTable,
     to: NodeId,
@@ -324,13 +324,13 @@ pub(crate) async fn greet(
             let protocol = welcome.protocol;
             if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&protocol) {
                 return Err(Failure::Refused(format!(
-                    "it wants to speak protocol version {protocol}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}"
+                    "the peer chose protocol version {protocol}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}"
                 )));
             }
             Ok(welcome)
         }
         Ok(Frame::Welcome(welcome)) => Err(Failure::Refused(format!(
-            "member {:x} answers at its address: check --initial-cluster",
+            "member {:x} answers at this address: check --initial-cluster",
             welcome.from.0
         ))),
         Ok(Frame::Refused(refused)) => Err(Failure::Refused(refused.reason)),
@@ -343,17 +343,17 @@ pub(crate) async fn greet(
             let is_of_us = (known.cluster, known.member) == (peer_table.cluster, peer_table.id);
             peer_table.was_known.set(peer_table.was_known.get() || is_of_us);
             Err(Failure::Refused(format!(
-                "it knows this member from another data directory: {LOST_PROMISES}"
+                "the peer knows this member with another data directory; {LOST_PROMISES}"
             )))
         }
-        Ok(_) => Err(Failure::Refused("it answered the greeting with something else".into())),
+        Ok(_) => Err(Failure::Refused("the peer answered the handshake with an unexpected frame".into())),
         Err(Unheard::Gone(error)) => Err(tls::failed(&error)),
         Err(Unheard::Nonsense(reason)) => Err(Failure::Refused(reason)),
     }
 }
 
-/// Gives the proof that a welcome asked for, as soon as the member that asked has told us the secret; meanwhile tells it what
-/// it is asked itself. Must be given up from outside.
+/// Gives the proof that a welcome asked for, as soon as the peer has sent its secret to this member's own address;
+/// meanwhile forwards the challenges for that peer. It does not time out: the caller bounds it.
 pub(crate) async fn prove(
     socket: &mut impl Duplex,
     peer_table: &PeerTable,
@@ -380,7 +380,7 @@ pub(crate) async fn prove(
     }
 }
 
-/// Comes back when the other side closes, which says nothing on this connection.
+/// Returns when the other side closes; its data on this connection is ignored.
 async fn ends(socket: &mut impl Duplex) -> Failure {
     let mut scrap = [0; 64];
     loop {
@@ -392,7 +392,7 @@ async fn ends(socket: &mut impl Duplex) -> Failure {
     }
 }
 
-/// Says who we are, to somebody who believes us.
+/// Announces this member's URLs, priority, feature level and quota to a peer that has accepted it.
 pub(crate) async fn introduce(socket: &mut impl Duplex, peer_table: &PeerTable) -> Result<(), Failure> {
     let introduction = Frame::Introduction(peer_table.introduction());
     for frame in [introduction, Frame::Level(level::KNOWN), Frame::Quota(peer_table.quota)] {
@@ -414,28 +414,28 @@ fn first_hello(cluster: u64, from: NodeId, to: NodeId) -> Hello {
     }
 }
 
-/// Asks `to` whether it knows `from`, which has no directory, from one that it had.
+/// Asks `to` whether it knows `from`, which has no directory, with an earlier one.
 pub(crate) async fn is_known(socket: &mut impl Duplex, cluster: u64, from: NodeId, to: NodeId) -> bool {
     say(socket, &Frame::Hello(first_hello(cluster, from, to))).await.is_ok()
         && matches!(hear(socket, HANDSHAKE_BYTES_MAX).await, Ok(Frame::Conflict(known))
             if (known.cluster, known.member) == (cluster, from))
 }
 
-/// Asks whoever listens here who is in the cluster.
+/// Asks the member at the other end for the list of members.
 pub(crate) async fn ask(socket: &mut impl Duplex, peer_urls: &[String]) -> Result<MemberList, Failure> {
     let join = Join { protocol_min: PROTOCOL_MIN, protocol_max: PROTOCOL_MAX, peer_urls: peer_urls.to_vec() };
     say(socket, &Frame::Join(join)).await.map_err(|_| Failure::Away)?;
     match hear(socket, MEMBER_LIST_BYTES_MAX).await {
         Ok(Frame::MemberList(member_list)) => Ok(member_list),
         Ok(Frame::Refused(refused)) => Err(Failure::Refused(refused.reason)),
-        Ok(_) => Err(Failure::Refused("it answered the question for its members with something else".into())),
+        Ok(_) => Err(Failure::Refused("the peer answered the join request with an unexpected frame".into())),
         Err(Unheard::Gone(error)) => Err(tls::failed(&error)),
         Err(Unheard::Nonsense(reason)) => Err(Failure::Refused(reason)),
     }
 }
 
-/// Answers a connection that somebody opened towards us, and on which it has shown this certificate, if it has one that an
-/// authority of ours has signed: who it is, and for what; or why it was closed.
+/// Answers the handshake of a caller: returns its kind, or why the connection was closed. `signed` is the certificate
+/// that it has shown, if an authority of ours has signed it.
 pub(crate) async fn receive(
     socket: &mut impl Duplex,
     peer_table: &PeerTable,
@@ -444,8 +444,8 @@ pub(crate) async fn receive(
     let hello = match hear(socket, HANDSHAKE_BYTES_MAX).await {
         Ok(Frame::Hello(hello)) => hello,
         Ok(Frame::Join(join)) => return accept(socket, join).await,
-        Ok(_) => return refuse(socket, "a peer connection starts with a greeting".into()).await,
-        Err(Unheard::Gone(_)) => return Err("closed before the greeting".into()),
+        Ok(_) => return refuse(socket, "a peer connection must begin with a handshake".into()).await,
+        Err(Unheard::Gone(_)) => return Err("closed before the handshake".into()),
         Err(Unheard::Nonsense(reason)) => return refuse(socket, reason).await,
     };
     let protocol = match hello.judge(peer_table.cluster, peer_table.id) {
@@ -458,7 +458,7 @@ pub(crate) async fn receive(
         let _ = socket.shutdown().await;
         return Err(format!("member {:x} was removed", hello.from.0));
     }
-    // Of whoever is not known yet nobody can say what its certificate must be for.
+    // The certificate of an unknown caller cannot be checked: its hosts are not known.
     let knows = peer_table.knows(hello.from);
     let signed = signed.filter(|_| knows);
     if let Some(certificate) = signed {
@@ -473,7 +473,7 @@ pub(crate) async fn receive(
         let known = Conflict { cluster: peer_table.cluster, member: hello.from };
         let _ = say(socket, &Frame::Conflict(known)).await;
         let _ = socket.shutdown().await;
-        return Err(format!("member {:x} is known here from another data directory", hello.from.0));
+        return Err(format!("member {:x} is known here with another data directory", hello.from.0));
     }
     let mut welcome =
         Welcome { protocol, from: peer_table.id, incarnation: peer_table.incarnation, proof: 0 };
@@ -488,16 +488,16 @@ pub(crate) async fn receive(
     let asked = (signed.is_none() && PROTOCOL_PROOFS <= protocol).then(|| peer_table.proofs.ask(hello.from));
     match &asked {
         Some(asked) => welcome.proof = asked.number,
-        None if signed.is_some() => {} // the certificate says who it is
+        None if signed.is_some() => {} // the certificate is its proof
         None if level::PROOFS <= peer_table.level.get() => {
-            let reason = "the members of this cluster prove who they are, and your version cannot: run the version of the others";
+            let reason = "the caller's version cannot prove its identity, as members of this cluster must: run the version of the others";
             return refuse(socket, reason.into()).await;
         }
         None if !knows => {
-            let reason = "this member does not know you yet, and asks the others";
+            let reason = "the caller is not in the receiver's member list yet; the receiver is asking the other members";
             return refuse(socket, reason.into()).await;
         }
-        None => {} // its version comes before proofs, and the cluster has not seen the last of those
+        None => {} // its version predates proofs, and so may other members' versions
     }
     say(socket, &Frame::Welcome(welcome)).await.map_err(|error| error.to_string())?;
     Ok(Received::Member(hello, asked))
@@ -506,7 +506,7 @@ pub(crate) async fn receive(
 async fn accept(socket: &mut impl Duplex, join: Join) -> Result<Received, String> {
     if join.protocol_max < PROTOCOL_MIN || PROTOCOL_MAX < join.protocol_min {
         let reason = format!(
-            "the newcomer speaks protocol versions {}..={}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}: upgrade \
+            "the joining member speaks protocol versions {}..={}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}: upgrade \
              the older one",
             join.protocol_min, join.protocol_max
         );
@@ -515,8 +515,8 @@ async fn accept(socket: &mut impl Duplex, join: Join) -> Result<Received, String
     Ok(Received::Joiner(join))
 }
 
-/// Answers a newcomer: with the members that a quorum has confirmed just now, or why they are not known. Members know of
-/// each other what is in the table, so nothing of it is a secret among them.
+/// Answers a newcomer: with the members that a quorum has just confirmed, or with why they are not known. Members know
+/// each other's tables, so nothing in them is secret among them.
 pub(crate) async fn tell(
     socket: &mut impl Duplex,
     peer_table: &PeerTable,
@@ -533,7 +533,7 @@ pub(crate) async fn tell(
     Ok(())
 }
 
-/// Says why this connection is closed, and closes it.
+/// Refuses a caller with this reason, and closes the connection.
 pub(crate) async fn turn_away(socket: &mut impl Duplex, reason: &str) {
     let _: Result<(), String> = refuse(socket, reason.to_string()).await;
 }
@@ -557,7 +557,7 @@ enum Unheard {
     Nonsense(String),
 }
 
-/// Reads exactly one frame, so that nothing of what follows is swallowed.
+/// Reads exactly one frame, so that none of the bytes behind it are lost.
 async fn hear(socket: &mut impl Duplex, bytes_max: usize) -> Result<Frame, Unheard> {
     let codec = crate::codec();
     let mut bytes = vec![0; kattu_wire::frame::HEADER_BYTES];
@@ -613,7 +613,7 @@ mod tests {
             peer_table.follow(Members { list, ..Members::default() });
             peer_table.least_quota.get()
         };
-        assert_eq!(follow(&[1, 2, 3]), None, "nobody has said anything");
+        assert_eq!(follow(&[1, 2, 3]), None, "no quota is known");
         let told = |of: u64, bytes: u64| {
             peer_table.learnt_quota(NodeId(of), bytes);
             peer_table.least_quota.get()

@@ -1,4 +1,4 @@
-//! Proofs: whoever greets in a member's name shows that it is reached where the table says that this member is.
+//! Proofs: a caller that claims to be a member shows that it is reached at that member's address.
 //!
 //! ```text
 //!   caller ── Hello: I am A ──────────▶ B
@@ -6,15 +6,15 @@
 //!          ── Proof: 0, ask me ───────▶           A, at its address ◀── Challenge: number, secret ── B
 //!          ── Proof: secret ──────────▶ believed from here on
 //! ```
-//! The caller says that it has read the number, for the challenge takes another way and must not be there before it.
-//! Nobody who cannot read what is sent to A's address learns the secret, and nobody who cannot read what B sends to the caller
-//! learns the number, without which A says nothing. So without any keys a stranger who can reach a peer port, but stands
-//! neither at a member's address nor on the way there, can speak in no member's name. Whoever stands on the way can; against
-//! that there is TLS. [fault-model §1 P11, SE2]
+//! The caller reports that it has read the number, because the challenge takes another path and must not arrive first.
+//! Only a process that can read what is sent to A's address learns the secret, and only one that can read what B sends
+//! to the caller learns the number, without which A reveals nothing. So even without keys, a stranger that can reach a
+//! peer port, but is neither at a member's address nor on the path to it, cannot act as a member. One on the path can;
+//! against that there is TLS. [fault-model §1 P11, SE2]
 //!
-//! A challenge travels on whichever connection towards A is there first, proven or not: it is of no use to anybody but A. While
-//! there is none, the challenge makes the dialler that is waiting try again.
-//! Knows nothing of: sockets, frames' bytes, who is a member.
+//! A challenge travels on the first connection to A that is there, proven or not: only A can use it. While there is
+//! none, the challenge makes the waiting dialler try again.
+//! Knows nothing of: sockets, frames' bytes, the peer table.
 
 use kattu_raft::NodeId;
 use kattu_wire::Challenge;
@@ -25,18 +25,19 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// What was asked and told, on both sides: of no more connections than there are.
+/// Open challenges and expected secrets: no more than there are connections.
 #[derive(Debug, Default)]
 pub(crate) struct Proofs {
-    /// Of connections towards us: who each says it is, the secret, and whether the challenge may leave already.
+    /// Of incoming connections: the member that the caller claims to be, the secret, and whether the challenge may
+    /// leave.
     asked: RefCell<BTreeMap<u64, Question>>,
-    /// Challenges that have not left, by whom they are for.
+    /// Challenges that have not left yet, by their addressee.
     untold: RefCell<BTreeMap<NodeId, VecDeque<Challenge>>>,
-    /// Of our own connections: the number that each was given, by whom, and the secret once it is known.
+    /// Of outgoing connections: the number that each was given, by which member, and the secret once it is known.
     expected: RefCell<BTreeMap<u64, (NodeId, Option<u64>)>>,
-    /// How often each member has come: it is there, and can be dialled at once.
+    /// How often each member has come: then it is there, and can be dialled at once.
     arrivals: RefCell<BTreeMap<NodeId, u64>>,
-    /// What each member has named its last start that was heard of, and when it came first since.
+    /// The last known start of each member: its nonce, and when the member first came after it.
     starts: RefCell<BTreeMap<NodeId, (u64, Instant)>>,
     news: Notify,
 }
@@ -50,7 +51,7 @@ struct Question {
     is_put: bool,
 }
 
-/// A connection towards us that has been asked for its proof; forgotten when dropped.
+/// An incoming connection that was challenged; forgotten when dropped.
 #[derive(Debug)]
 pub(crate) struct Asked {
     proofs: Rc<Proofs>,
@@ -80,7 +81,7 @@ impl Drop for Asked {
     }
 }
 
-/// One of our own connections, which waits for the secret that it was asked for; forgotten when dropped.
+/// An outgoing connection that waits for its secret; forgotten when dropped.
 #[derive(Debug)]
 pub(crate) struct Expected<'a> {
     proofs: &'a Proofs,
@@ -88,7 +89,7 @@ pub(crate) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// The secret, if it was told.
+    /// The secret, if it has arrived.
     pub(crate) fn secret(&self) -> Option<u64> {
         self.proofs.expected.borrow().get(&self.number).and_then(|(_, secret)| *secret)
     }
@@ -101,7 +102,8 @@ impl Drop for Expected<'_> {
 }
 
 impl Proofs {
-    /// Asks somebody who says that it is `of`. The challenge leaves when the caller is ready and that member is known.
+    /// Challenges a caller that claims to be `of`. The challenge leaves when the caller is ready and that member is
+    /// known.
     pub(crate) fn ask(self: &Rc<Self>, of: NodeId) -> Asked {
         let (number, secret) = (number(), number());
         let question = Question { of, secret, is_ready: false, is_put: false };
@@ -117,7 +119,7 @@ impl Proofs {
         self.put(is_known);
     }
 
-    /// Challenges to whoever is known by now may leave.
+    /// Releases the challenges to members that are known by now.
     pub(crate) fn put(&self, is_known: impl Fn(NodeId) -> bool) {
         let mut untold = self.untold.borrow_mut();
         for (&number, question) in self.asked.borrow_mut().iter_mut() {
@@ -131,7 +133,7 @@ impl Proofs {
         self.news.notify_waiters();
     }
 
-    /// A member has come, and is believed.
+    /// A member has come, and has proved its identity.
     pub(crate) fn arrived(&self, member: NodeId) {
         *self.arrivals.borrow_mut().entry(member).or_default() += 1;
         self.news.notify_waiters();
@@ -142,7 +144,8 @@ impl Proofs {
         self.arrivals.borrow().get(&member).copied().unwrap_or_default()
     }
 
-    /// A member asks what it has promised, as whoever starts does, on a connection that it opened at `came`.
+    /// A member asks to be reminded of its votes and acknowledgements, as after each start; its connection was opened
+    /// at `came`.
     pub(crate) fn started(&self, member: NodeId, start: u64, came: Instant) {
         let mut starts = self.starts.borrow_mut();
         if starts.get(&member).is_none_or(|(known, _)| *known != start) {
@@ -151,7 +154,7 @@ impl Proofs {
         }
     }
 
-    /// Whether a member has started since: whatever was connected to it then leads nowhere.
+    /// Whether a member has started since `then`: older connections to it lead nowhere.
     pub(crate) fn has_started_since(&self, member: NodeId, then: Instant) -> bool {
         self.starts.borrow().get(&member).is_some_and(|(_, came)| then < *came)
     }
@@ -161,18 +164,18 @@ impl Proofs {
         self.untold.borrow().contains_key(&to)
     }
 
-    /// The challenges that wait for a connection to this member: they leave now.
+    /// Takes the challenges that wait for a connection to this member.
     pub(crate) fn take_untold(&self, to: NodeId) -> VecDeque<Challenge> {
         self.untold.borrow_mut().remove(&to).unwrap_or_default()
     }
 
-    /// Our connection to `to` is to be proven under this number.
+    /// Our connection to `to` has to be proven under this number.
     pub(crate) fn expect(&self, to: NodeId, number: u64) -> Expected<'_> {
         self.expected.borrow_mut().insert(number, (to, None));
         Expected { proofs: self, number }
     }
 
-    /// Somebody who says that it is `from` has challenged us. Only who has welcomed us knows the number.
+    /// A caller that claims to be `from` has sent a challenge. Only the member that welcomed us knows the number.
     pub(crate) fn told(&self, from: NodeId, challenge: Challenge) {
         if let Some((to, secret)) = self.expected.borrow_mut().get_mut(&challenge.number)
             && *to == from
@@ -182,7 +185,7 @@ impl Proofs {
         }
     }
 
-    /// All challenges that wait, whoever they are for.
+    /// Takes all waiting challenges, for all members.
     #[cfg(test)]
     pub(crate) fn take_all(&self) -> Vec<Challenge> {
         std::mem::take(&mut *self.untold.borrow_mut()).into_values().flatten().collect()
@@ -194,13 +197,13 @@ impl Proofs {
         self.asked.borrow().len()
     }
 
-    /// Comes back when any of this has changed since it was called.
+    /// Resolves when any of this has changed since the call.
     pub(crate) fn news(&self) -> Notified<'_> {
         self.news.notified()
     }
 }
 
-/// A number nobody can guess; never 0, which asks for nothing.
+/// An unpredictable number; never 0, which means that no proof is asked for.
 ///
 /// # Panics
 /// If the operating system gives no random bytes: there is no secret then.
@@ -231,13 +234,13 @@ mod tests {
         let theirs = Proofs::default();
         theirs.told(B, challenge);
         let expected = theirs.expect(B, challenge.number);
-        assert_eq!(expected.secret(), None, "nobody waited for it when it came");
+        assert_eq!(expected.secret(), None, "it was not expected when it came");
         theirs.told(NodeId(3), challenge);
-        assert_eq!(expected.secret(), None, "somebody else said it");
+        assert_eq!(expected.secret(), None, "another member sent it");
         theirs.told(B, Challenge { number: challenge.number + 1, ..challenge });
         assert_eq!(expected.secret(), None, "of another connection");
         theirs.told(B, challenge);
-        let secret = expected.secret().expect("it was told");
+        let secret = expected.secret().expect("it has arrived");
         assert!(asked.is_proven_by(secret) && !asked.is_proven_by(secret + 1));
         drop(expected);
         assert!(theirs.expected.borrow().is_empty());
@@ -251,7 +254,7 @@ mod tests {
         let asked = proofs.ask(A);
         proofs.ready(&asked, |_| false);
         proofs.put(|member| member == B);
-        assert!(!proofs.has_untold(A), "nobody knows where it is");
+        assert!(!proofs.has_untold(A), "its address is unknown");
         proofs.put(|member| member == A);
         proofs.put(|member| member == A);
         assert_eq!(proofs.take_untold(A).len(), 1, "once");
@@ -260,6 +263,6 @@ mod tests {
         drop(asked);
         assert!(proofs.has_untold(A));
         drop(another);
-        assert!(!proofs.has_untold(A), "nobody waits for an answer");
+        assert!(!proofs.has_untold(A), "no caller waits");
     }
 }

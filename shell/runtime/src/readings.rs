@@ -1,11 +1,10 @@
-//! Readings of the log for peers, on a thread of their own: a disk that is slow to read holds up nobody but a peer that lags.
+//! Readings of the log for peers, on a thread of their own: a disk that is slow to read delays only a peer that lags.
 //!
-//! In:  plans from whoever has the log (the driver's thread, or the log's).
+//! In:  plans from the thread that has the log (the driver's, or the log's own).
 //! Out: entries, in the order of the plans.
-//! Rules: a reading that fails is no verdict. The log may have let go meanwhile of what was planned, so it is asked again,
-//!        and what it finds counts. A reading that does not come back ends the process, as any call to a disk does.
-//!        [fault-model F16]
-//! Knows nothing of: what entries mean, who lags.
+//! Rules: a failed reading is no verdict: the log may have dropped the planned part meanwhile. So the log itself reads
+//!        again, and its result counts. A reading that hangs ends the process, as any disk call does. [fault-model F16]
+//! Knows nothing of: what entries mean, which peers lag.
 
 use crate::watchdog::{Watchdog, Work};
 use kattu_raft::{Entry, Fetch};

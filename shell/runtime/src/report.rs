@@ -1,12 +1,12 @@
-//! Lines for the operator: one fact each, with its numbers. Whoever says one never waits for whoever reads it.
+//! Lines for the operator: one fact each, with its numbers. A thread that logs never waits for a reader of the log.
 //!
 //! ```text
 //!  info, warn, warn_of ─▶ limit ─▶ line ─┬─▶ outlet: queue ─▶ thread ─▶ standard error
 //!  error, last_words ────────────▶ line ─┴─▶ outlet: queue ─▶ thread ─▶ a file
 //! ```
 //! In:    lines, from any thread.
-//! Out:   the same, stamped, in each output; what a full queue refuses is counted, and the count is said later.
-//! Rules: nobody waits for an output: not the thread that says a line, not the watchdog that says why it ends the process.
+//! Out:   the same, stamped, in each output; lines that a full queue refuses are counted, and the count logged later.
+//! Rules: no thread waits for an output: not one that logs, not the watchdog that logs why it ends the process.
 //!        What others can cause again and again (a peer, a client, a stranger) is one line in a while. [fault-model F16]
 //! Knows nothing of: what the lines are about; rotation of files.
 
@@ -25,24 +25,24 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
-/// How long the end of the process waits for what was said before it, at most.
+/// How long the end of the process waits for earlier lines, at most.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(500);
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For whoever looks for a mistake in Kattu.
+    /// For debugging Kattu.
     Debug,
     /// Something an operator may want to know.
     #[default]
     Info,
     /// Something an operator should look at.
     Warn,
-    /// The reason why something ends.
+    /// Why something ends.
     Error,
 }
 
-/// What a line looks like.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Time, level, text.
@@ -59,18 +59,18 @@ pub enum Output {
     Stderr,
     /// Standard output.
     Stdout,
-    /// The end of a file, which is made if it is not there.
+    /// The end of a file, which is created if it is missing.
     File(PathBuf),
 }
 
-/// What is said, how, and where.
+/// What is logged, how, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Lines that matter less are not said.
+    /// Lines of lower levels are dropped.
     pub level: Level,
-    /// What they look like.
+    /// The format of the lines.
     pub format: Format,
-    /// Where they go: to each of these.
+    /// Each line goes to all of these.
     pub outputs: Vec<Output>,
 }
 
@@ -80,18 +80,17 @@ impl Default for LogOptions {
     }
 }
 
-/// What causes lines again and again, and whose doing it is. Lines of one cause are said once in a while, however often
-/// they are caused.
+/// What causes lines again and again, and its source. Lines of one cause are limited, however often it occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cause {
     /// In words: "a peer connection refused".
     pub what: &'static str,
-    /// Whose doing it is, such as a member's id or an address as a number; 0 for everybody's.
+    /// The source, such as a member's id or an address as a number; 0 for no particular one.
     pub whose: u64,
 }
 
 impl Cause {
-    /// A cause that is everybody's.
+    /// A cause without a particular source.
     #[must_use]
     pub const fn of(what: &'static str) -> Cause {
         Cause { what, whose: 0 }
@@ -106,14 +105,14 @@ struct Report {
 
 static REPORT: OnceLock<Report> = OnceLock::new();
 
-/// Chooses what is said and where, for the whole process; and a panic says its words here, too. Without it lines go to
-/// standard error. Only the first call chooses.
+/// Sets what is logged and where, for the whole process; panics are logged there, too. Without it lines go to standard
+/// error. Only the first call counts.
 ///
 /// # Errors
 /// A file that cannot be opened, with its name.
 pub fn start(options: LogOptions) -> io::Result<()> {
     let report = Report::open(options)?;
-    let _ = REPORT.set(report); // a second cluster in one process says its lines where the first one does
+    let _ = REPORT.set(report); // a second cluster in one process logs where the first one does
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
         let trace = std::backtrace::Backtrace::capture();
@@ -126,48 +125,47 @@ pub fn start(options: LogOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// Something for whoever looks for a mistake.
+/// Logs something for debugging.
 #[track_caller]
 pub fn debug(line: Arguments<'_>) {
     say(Level::Debug, Location::caller(), line);
 }
 
-/// Something an operator may want to know.
+/// Logs something an operator may want to know.
 #[track_caller]
 pub fn info(line: Arguments<'_>) {
     say(Level::Info, Location::caller(), line);
 }
 
-/// Something an operator should look at.
+/// Logs something an operator should look at.
 #[track_caller]
 pub fn warn(line: Arguments<'_>) {
     say(Level::Warn, Location::caller(), line);
 }
 
-/// The same, of what others can cause as often as they like: the first one is said, and after a while how many more there
-/// were.
+/// The same, for what others can cause as often as they like: the first line is logged, and after a while how many more
+/// there were.
 pub fn warn_of(cause: Cause, line: Arguments<'_>) {
     Report::the().say_of(Level::Warn, cause, limit::ONE, line);
 }
 
-/// As [`warn_of`], of what needs no look.
+/// As [`warn_of`], for what needs no attention.
 pub fn info_of(cause: Cause, line: Arguments<'_>) {
     Report::the().say_of(Level::Info, cause, limit::ONE, line);
 }
 
-/// Why something ends.
+/// Logs why something ends.
 pub fn error(line: Arguments<'_>) {
     Report::the().write(Level::Error, 0, line);
 }
 
-/// Why the process ends at once. Comes back when the line is out, or after a moment in which it could not be.
+/// Logs why the process ends at once. Returns when the line is written, or after a bounded wait.
 pub fn last_words(line: Arguments<'_>) {
     error(line);
     flush();
 }
 
-/// Comes back when everything said so far is out, or after a moment in which it could not be: whoever ends the process
-/// calls it first.
+/// Returns when all earlier lines are written, or after a bounded wait: to be called before the process ends.
 pub fn flush() {
     let Some(report) = REPORT.get() else { return };
     let until = Instant::now() + LAST_WORDS_WAIT;
@@ -177,7 +175,7 @@ pub fn flush() {
 }
 
 fn say(level: Level, from: &'static Location<'static>, line: Arguments<'_>) {
-    // A line of code is a cause, too: nothing that loops can fill a disk or a terminal.
+    // A line of code is a cause, too: no loop can fill a disk or a terminal.
     let cause = Cause { what: from.file(), whose: u64::from(from.line()) };
     Report::the().say_of(level, cause, limit::MANY, line);
 }
@@ -191,7 +189,7 @@ impl Report {
         let limit = Arc::new(Limit::default());
         let mut outlets = Vec::new();
         for (place, output) in options.outputs.iter().enumerate() {
-            // One of them says what was held back.
+            // One of them logs what was held back.
             let sweeps = (place == 0).then(|| limit.clone());
             outlets.push(Outlet::open(output, options.format, sweeps)?);
         }

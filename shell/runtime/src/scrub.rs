@@ -1,12 +1,12 @@
 //! The scrub: all files of the data directory are read and checked in the background, so that damage is found while every
 //! other copy is still good. [fault-model ST12]
 //!
-//! A thread of its own reads slowly, from the disk and not from what the system remembers of it. Members write meanwhile,
-//! and files come and go: what looks like damage counts only if it is seen at the same place twice. Damage to the log of a
-//! member that has peers ends the process, with the reason: the next start mends the log from them, and nothing damaged is
-//! ever served or sent, since every entry is checked when it is read. All other damage is told: one bad slot is repaired by
-//! the next start, of a floor a higher one is taken, an unreadable promise is outlasted, and a snapshot is not sent to anybody
-//! any more: it is one of two, or by the time that it is needed a newer one has taken its place, or a peer's does.
+//! A thread of its own reads slowly, from the disk and not from the page cache. Members write meanwhile, and files come
+//! and go: damage counts only if it is seen at the same place twice. Damage to the log of a member that has peers ends
+//! the process, with the reason: the next start repairs the log from them, and no damaged entry is ever served or sent,
+//! since every entry is checked when it is read. All other damage is logged: the next start repairs a bad slot, takes a
+//! higher floor for a bad one, and waits out an unreadable vote hold. A damaged snapshot is not sent any more: it is
+//! one of two, or by the time that it is needed a newer one has replaced it, or a peer's does.
 //! Knows nothing of: what is in the files.
 
 use crate::engine::Facts;
@@ -19,20 +19,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Things after which it rests, and for how long: what is read has been checked, which costs time of a processor.
+/// Items after which it rests, and for how long: checking costs processor time.
 const ITEMS_AT_ONCE: u64 = 16;
 const REST: Duration = Duration::from_millis(1);
-/// Between two looks at something that looked like damage.
+/// Pause before the second look at apparent damage.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// The first scrub begins soon after the start: the files have just been read once.
 const FIRST: u32 = 8;
 
-/// From which directories other voters came.
+/// The data directories of the other voters.
 const INCARNATIONS: &str = "lives";
-/// What this member may have promised to leaders.
+/// The vote hold that this member may have granted.
 const VOTE_HOLD: &str = "promise";
 
-/// A place that looks damaged: its file, and the words for the operator.
+/// Apparent damage: the file, and the words for the operator.
 type Found = BTreeSet<(String, String)>;
 
 /// Starts it, unless `period` is zero. It ends with the process.
@@ -52,10 +52,11 @@ pub(crate) fn start(
         loop {
             for (file, what) in &confirmed(&place) {
                 note(file, what, &snapshots, &metrics);
-                // Members come and go: who was alone at the start may have others to mend from by now, and the other way round.
+                // Membership changes: a member that was alone at the start may have peers to repair from by now, and
+                // the other way round.
                 if facts.has_peers.load(Ordering::Relaxed) && file.starts_with("log-") {
                     report::last_words(format_args!(
-                        "stopping, so that the next start mends the log from the other members"
+                        "stopping, so that the next start repairs the log from the other members"
                     ));
                     std::process::exit(1);
                 }
@@ -67,15 +68,15 @@ pub(crate) fn start(
     std::thread::Builder::new().name("kattu-scrub".into()).spawn(work).map(|_| ())
 }
 
-/// Tells of damage; a snapshot that has it is good no more.
+/// Logs damage; a damaged snapshot is not used any more.
 fn note(file: &str, what: &str, snapshots: &SnapshotStore, metrics: &Metrics) {
     metrics.scrub_damages.add(1);
     report::warn(format_args!("the scrub found damage: {what}"));
-    // The system may have good bytes of it in memory still, so that another look through that would find nothing.
+    // The page cache may still have good bytes, so that another look through it would find nothing.
     snapshots.found_damaged(file, "the scrub found damage");
 }
 
-/// What looks damaged at the same place twice.
+/// Damage that is seen at the same place twice.
 fn confirmed(place: &std::path::Path) -> Found {
     let first = look(place);
     if first.is_empty() {
@@ -86,7 +87,7 @@ fn confirmed(place: &std::path::Path) -> Found {
     first.intersection(&second).cloned().collect()
 }
 
-/// Reads everything once. What cannot be read because it goes just now is looked at the next time.
+/// Reads everything once. A file that is being removed, and so cannot be read, is checked the next time.
 fn look(place: &std::path::Path) -> Found {
     let mut found = Found::new();
     let Ok(files) = UncachedFiles::existing(place) else { return found };
@@ -109,15 +110,18 @@ fn look(place: &std::path::Path) -> Found {
                 found.insert((file, what));
             }
             Item::Snapshot { file, state: Err(what) } => {
-                let what = format!("{file}: {what}; the one before it, or a peer's, stands in for it");
+                let what = format!("{file}: {what}; the snapshot before it, or a peer's, replaces it");
                 found.insert((file, what));
             }
             Item::Incarnations { state: Err(what) } => {
-                found.insert((INCARNATIONS.into(), format!("lives: {what}; the next start notes them anew")));
+                found.insert((
+                    INCARNATIONS.into(),
+                    format!("lives: {what}; the next start records them anew"),
+                ));
             }
             Item::VoteHold { state: Err(what) } => {
                 let what = format!(
-                    "promise: {what}; the next start waits for the longest that there is, and writes it anew"
+                    "promise: {what}; the next start waits for the longest vote hold, and writes it anew"
                 );
                 found.insert((VOTE_HOLD.into(), what));
             }
@@ -138,8 +142,8 @@ fn look(place: &std::path::Path) -> Found {
     found
 }
 
-/// Whether damage to this file has been told already, with what becomes of it. Of slots it has not: each bad one promises
-/// repair from the other.
+/// Whether damage to this file has been reported already, with its consequence. Not so of slots: each bad one is
+/// reported as repaired from the other.
 fn is_told(found: &Found, file: &str) -> bool {
     !file.starts_with("slots-") && found.iter().any(|(told, _)| told == file)
 }
@@ -171,7 +175,7 @@ mod tests {
     fn damage_to_any_byte_of_what_a_member_has_promised_is_found_and_told_once() {
         let scratch = Scratch::new("promise");
         let files = RealFiles::create(&scratch.0).expect("a directory");
-        let mut dir = DataDir::open(Arc::new(files)).expect("nobody else has it");
+        let mut dir = DataDir::open(Arc::new(files)).expect("the directory is free");
         let options = WalOptions { segment_bytes: 64 << 10, reserve_bytes: 0, ..WalOptions::default() };
         let identity = Identity::single(0xC1, NodeId(1), Incarnation(42), "n1");
         dir.create(identity, &options).expect("made");
@@ -201,7 +205,7 @@ mod tests {
     fn a_snapshot_that_is_found_damaged_is_sent_to_nobody_any_more() {
         let scratch = Scratch::new("snapshot");
         let files = Arc::new(RealFiles::create(&scratch.0).expect("a directory"));
-        let mut dir = DataDir::open(files.clone()).expect("nobody else has it");
+        let mut dir = DataDir::open(files.clone()).expect("the directory is free");
         let options = WalOptions { segment_bytes: 64 << 10, reserve_bytes: 0, ..WalOptions::default() };
         dir.create(Identity::single(0xC1, NodeId(1), Incarnation(42), "n1"), &options).expect("made");
         let store = SnapshotStore::of(files, 0xC1).expect("a directory");
@@ -216,7 +220,7 @@ mod tests {
         bytes[2000] ^= 1;
         std::fs::write(&file, &bytes).expect("written");
         let found = look(&scratch.0);
-        assert!(matches!(store.open(group, last), Ok(Some(_))), "nobody has told it so far");
+        assert!(matches!(store.open(group, last), Ok(Some(_))), "it is not marked so far");
         let metrics = Metrics::default();
         found.iter().for_each(|(file, what)| note(file, what, &store, &metrics));
         assert_eq!(metrics.scrub_damages.get(), 1, "{found:?}");

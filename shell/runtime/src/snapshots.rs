@@ -1,14 +1,16 @@
-//! The snapshot worker: one thread of low priority that takes, reads, stores and thaws snapshots, so that no other waits.
+//! The snapshot worker: one low-priority thread that takes, reads, stores and thaws snapshots, so that no other thread
+//! waits.
 //!
 //! ```text
 //!   keeper ── pin ──▶ take: chunk by chunk, no faster than allowed ─▶ verified, durable ─▶ "taken"
 //!   node ── read, store ─▶ pieces of files, between two chunks of one that is being taken
 //!   keeper ── install ─▶ thaw: file ─▶ tables ─▶ they take the place of the keeper's
 //! ```
-//! What fails is given up and told, and leaves nothing behind; the member goes on with its log. Two things end the
-//! process: a sync that failed, because nothing is known about the disk any more [fault-model F11]; and an installed
-//! snapshot that cannot be read back, because the log begins after it: the restart asks a peer for another.
-//! Knows nothing of: when a snapshot is due, what its chunks mean, which peer is how far behind.
+//! A step that fails is given up and reported, and leaves nothing behind; the member goes on with its log. Two failures
+//! end the process: a failed sync, because the contents of the disk are then unknown [fault-model F11]; and an
+//! installed snapshot that cannot be read back, because the log begins after it: after the restart a peer sends another
+//! one.
+//! Knows nothing of: when a snapshot is due, what its chunks mean, how far each peer lags.
 
 use crate::metrics::Metrics;
 use crate::report::{self, Cause};
@@ -28,14 +30,14 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::mpsc;
 
-/// What could not be stored is not asked for again at once.
+/// Pause before a chunk that could not be stored is requested again.
 const STORE_RETRY: Duration = Duration::from_millis(200);
-/// The order to thaw what a peer sent comes at once, or never: the log may have come by itself.
+/// How long a received snapshot stays in memory: the order to thaw it comes at once, or never, if the log caught up.
 const RECEIVED_FOR: Duration = Duration::from_secs(1);
-/// How much nicer than the other threads it is.
+/// The niceness of this thread relative to the others.
 const NICENESS: i32 = 10;
 
-/// What the worker is asked to do.
+/// Orders to the worker.
 pub(crate) enum Order {
     /// Make a snapshot of these tables.
     Take(SnapshotMeta, Box<Frozen>),
@@ -43,12 +45,12 @@ pub(crate) enum Order {
     Store(StoreChunk),
     /// Read the tables of this snapshot.
     Thaw(SnapshotMeta),
-    /// Let go of tables that nobody needs: it takes a while.
+    /// Drop tables that are no longer needed: it takes a while.
     Drop(Box<Keeper>),
     Stop,
 }
 
-/// What it has done.
+/// Results of the worker.
 pub(crate) enum Done {
     /// Something for the node.
     Told(Event),
@@ -56,24 +58,24 @@ pub(crate) enum Done {
     Thawed(Box<Keeper>),
 }
 
-/// Whoever gives orders holds one of these.
+/// A handle for giving orders.
 #[derive(Clone)]
 pub(crate) struct Orders(sync_mpsc::Sender<Order>);
 
 impl Orders {
-    /// Asks for something; nothing comes of it when the worker has stopped, for then the member has, too.
+    /// Sends an order. It is dropped if the worker has stopped: then the member has stopped, too.
     pub(crate) fn give(&self, order: Order) {
         let _ = self.0.send(order);
     }
 
-    /// Orders that nobody carries out.
+    /// A handle without a worker.
     #[cfg(test)]
     pub(crate) fn nowhere() -> Orders {
         Orders(sync_mpsc::channel().0)
     }
 }
 
-/// The worker. Dropping it gives up what it is doing.
+/// The worker. Dropping it abandons its current work.
 pub(crate) struct Snapshots {
     orders: Orders,
     done: mpsc::UnboundedReceiver<Done>,
@@ -106,23 +108,23 @@ impl Snapshots {
         };
         let thread = std::thread::Builder::new().name("kattu-snapshots".into()).spawn(move || {
             let _abort = crate::AbortOnPanic;
-            let _ = rustix::process::nice(NICENESS); // as it is, it only matters more to the others
+            let _ = rustix::process::nice(NICENESS); // if that fails, the other threads notice it more
             worker.run(&inbox);
         })?;
         Ok(Snapshots { orders: Orders(orders), done, stop, thread: Some(thread) })
     }
 
-    /// For whoever gives orders.
+    /// A handle for giving orders.
     pub(crate) fn orders(&self) -> Orders {
         self.orders.clone()
     }
 
-    /// Comes back with something that it has done.
+    /// Returns the next result.
     pub(crate) async fn done(&mut self) -> Done {
         self.done.recv().await.expect("a panic on the snapshot thread aborts")
     }
 
-    /// What it has done already.
+    /// The next result, if there is one already.
     pub(crate) fn try_done(&mut self) -> Option<Done> {
         self.done.try_recv().ok()
     }
@@ -138,7 +140,7 @@ impl Drop for Snapshots {
     }
 }
 
-/// The tables of the snapshot that ends at `last`; the error says what is wrong with it, in words for the operator.
+/// The tables of the snapshot that ends at `last`; the error is for the operator.
 pub(crate) fn thaw(
     store: &SnapshotStore,
     group: GroupId,
@@ -165,7 +167,7 @@ fn thaw_chunks(chunks: &mut Chunks<'_>, last: EntryId, stop: &AtomicBool) -> Res
     let keeper = thaw.finish().map_err(|error| error.to_string())?;
     match keeper.applied() == last.index {
         true => Ok(Some(keeper)),
-        false => Err(format!("it holds the state of index {}", keeper.applied().0)),
+        false => Err(format!("it holds the state at index {}", keeper.applied().0)),
     }
 }
 
@@ -204,7 +206,7 @@ struct Worker {
     taking: Option<Taking>,
     /// The next chunk is not written before this.
     next_at: Instant,
-    /// What a peer's snapshot was found to hold when all of it had come, for the order to thaw it.
+    /// The tables of a peer's complete snapshot, for the order to thaw it.
     received: Option<Received>,
 }
 
@@ -223,7 +225,7 @@ impl Worker {
         }
     }
 
-    /// How long it waits for orders before it writes the next chunk.
+    /// How long to wait for orders before the next chunk is due.
     fn patience(&self, now: Instant) -> Duration {
         match (&self.taking, &self.received) {
             (Some(_), _) => self.next_at.saturating_duration_since(now),
@@ -232,7 +234,7 @@ impl Worker {
         }
     }
 
-    /// Nothing was asked of it for as long as it has patience.
+    /// No order came in the time that [`Worker::patience`] gives.
     fn idle(&mut self, now: Instant) {
         match self.taking {
             Some(_) => self.go_on(now),
@@ -282,7 +284,7 @@ impl Worker {
         metrics.snapshot_bytes.set(snapshot.bytes);
         metrics.snapshot_ms.set(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         report::info(format_args!(
-            "snapshot up to {}: {} bytes in {:?}",
+            "took a snapshot up to {}: {} bytes in {:?}",
             meta.last,
             snapshot.bytes,
             began.elapsed()
@@ -292,22 +294,22 @@ impl Worker {
         self.tidy(held);
     }
 
-    /// Old snapshots go; the tables hold what was applied up to `held`, at least.
+    /// Removes old snapshots; the tables hold at least what was applied up to `held`.
     fn tidy(&self, held: LogIndex) {
         if let Err(error) = self.store.tidy(self.group, held) {
-            self.complain("an old snapshot stays for now", &error);
+            self.complain("cannot remove an old snapshot yet", &error);
         }
     }
 
     fn failed(&self, last: EntryId, error: &WalError) {
         self.metrics.snapshots_failed.add(1);
-        self.complain("a snapshot could not be taken, and is tried again when the log has grown", error);
+        self.complain("cannot take a snapshot, retrying when the log has grown", error);
         self.tell(Event::SnapshotFailed { last });
     }
 
     fn complain(&self, what: &str, error: &WalError) {
         if error.is_failed_sync() {
-            report::last_words(format_args!("a sync beside the log failed, stopping: {error}"));
+            report::last_words(format_args!("a sync of a file beside the log failed, stopping: {error}"));
             std::process::abort();
         }
         report::warn(format_args!("{what}: {error}"));
@@ -326,9 +328,9 @@ impl Worker {
                 ChunkRead::Gone
             }
             None => {
-                self.complain("a snapshot cannot be read for a peer", &error);
+                self.complain("cannot read a snapshot for a peer", &error);
                 let bytes = SharedBytes::from(Vec::new());
-                ChunkRead::Bytes { bytes, total: u64::MAX } // a passing reason: it is asked again
+                ChunkRead::Bytes { bytes, total: u64::MAX } // a passing failure: the peer asks again
             }
         });
         self.tell(Event::ChunkRead { request, read });
@@ -347,25 +349,22 @@ impl Worker {
             }
             Err(WalError::Unreadable { .. }) if self.stop.load(Ordering::Relaxed) => return,
             Err(error @ WalError::Unreadable { .. }) => {
-                report::warn_of(
-                    Cause::of("a snapshot of the leader's cannot be read"),
-                    format_args!("{error}"),
-                );
+                report::warn_of(Cause::of("snapshot from the leader unreadable"), format_args!("{error}"));
                 return self.tell(Event::SnapshotUnreadable { last });
             }
             Err(error) => Err(error),
         };
         let stored = stored.unwrap_or_else(|error| {
             match &error {
-                // Its sender looks at its own file when it is asked for the beginning again.
+                // The sender checks its own file when it is asked for the beginning again.
                 WalError::Damaged { .. } | WalError::OtherFormat { .. } => report::warn_of(
-                    Cause::of("a snapshot of the leader's came in damaged"),
+                    Cause::of("snapshot from the leader damaged"),
                     format_args!(
-                        "a snapshot of the leader's came in damaged, and is asked for again: {}",
+                        "a snapshot from the leader arrived damaged, requesting it again: {}",
                         error.finding()
                     ),
                 ),
-                _ => self.complain("a snapshot of the leader's cannot be stored, and is tried again", &error),
+                _ => self.complain("cannot store a snapshot from the leader, retrying", &error),
             }
             std::thread::sleep(STORE_RETRY);
             ChunkStored { last, next: 0, complete: false }
@@ -375,7 +374,7 @@ impl Worker {
 
     fn thaw(&mut self, meta: &SnapshotMeta) {
         let began = Instant::now();
-        // What it was found to hold when it came; the file is read again if somebody else waited in between.
+        // The tables read on arrival; the file is read again if they are gone by now.
         let received = self.received.take().filter(|received| received.last == meta.last);
         let thawed = match received {
             Some(received) => Ok(Some((received.keeper, received.bytes))),
@@ -387,7 +386,7 @@ impl Worker {
                 self.metrics.snapshots_installed.add(1);
                 let took = began.elapsed();
                 report::info(format_args!(
-                    "installs the snapshot up to {}: {bytes} bytes in {took:?}",
+                    "installing the snapshot up to {}: {bytes} bytes in {took:?}",
                     meta.last
                 ));
                 let _ = self.report.send(Done::Thawed(keeper)); // the driver may be gone
@@ -397,7 +396,7 @@ impl Worker {
             Err(_) if self.stop.load(Ordering::Relaxed) => {}
             Err(reason) => {
                 report::last_words(format_args!(
-                    "the snapshot that the log begins after cannot be read, stopping: {reason}; a restart asks another member for one"
+                    "cannot read the snapshot that the log begins after, stopping: {reason}; after a restart another member sends one"
                 ));
                 std::process::abort();
             }
@@ -405,12 +404,12 @@ impl Worker {
     }
 }
 
-/// A snapshot that was good is so no more; whoever waits for it gets another one.
+/// Reports a snapshot that has become damaged; peers are sent another one.
 fn tell_of_damaged(error: &WalError) {
     report::warn_of(
-        Cause::of("a snapshot is good no more"),
+        Cause::of("damaged snapshot"),
         format_args!(
-            "a snapshot is good no more, and whoever needs one is sent another; look at this disk: {}",
+            "a snapshot is damaged, peers are sent another one; check this disk: {}",
             error.finding()
         ),
     );
@@ -467,8 +466,8 @@ mod tests {
         (worker, done)
     }
 
-    /// Takes a snapshot on a clock that jumps to wherever the worker waits for; the waits after each chunk, and how many
-    /// bytes it said at last.
+    /// Takes a snapshot on a clock that jumps to the moment the worker waits for. Returns the waits after each chunk,
+    /// and the size that was reported.
     fn waits(bytes_per_s: u64, values: usize) -> (Vec<Duration>, u64) {
         let (mut worker, mut done) = worker(bytes_per_s);
         assert_eq!(worker.patience(Instant::now()), Duration::MAX, "there is nothing to write");
@@ -487,13 +486,13 @@ mod tests {
                 assert_eq!(worker.patience(now + short), Duration::from_nanos(1), "not a moment before");
             }
             assert_eq!(worker.patience(now + wait), Duration::ZERO);
-            assert_eq!(worker.patience(now + wait * 2), Duration::ZERO, "who is late waits no longer");
+            assert_eq!(worker.patience(now + wait * 2), Duration::ZERO, "a late worker does not wait longer");
             waits.push(wait);
             now += wait;
         }
         match done.try_recv() {
             Ok(Done::Told(Event::SnapshotTaken { meta: taken, bytes })) if taken == meta => (waits, bytes),
-            _ => panic!("it is not told of"),
+            _ => panic!("it is not reported"),
         }
     }
 
@@ -536,7 +535,7 @@ mod tests {
     #[test]
     fn snapshots_that_wait_to_become_the_tables_stay() {
         let (mut worker, mut done) = worker(0);
-        // They come one after the other, while the keeper is at something else.
+        // They arrive one after the other, while the keeper is busy.
         let metas: Vec<SnapshotMeta> = (1..=5)
             .map(|values| {
                 let (meta, frozen) = tables(values);
@@ -558,7 +557,7 @@ mod tests {
         assert!(worker.store.open(GROUP, metas[2].last).expect("a good disk").is_none(), "old ones go");
     }
 
-    /// Takes a snapshot of a few values; what it covers.
+    /// Takes a snapshot of a few values; returns what it covers.
     fn taken(worker: &mut Worker, done: &mut mpsc::UnboundedReceiver<Done>) -> SnapshotMeta {
         let (meta, frozen) = tables(3);
         worker.begin(meta.clone(), frozen);
@@ -569,7 +568,7 @@ mod tests {
         meta
     }
 
-    /// A leader's worker and a follower's, and the way between them, as raft has it.
+    /// The workers of a leader and a follower, and the stream between them, as raft drives it.
     struct Stream {
         leader: (Worker, mpsc::UnboundedReceiver<Done>),
         follower: (Worker, mpsc::UnboundedReceiver<Done>),
@@ -595,7 +594,7 @@ mod tests {
             }
         }
 
-        /// Sends pieces until the follower has all of them, or there are none; how many were sent from the beginning on.
+        /// Sends pieces until the follower has all of them, or none is left. Returns how often it began anew.
         fn run(&mut self) -> (bool, usize) {
             let (mut offset, mut begun) = (0, 0);
             loop {
@@ -631,7 +630,7 @@ mod tests {
         bytes[middle] ^= 0x40;
         disk.set_contents(&name, Some(bytes));
         assert_eq!(stream.run(), (false, 2), "it begins anew once, and is gone");
-        // The same one is taken anew: nobody has written since.
+        // The same snapshot is taken again: there was no write since.
         let (worker, done) = &mut stream.leader;
         assert_eq!(taken(worker, done), stream.meta);
         assert_eq!(stream.run(), (true, 1));

@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-/// No election timeout is longer, and so no promise.
+/// Upper bound of election timeouts, and so of vote holds.
 pub const VOTE_HOLD_MAX: Duration = Duration::from_secs(50);
 
 /// The one group there is.
@@ -65,7 +65,7 @@ pub struct Member {
     pub peer_urls: Vec<String>,
 }
 
-/// What cluster and members are called, if the cluster began at these URLs.
+/// The ids of cluster and members, if the cluster began at these URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Began {
     /// The cluster.
@@ -76,40 +76,40 @@ pub struct Began {
     pub members: Vec<Member>,
 }
 
-/// All that one member is told.
+/// Configuration of one member.
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {
     /// Where it keeps its log and identity.
     pub data_dir: PathBuf,
     /// The cluster it belongs to.
     pub cluster_id: u64,
-    /// What its directory may call cluster and member beside that: they were named when the cluster began, after URLs that may
-    /// have another scheme by now.
+    /// Other ids that its directory may hold for cluster and member: they were derived when the cluster began, from
+    /// URLs that may have another scheme by now.
     pub began_as: Vec<Began>,
     /// This member, among `members`.
     pub id: NodeId,
-    /// All members that the cluster begins with, this one included; of one that is there already, those to ask.
+    /// All founding members, this one included; with `join`, the members to ask.
     pub members: Vec<Member>,
-    /// The cluster is there already: the directory says which member of which cluster this is, and an empty directory
-    /// becomes that of the member that was added with this one's peer URLs. Ids of `members` then mean nothing.
+    /// The cluster exists already. The directory holds this member's identity; an empty one becomes that of the member
+    /// that was added with this one's peer URLs. Ids of `members` are then ignored.
     pub join: bool,
-    /// Where it listens for peers, and what is spoken there.
+    /// Where it listens for peers, with or without TLS.
     pub listen_peers: Vec<(SocketAddr, Speaks)>,
-    /// What it dials peers with, where TLS is spoken.
+    /// TLS settings for dialling peers, where TLS is spoken.
     pub peer_tls: Option<Arc<ServerTls>>,
-    /// Where clients reach it, published to the others.
+    /// Its client URLs, published to the others.
     pub client_urls: Vec<String>,
     /// Minimum election timeout.
     pub election_timeout: Duration,
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
-    /// Who shall lead, how soon a dead leader is replaced, how far clocks are trusted.
+    /// Leader priority, how soon a dead leader is replaced, how far clocks are trusted.
     pub leadership: LeadershipConfig,
     /// Bounds of the protocol.
     pub limits: Limits,
-    /// Largest request a face lets in, in bytes: frames and log blocks have room for it.
+    /// Largest client request, in bytes: frames and log blocks have room for it.
     pub request_bytes_max: usize,
-    /// What one request may ask of the store.
+    /// Limits of one request's work in the store.
     pub requests: RequestLimits,
     /// Bytes the store may hold; 0 for half of the machine's memory.
     pub quota_bytes: u64,
@@ -117,27 +117,27 @@ pub struct RuntimeConfig {
     pub log_io: Threading,
     /// Where committed entries are applied.
     pub apply: Threading,
-    /// When snapshots are taken, and what of the log stays behind them.
+    /// When snapshots are taken, and how much log stays behind them.
     pub snapshots: SnapshotLimits,
     /// Time between two comparisons of members' digests; zero for none.
     pub digest_interval: Duration,
-    /// Time from one reading of all files to the next, which looks for damage before it meets a second one; zero for
+    /// Time between two scrubs, each of which reads all files, to find damage before a second one occurs; zero for
     /// none. [fault-model ST12]
     pub scrub_period: Duration,
     /// Bytes of a snapshot written in a second, so that it does not crowd out the log; 0: no limit.
     pub snapshot_bytes_per_s: u64,
     /// Size of a log segment.
     pub segment_bytes: u64,
-    /// What blocks of the log are padded to, in bytes; 0 for what the disk writes as one. [fault-model ST5]
+    /// What blocks of the log are padded to, in bytes; 0 for the sector size of the disk. [fault-model ST5]
     pub sector_bytes: usize,
-    /// Disk space kept free for the way out of a full disk. [fault-model ST15]
+    /// Disk space kept in reserve for recovery from a full disk. [fault-model ST15]
     pub reserve_bytes: u64,
     /// A disk call that takes longer ends the process. [fault-model F16]
     pub disk_stall: Duration,
 }
 
 impl RuntimeConfig {
-    /// The identity of this member as one of those that the cluster begins with, in a new directory.
+    /// The identity of this member as a founding one, in a new directory.
     #[must_use]
     pub fn first_identity(&self) -> Identity {
         let members = self.members.iter().map(|member| InitialMember {
@@ -191,13 +191,13 @@ pub enum StartError {
     Config(&'static str),
     /// The newest snapshot cannot be read.
     Snapshot(String),
-    /// The cluster does not let it join.
+    /// The cluster refuses it.
     Join(String),
-    /// A restore into its directory was cut short: what was to come there is not there.
+    /// A restore into its directory was interrupted: the directory is missing or empty.
     Unfinished {
         /// The directory.
         data_dir: PathBuf,
-        /// What was left beside it.
+        /// The unfinished result beside it.
         aside: PathBuf,
     },
 }
@@ -215,9 +215,9 @@ impl fmt::Display for StartError {
             StartError::Join(what) => f.write_str(what),
             StartError::Unfinished { data_dir, aside } => write!(
                 f,
-                "{} is what `kattu restore` or `kattu recover` left when it was cut short, and {} holds nothing: a member \
-                 would begin with nothing there. Remove {} and repeat it; if it was `kattu recover`, give the newest \
-                 {}.lost-quorum-* its name back first",
+                "{} was left by an interrupted `kattu restore` or `kattu recover`, and {} is missing or empty: a \
+                 member would start there without data. Remove {} and repeat the command; after `kattu recover`, first rename the newest \
+                 {}.lost-quorum-* back",
                 aside.display(),
                 data_dir.display(),
                 aside.display(),
@@ -235,18 +235,18 @@ impl From<WalError> for StartError {
     }
 }
 
-/// How a member came to its end.
+/// Why a member ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It was told to stop.
     Stopped,
-    /// It is no member of its cluster any more, and never will be again: others removed it.
+    /// Others removed it from its cluster, which is final.
     Removed,
 }
 
 /// A member that is ready to run.
 pub struct Running {
-    /// Its door.
+    /// The API for faces and tools.
     pub engine: Engine,
     driver: Driver,
 }
@@ -263,7 +263,7 @@ impl Running {
 /// Opens the directory, reads the log back, and connects the parts. Must be awaited inside a `LocalSet`.
 ///
 /// # Errors
-/// What stands in the way, in words for the operator.
+/// Why it cannot start, in words for the operator.
 pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     raft_config(&config, config.members.iter().map(|member| member.id))
         .check()
@@ -271,15 +271,15 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let group = GROUP;
     let own = config.members.iter().find(|member| member.id == config.id).cloned();
     let own = own.ok_or(StartError::Config("a member must be among the members"))?;
-    // A place that cannot be looked at is complained of when it is opened.
+    // A path that cannot be read is reported when it is opened.
     if let Ok(Some(aside)) = kattu_rebuild::unfinished(&kattu_rebuild::RealPlaces, &config.data_dir) {
         return Err(StartError::Unfinished { data_dir: config.data_dir, aside });
     }
     if !config.join && !config.data_dir.join(kattu_wal::IDENTITY).exists() {
-        // Before it listens itself: of members that begin together, none waits for another one's answer.
+        // Before it listens itself: members that bootstrap together do not wait for each other's answers.
         let tls = config.peer_tls.as_ref();
         join::begin(config.cluster_id, own.id, &config.members, tls).await.map_err(StartError::Join)?;
-        // The others may know it by what it was called when the cluster began.
+        // The others may know it by an id from when the cluster began.
         for began in config.began_as.iter().filter(|began| began.cluster != config.cluster_id) {
             let members = with_places_of(began, &config.members);
             join::begin(began.cluster, began.id, &members, tls).await.map_err(StartError::Join)?;
@@ -288,7 +288,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let listeners = listen(&config.listen_peers).await?;
 
     let (wal, recovered, identity, lives) = open(&config, &own, group).await?;
-    // From here on the directory says who this is.
+    // From here on the directory determines the identity.
     let config = RuntimeConfig { id: identity.node, cluster_id: identity.cluster, ..config };
     let incarnation = identity.incarnation;
     let voters = identity.members.iter().filter(|_| identity.joined.is_none()).map(|member| member.id);
@@ -300,8 +300,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     watchdog.start(config.disk_stall).map_err(StartError::Thread)?;
     if let Some(vote_floor) = recovered.vote_floor {
         crate::report::warn(format_args!(
-            "the log ends at {}, below its floor {vote_floor}: this member refills, votes only for logs that reach that far, \
-             and does not lead",
+            "the log ends at {}, below the vote floor {vote_floor}: until the log is refilled, this member votes only for logs \
+             that reach that far, and does not lead",
             recovered.last
         ));
     }
@@ -322,7 +322,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         Capacity::start(config.data_dir.clone(), config.quota_bytes).map_err(StartError::Thread)?;
     let space = capacity.log_is_now(log.room());
     let disk = match config.log_io {
-        // A leader that sits in a sync for longer than a heartbeat leads nobody.
+        // A leader that sits in a sync for longer than a heartbeat loses its followers.
         Threading::Inline => Disk::inline(log, Some(config.heartbeat_interval)),
         Threading::Thread => Disk::thread(log).map_err(StartError::Thread)?,
     };
@@ -365,7 +365,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         frame_patience: FRAME_PATIENCE,
     };
     peer_listener.start(listeners);
-    // So that a member that was removed can be told, heartbeat by heartbeat.
+    // So that a removed member learns of it from repeated heartbeats.
     let farewell = (config.heartbeat_interval * 30).max(Duration::from_secs(1));
     let mut links =
         Links::new(&peer_table, config.election_timeout / 2, farewell, &inbox, &readers, &metrics);
@@ -404,12 +404,12 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     Ok(Running { engine, driver })
 }
 
-/// The tables that the member starts from, and how many bytes their snapshot has: the newest good one's, or none.
+/// The tables that the member starts from, and the bytes of their snapshot: the newest good one's, or none.
 fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result<(Keeper, u64), StartError> {
     for complaint in wal.complaints() {
         match complaint {
             WalError::Damaged { .. } => crate::report::warn(format_args!(
-                "{}; this member starts without it; check the disk",
+                "{}; starting without it; check the disk",
                 complaint.finding()
             )),
             other => crate::report::warn(format_args!("{other}")),
@@ -418,13 +418,13 @@ fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result
     let Some(meta) = &recovered.snapshot else {
         let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));
         return match uncovered {
-            // Nobody else has what is lost.
+            // No other member has what is lost.
             Some(error) if is_alone(identity, recovered) => {
                 Err(StartError::Data(error.clone().of_only_copy()))
             }
             Some(_) => {
                 crate::report::warn(format_args!(
-                    "asks its leader for a snapshot, and serves nothing before"
+                    "requesting a snapshot from the leader, not serving before it is installed"
                 ));
                 Ok((Keeper::new(first_members(identity)), 0))
             }
@@ -434,14 +434,14 @@ fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result
     let goes_on = AtomicBool::new(false);
     let began = std::time::Instant::now();
     let thawed = thaw(&wal.snapshots(), GroupId(0), meta.last, &goes_on).map_err(StartError::Snapshot)?;
-    let (keeper, snapshot) = thawed.expect("nobody stops it");
+    let (keeper, snapshot) = thawed.expect("it is not stopped");
     let took = began.elapsed();
     crate::report::info(format_args!("starts from {}: {} bytes in {took:?}", snapshot.name, snapshot.bytes));
     Ok((keeper, snapshot.bytes))
 }
 
-/// Whether nobody else has what this member has, as far as its log and its snapshot tell: only a group that has had one
-/// configuration is still what the identity says.
+/// Whether no other member has this member's data, as far as its log and its snapshot tell: the identity still counts
+/// only if the group has never changed its configuration.
 fn is_alone(identity: &Identity, recovered: &Recovered) -> bool {
     match newest_found(&recovered.memberships, recovered.snapshot.as_ref()) {
         Some(newest) => newest.members().count() == 1,
@@ -449,7 +449,7 @@ fn is_alone(identity: &Identity, recovered: &Recovered) -> bool {
     }
 }
 
-/// Opens the data directory, or makes it this member's, and reads its log back.
+/// Opens the data directory, or initializes it, and reads its log back.
 async fn open(
     config: &RuntimeConfig,
     own: &Member,
@@ -461,13 +461,13 @@ async fn open(
         None if config.join => {
             let identity = joined_identity(config, own, group).await?;
             crate::report::info(format_args!(
-                "joins cluster {:x} as member {:x}",
+                "joining cluster {:x} as member {:x}",
                 identity.cluster, identity.node.0
             ));
             dir.create(identity, &options)?;
         }
         None => dir.create(config.first_identity(), &options)?,
-        // Flags do not say who joined: others gave it its id.
+        // Flags do not determine the id of a joined member: the cluster assigned it.
         Some(identity) if config.join || identity.joined.is_some() => {}
         Some(identity) if is_named(&config.began_as, identity) => {}
         Some(_) => dir.expect(config.cluster_id, config.id)?,
@@ -477,7 +477,7 @@ async fn open(
     let (lives, wrong) = dir.lives()?;
     if let Some(what) = wrong {
         crate::report::warn(format_args!(
-            "nobody knows from which data directories the other members came: lives: {what}; they are noted anew"
+            "file `lives` (data directories of the other members) is unreadable: {what}; recording them anew"
         ));
     }
     let (wal, mut recovered) = Wal::repair(dir, options)?;
@@ -485,7 +485,7 @@ async fn open(
     Ok((wal, recovered, identity, lives))
 }
 
-/// The members as they were called first, where they are reached now.
+/// The founding members under their first ids, at their present addresses.
 fn with_places_of(began: &Began, now: &[Member]) -> Vec<Member> {
     let at =
         |member: &Member| now.iter().find(|other| other.name == member.name).map(|it| it.peer_urls.clone());
@@ -500,20 +500,21 @@ fn is_named(began_as: &[Began], identity: &Identity) -> bool {
     began_as.iter().any(|began| (began.cluster, began.id) == (identity.cluster, identity.node))
 }
 
-/// What this member promises to leaders, for as long as its election timeout, was longer when it ran last: then that is
-/// over before it says anything, because a leader may still count on it. From then on this run's promise is what counts.
-/// [replication-protocols L-4]
+/// If this member granted leaders a longer vote hold when it ran last, waits that long before it sends anything,
+/// because a leader may still rely on it. From then on this run's vote hold counts. [replication-protocols L-4]
 async fn outlast_promise(dir: &DataDir, config: &RuntimeConfig) -> Result<(), StartError> {
     let own = config.leadership.leader_lease.map_or(Duration::ZERO, |_| config.election_timeout);
     let noted = dir.vote_hold()?;
     let before = noted.clone().unwrap_or_else(|what| {
-        crate::report::warn(format_args!("nobody knows what this member has promised: promise: {what}"));
+        crate::report::warn(format_args!(
+            "file `promise` (vote hold of an earlier run) is unreadable: {what}; assuming the longest one, {VOTE_HOLD_MAX:?}"
+        ));
         VOTE_HOLD_MAX
     });
     if own < before {
         crate::report::info(format_args!(
-            "waits for {before:?} before it starts: it has promised that to leaders with --lease-reads, and promises less \
-             from now on"
+            "waiting {before:?} before voting or serving: an earlier run may have granted leaders a vote hold of that length \
+             (--lease-reads), and the present one is shorter"
         ));
         tokio::time::sleep(before).await;
     }
@@ -523,7 +524,7 @@ async fn outlast_promise(dir: &DataDir, config: &RuntimeConfig) -> Result<(), St
     Ok(())
 }
 
-/// The identity that a running cluster gives a member.
+/// The identity that a running cluster assigns to a member.
 async fn joined_identity(
     config: &RuntimeConfig,
     own: &Member,
@@ -540,7 +541,7 @@ async fn joined_identity(
     join::identity(&joiner).await.map_err(StartError::Join)
 }
 
-/// `voters` are those of the group's first configuration; nobody's, for a member that joined.
+/// `voters` are those of the group's first configuration; empty for a member that joined.
 fn raft_config(config: &RuntimeConfig, voters: impl Iterator<Item = NodeId>) -> Config {
     let mut voters: Vec<NodeId> = voters.collect();
     voters.sort_unstable();
@@ -577,7 +578,7 @@ fn node_config(config: &RuntimeConfig, name: String, raft: Config) -> NodeConfig
     }
 }
 
-/// The members that the cluster began with.
+/// The founding members.
 fn began_with(identity: &Identity) -> Vec<MemberInfo> {
     let info = |member: &InitialMember| MemberInfo {
         id: member.id,
@@ -588,7 +589,7 @@ fn began_with(identity: &Identity) -> Vec<MemberInfo> {
     identity.members.iter().map(info).collect()
 }
 
-/// The same as clients see them before any has published itself: what the log is replayed from, on every member.
+/// The same as clients see them before any has published itself: every member replays its log from this.
 fn first_members(identity: &Identity) -> Vec<MemberInfo> {
     began_with(identity).into_iter().map(|member| MemberInfo { name: String::new(), ..member }).collect()
 }

@@ -1,12 +1,12 @@
-//! TLS between members: which connections speak it, and who has shown what.
+//! TLS between members: which connections use it, and which certificates the other side has shown.
 //!
 //! ```text
-//!   who dials    goes by the member's URL; believes whoever shows a certificate for that host          [kattu_tls::Dials]
-//!   who listens  goes by its own URLs and the first byte; asks for a certificate if it has authorities to judge one by
+//!   dialer    goes by the member's URL; accepts a certificate for that host          [kattu_tls::Dials]
+//!   listener  goes by its own URLs and the first byte; asks for a certificate if it has authorities to check it
 //! ```
-//! A certificate that was shown and is signed says who somebody is if it is for a host at which the table says that this member
-//! is reached; then no proof is asked for. Without one, proofs are asked for in TLS as without. [`crate::proofs`]
-//! Knows nothing of: what is said inside, who belongs to the cluster.
+//! A signed certificate proves the identity of a member if it is for a host at which the table lists that member; then
+//! no proof is asked for. Without one, proofs are asked for in TLS as without. [`crate::proofs`]
+//! Knows nothing of: frames, the member list.
 
 use crate::links::Failure;
 use crate::peer_address::PeerAddress;
@@ -18,25 +18,26 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 
-/// What whoever is on the other side has shown, its own certificate first.
+/// The certificates that the other side has shown, its own first.
 pub(crate) type Chain = Vec<CertificateDer<'static>>;
 
-/// A connection that judges what the other side has shown whenever others may be believed than before. [fault-model SE3]
+/// A connection that checks the certificates of the other side again whenever the rules may have changed. [fault-model
+/// SE3]
 pub(crate) struct Shown {
     tls: Arc<ServerTls>,
-    /// As of before it was judged first.
+    /// As of before the first check.
     rejudged: watch::Receiver<u64>,
     chain: Option<Chain>,
 }
 
 impl Shown {
-    /// Comes back when whoever has shown this would not be let in any more.
+    /// Returns when these certificates would not be accepted from a caller any more.
     pub(crate) async fn let_in_no_more(self) -> Refused {
         let Shown { tls, rejudged, chain } = self;
         handshake::until_refused(Line::Members, rejudged, || tls.current().judge(chain.as_deref())).await
     }
 
-    /// Comes back when whoever was dialled at this host would not be believed any more.
+    /// Returns when these certificates would not be accepted for this dialled host any more.
     async fn believed_no_more(self, host: &str) -> Refused {
         let Shown { tls, rejudged, chain } = self;
         let judge = || tls.current().judge_dialled(chain.as_deref(), host);
@@ -45,7 +46,7 @@ impl Shown {
 
     /// The certificate, if an authority of ours has signed it.
     pub(crate) fn signed(&self) -> Option<&CertificateDer<'static>> {
-        // Without authorities nothing is asked for.
+        // Without authorities no certificate is asked for.
         self.chain.as_deref().and_then(<[_]>::first)
     }
 }
@@ -58,7 +59,7 @@ pub(crate) struct Dialled {
 }
 
 impl Dialled {
-    /// The socket, and what comes back when whoever is there is not believed any more.
+    /// The socket, and a future that resolves when the other side is not accepted any more.
     pub(crate) fn split(self) -> (Socket, impl Future<Output = Refused>) {
         let Dialled { socket, shown, host } = self;
         (socket, async move {
@@ -70,7 +71,7 @@ impl Dialled {
     }
 }
 
-/// Opens a connection to this address. Must be given up from outside.
+/// Opens a connection to this address. It does not time out: the caller bounds it.
 pub(crate) async fn dial(at: &PeerAddress, tls: Option<&Arc<ServerTls>>) -> Result<Dialled, Failure> {
     let refused = |why: &str| Err(Failure::Refused(why.to_string()));
     let dials = match at.is_tls {
@@ -89,7 +90,7 @@ pub(crate) async fn dial(at: &PeerAddress, tls: Option<&Arc<ServerTls>>) -> Resu
         return Ok(Dialled { socket: Socket::Plain(socket), shown: None, host });
     };
     let Ok(name) = ServerName::try_from(at.host.clone()) else {
-        return refused("no certificate can be for the host of its URL");
+        return refused("the host of its URL cannot be in a certificate");
     };
     match TlsConnector::from(config).connect(name, socket).await {
         Ok(stream) => {
@@ -101,30 +102,31 @@ pub(crate) async fn dial(at: &PeerAddress, tls: Option<&Arc<ServerTls>>) -> Resu
     }
 }
 
-/// What an error of a connection that this member has opened means: words, if the other side gave any.
+/// The failure behind an error of an outgoing connection: with a reason, if the other side gave one.
 pub(crate) fn failed(error: &std::io::Error) -> Failure {
     kattu_tls::why_of_server(error, Asker::Member).map_or(Failure::Away, Failure::Refused)
 }
 
-/// Why a connection that somebody has opened came to nothing.
+/// Why an incoming connection failed.
 pub(crate) enum Unaccepted {
     /// It was closed, or broke.
     Left,
-    /// What it showed, or how it spoke, is refused; it has learnt that as TLS says it.
+    /// Its certificate, or its TLS, is refused; TLS has reported that to it.
     Refused(Refused),
-    /// It does not speak as it must, and is to be told so.
+    /// It uses TLS where it must not, or the other way round, and is to be told so.
     Told(&'static str, TcpStream),
 }
 
-/// What a caller is told that speaks no TLS where it must.
+/// Sent to a caller without TLS on a port with it.
 const SPEAKS_TLS: &str =
     "this port speaks TLS: its URL must be https:// (--initial-cluster, `kattu member update`)";
-/// … and that speaks TLS where it is not spoken; both sides say so to their operators.
+/// Sent to a caller with TLS on a port without it; both sides log it.
 const SPEAKS_NO_TLS: &str =
     "it speaks TLS, and this port does not: its URL must be http://, or --listen-peer-urls https://";
 
-/// A connection that somebody has opened, with TLS or without; what was shown, where TLS is spoken; or why it is to be closed.
-/// Must be given up from outside, and be awaited inside a `LocalSet`.
+/// Accepts an incoming connection, with TLS or without; where TLS is spoken, returns the certificates that were shown.
+/// The error says why it is to be closed. It does not time out: the caller bounds it. Must be awaited inside a
+/// `LocalSet`.
 pub(crate) async fn accept(
     socket: TcpStream,
     speaks: &Speaks,

@@ -1,22 +1,21 @@
-//! Vouching: the members that are known here say who else is one.
+//! Vouching: known members confirm callers that this member's table does not list.
 //!
-//! A member that was away may be greeted by somebody whom others have added meanwhile, and who may be the only one that
-//! leads. By its own word it is not believed, and where it says it is reached nobody dials: that would be a way to make a
-//! member dial whomever a stranger likes. The members that are known are asked who belongs to the cluster, as a newcomer would
-//! ask, and answer what a quorum has confirmed.
-//! Knows nothing of: what the stranger wants.
+//! A member that was away may be called by one that others have added meanwhile, and that may be the leader. Its claim
+//! alone does not count, and the address it announces is not dialled: otherwise a stranger could make a member dial any
+//! address. The known members are asked for the member list, as by a newcomer, and answer what a quorum has confirmed.
+//! Knows nothing of: the messages of the unknown caller.
 
 use crate::join;
 use crate::peer_table::PeerTable;
 use kattu_raft::Duration;
 use std::rc::Rc;
 
-/// The pause after a question, however many strangers come.
+/// The pause after a question, however many unknown callers come.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
-/// The same where questions bring no news.
+/// The same while questions bring no news.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Asks the others whenever somebody came whom this member does not know. Runs until it is dropped.
+/// Asks the others whenever a caller came that this member does not know. Runs until it is dropped.
 pub(crate) async fn run(peer_table: Rc<PeerTable>) {
     let mut pause = PAUSE_MIN;
     loop {
@@ -29,7 +28,7 @@ pub(crate) async fn run(peer_table: Rc<PeerTable>) {
     }
 }
 
-/// Asks one member after the other until one answers; whether there is somebody new.
+/// Asks one member after the other until one answers; returns whether it names a new member.
 async fn ask(peer_table: &PeerTable) -> bool {
     let own_urls = peer_table.own_urls.clone();
     for address in peer_table.places().into_values().flatten() {

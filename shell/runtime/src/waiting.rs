@@ -1,8 +1,8 @@
-//! Who waits for which ticket.
+//! The clients that wait, by ticket.
 //!
 //! Tickets ascend and are mostly answered in order, so a ring indexed by ticket costs two moves per request and no
 //! hashing.
-//! Knows nothing of: what is waited for.
+//! Knows nothing of: requests, outcomes.
 
 use crate::asked::Reply;
 use kattu_node::contract::Ticket;
@@ -20,14 +20,14 @@ impl Waiting {
         Waiting { first: 1, slots: VecDeque::new() }
     }
 
-    /// Takes in one client and names it.
+    /// Takes in one client; returns its ticket.
     pub(crate) fn enter(&mut self, reply: Reply) -> Ticket {
         let ticket = Ticket(self.first + self.slots.len() as u64);
         self.slots.push_back(Some(reply));
         ticket
     }
 
-    /// Who waits for the ticket; each is handed out once.
+    /// The client that waits for the ticket; each is returned once.
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Reply> {
         let at = usize::try_from(ticket.0.checked_sub(self.first)?).ok()?;
         let reply = self.slots.get_mut(at)?.take()?;

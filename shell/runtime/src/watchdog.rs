@@ -1,15 +1,16 @@
 //! Ends the process when a part of it hangs: its disk, its node, its keeper.
 //!
-//! A log on the driver's thread takes everything else with it when a sync does not return: the cluster elects another
+//! When a sync does not return, a log on the driver's thread holds up everything else: the cluster elects another
 //! leader after an election timeout, but this member's clients would hang on open connections. The same goes for a node
-//! or a keeper that does not come to an end with a batch. So a thread that does nothing else looks at what is under way
-//! again and again. [fault-model F04, F16]
+//! or a keeper that does not finish a batch. So a thread that does nothing else checks again and again what is under
+//! way. [fault-model F04, F16]
 //!
-//! It judges progress, not time: whoever works on many things one after the other says so after each ([`Watchdog::pet`]), and
-//! may take as long as it likes for all of them. Only a single thing that does not come to its end is a hang.
+//! It judges progress, not time: a thread that works on many items one after the other reports each
+//! ([`Watchdog::pet`]), and may take as long as it likes for all of them. Only a single item that does not end is a
+//! hang.
 //!
 //! It counts its own looks, not time: a process that was stopped, or a machine that was suspended, in the middle of a
-//! call has missed time and is well. [fault-model F03]
+//! call has missed time and is healthy. [fault-model F03]
 //! Knows nothing of: what the work does.
 
 use crate::report;
@@ -20,13 +21,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Looks within the limit.
 const LOOKS: u32 = 4;
 
-/// What may hang, with what is said of it.
+/// What may hang, and how that is logged.
 const WORK: [(Work, &str); 5] = [
     (Work::Disk, "a disk call has not returned"),
-    (Work::Node, "the node has not come to an end with one thing that arrived"),
-    (Work::Keeper, "the store has not come to an end with one slice of what was committed"),
+    (Work::Node, "the node has not finished one event"),
+    (Work::Keeper, "the store has not finished one slice of committed entries"),
     (Work::Snapshots, "a piece of a snapshot has been neither written nor read"),
-    (Work::Reading, "entries that a peer lacks have not been read"),
+    (Work::Reading, "entries for a lagging peer have not been read"),
 ];
 
 /// What may hang. One piece of each is under way at a time.
@@ -44,8 +45,8 @@ pub(crate) enum Work {
     Reading,
 }
 
-/// Shared by whoever works and the watchdog: counts beginnings and ends, so that a count is odd while work is under way. Each
-/// count has one writer at a time.
+/// Shared by the working threads and the watchdog: counts beginnings and ends, so that a count is odd while work is
+/// under way. Each count has one writer at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watchdog(Arc<[AtomicU64; WORK.len()]>);
 
@@ -72,7 +73,7 @@ impl Watchdog {
         UnderWay { watchdog: self.clone(), work }
     }
 
-    /// One thing of many is done; the next begins.
+    /// One item of many is done; the next begins.
     pub(crate) fn pet(&self, work: Work) {
         let count = &self.0[work as usize];
         count.store(count.load(Ordering::Relaxed).wrapping_add(2), Ordering::Relaxed);
@@ -94,7 +95,7 @@ impl Watchdog {
                     if looks[work as usize].look(counts[work as usize].load(Ordering::Relaxed)) {
                         report::last_words(format_args!(
                             "{what} for {limit:?}: stopping, so that clients move on to other members; restart this \
-                             one when its machine is well"
+                             one when its machine is healthy"
                         ));
                         std::process::abort();
                     }
@@ -116,7 +117,7 @@ struct Looks {
 }
 
 impl Looks {
-    /// Takes in one look; whether what is under way hangs.
+    /// Takes in one look; returns whether the work hangs.
     fn look(&mut self, calls: u64) -> bool {
         let same_call_runs = calls % 2 == 1 && calls == self.calls;
         self.again = if same_call_runs { self.again + 1 } else { 0 };

@@ -1,5 +1,5 @@
-//! Goal: what nobody waits for any more is not begun. [fault-model F50] Method: a member on this very thread, so that it
-//! cannot look before its clients have gone.
+//! Goal: requests whose callers have gone are not begun. [fault-model F50] Method: a member on this very thread, so
+//! that it cannot look before its clients have gone.
 
 mod cluster_of_three;
 

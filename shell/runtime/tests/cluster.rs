@@ -87,7 +87,7 @@ fn a_lone_write_waits_for_no_timer() {
                 took.push(began.elapsed());
             }
             took.sort_unstable();
-            // Who waits for heartbeats waits for nearly a second each time; a busy disk holds up some.
+            // A client that waits for heartbeats waits for nearly a second each time; a busy disk holds up some.
             assert!(took[10] < std::time::Duration::from_millis(500), "{took:?}");
         }
     });
@@ -131,7 +131,7 @@ fn a_member_looks_up_from_its_log_while_it_replays_it() {
     });
 }
 
-/// Goal: a follower that can hold less than its leader is not filled beyond its quota: nobody but the leader can refuse.
+/// Goal: a follower that can hold less than its leader is not filled beyond its quota: only the leader can refuse.
 #[test]
 fn the_least_quota_of_all_members_rules() {
     const QUOTA: u64 = 256 << 10;
@@ -141,14 +141,14 @@ fn the_least_quota_of_all_members_rules() {
         cluster.kill(small);
         cluster.tell(small, |config| config.quota_bytes = QUOTA);
         cluster.restart(small);
-        // Its links are open, so it has said what it can hold, or will.
+        // Its links are open, so it has announced its quota, or will.
         put_until_done(&cluster.engine(small), "first", "x").await;
         let leader = loop {
             let leader = cluster.leader().await;
             if leader != small {
                 break leader;
             }
-            cluster.kill(small); // somebody else has to lead: it would refuse by itself
+            cluster.kill(small); // another member has to lead: this one would refuse by itself
             cluster.restart(small);
         };
         let (engine, value) = (cluster.engine(leader), "v".repeat(1024));

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 fn log_of(dir: &Path) -> Vec<Entry> {
-    let dir =
-        DataDir::open(Arc::new(RealFiles::existing(dir).expect("it is there"))).expect("nobody holds it");
+    let dir = DataDir::open(Arc::new(RealFiles::existing(dir).expect("it is there")))
+        .expect("the directory is free");
     let (mut wal, recovered) =
         Wal::open(dir, WalOptions { reserve_bytes: 0, ..WalOptions::default() }).expect("a clean log");
     let last = recovered[&GroupId(0)].last.index;

@@ -11,8 +11,8 @@ const LEASE: Option<LeaderLease> =
     Some(LeaderLease { rho: 5_000, margin: Duration::ZERO, watch_clocks: true });
 const ELECTION_TIMEOUT: Duration = Duration::from_millis(500); // of `Cluster::new`
 
-/// Until whoever leads says what it must while these members have no leases: who of the others does not promise what its
-/// own leases need, and whether it has one all the same.
+/// Waits until the leader's status is right while these members have no leases: it names the other members whose vote
+/// hold is too short for its own lease, and says whether it has a lease all the same.
 async fn agreed_but(cluster: &Cluster, off: &[usize]) {
     loop {
         let leader = cluster.leader().await;
@@ -34,7 +34,7 @@ async fn agreed_but(cluster: &Cluster, off: &[usize]) {
     }
 }
 
-/// Restarts a member with other flags; how long that took.
+/// Restarts a member with other flags; returns how long that took.
 fn switch(cluster: &mut Cluster, i: usize, lease: Option<LeaderLease>, timeouts: u32) -> Duration {
     cluster.stop(i);
     cluster.tell(i, |config| {
@@ -57,7 +57,7 @@ fn leases_are_switched_on_and_off_one_member_after_the_other() {
         }
         for (i, off) in [(1, &[1][..]), (0, &[1, 0]), (2, &[0, 1, 2])] {
             let took = switch(&mut cluster, i, None, 1);
-            assert!(ELECTION_TIMEOUT <= took, "it promised {ELECTION_TIMEOUT:?}, and began after {took:?}");
+            assert!(ELECTION_TIMEOUT <= took, "vote hold {ELECTION_TIMEOUT:?}, started after {took:?}");
             agreed_but(&cluster, off).await;
         }
     });
@@ -80,7 +80,7 @@ fn who_promises_less_than_before_begins_when_that_is_over() {
 fn a_damaged_note_of_promises_is_written_anew_even_by_who_promises_the_longest_time() {
     run(async {
         let mut cluster = Cluster::new(1, Threading::Inline, Threading::Inline);
-        switch(&mut cluster, 0, LEASE, 100); // nobody may promise more
+        switch(&mut cluster, 0, LEASE, 100); // the longest vote hold there is
         let note = cluster.data_dirs()[0].join("promise");
         let whole = std::fs::read(&note).expect("it is noted");
         let mut damaged = whole.clone();

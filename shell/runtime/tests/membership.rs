@@ -9,14 +9,14 @@ use kattu_node::contract::{
 use kattu_raft::{Duration, NodeId};
 use kattu_runtime::{End, Engine, Threading};
 
-/// Asks until the answer is about this change, and not about what goes on around it. Whether an earlier try is in doubt,
-/// too: it may have been made.
+/// Asks until the answer is about this change, and not about other events. Also returns whether an earlier try is in
+/// doubt: it may have taken effect.
 async fn judged(engine: &Engine, change: &MemberChange) -> (Outcome, bool) {
     let mut in_doubt = false;
     for _ in 0..1000 {
         match engine.call(Request::Change(change.clone())).await {
             Outcome::Unknown(_) => in_doubt = true,
-            // A leader that has just come, a promotion that has just begun, a voter that its disk holds up.
+            // A new leader, a promotion that has just begun, a voter that its disk holds up.
             Outcome::Refused(
                 Refusal::Member(MemberRefusal::UnderWay | MemberRefusal::WouldLoseQuorum)
                 | Refusal::NoLeader
@@ -40,7 +40,7 @@ async fn change(engine: &Engine, change: MemberChange) -> Vec<MemberInfo> {
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            panic!("{change:?} may have been made, and nobody lists the members");
+            panic!("{change:?} may have been made, and no member lists the members");
         }
         (other, _) => panic!("{change:?}: {other:?}"),
     }
@@ -53,7 +53,7 @@ async fn members(engine: &Engine) -> Vec<MemberInfo> {
     }
 }
 
-/// Waits until this member's table says what `is_so` asks for.
+/// Waits until this member's table satisfies `is_so`.
 async fn until(engine: &Engine, is_so: impl Fn(&[MemberInfo]) -> bool) {
     for _ in 0..12000 {
         if is_so(&members(engine).await) {
@@ -64,7 +64,7 @@ async fn until(engine: &Engine, is_so: impl Fn(&[MemberInfo]) -> bool) {
     panic!("its members stay {:?}", members(engine).await);
 }
 
-/// Waits until this member takes itself for alone, or not: only who has peers may have its log mended.
+/// Waits until this member regards itself as alone, or not: only a member with peers may have its log repaired.
 async fn has_peers(engine: &Engine, so: bool) {
     for _ in 0..12000 {
         if engine.has_peers() == so {
@@ -75,7 +75,7 @@ async fn has_peers(engine: &Engine, so: bool) {
     panic!("it does not notice that it {} peers", if so { "has" } else { "has no" });
 }
 
-/// Adds a member under this id, starts it, and waits until it votes and has told its name.
+/// Adds a member under this id, starts it, and waits until it votes and has published its name.
 async fn grow(cluster: &mut Cluster, asked: usize, id: u64) -> usize {
     let new = cluster.joiner();
     let peer_urls = cluster.peer_urls(new);
@@ -93,7 +93,7 @@ async fn grow(cluster: &mut Cluster, asked: usize, id: u64) -> usize {
 async fn grows_and_shrinks(place: Threading) {
     let mut cluster = Cluster::new(1, place, place);
     put_until_done(&cluster.engine(0), "a", "before").await;
-    assert!(!cluster.engine(0).has_peers(), "nobody else has what it has");
+    assert!(!cluster.engine(0).has_peers(), "no other member has its data");
     let second = grow(&mut cluster, 0, 0xA2).await;
     let third = grow(&mut cluster, second, 0xA3).await;
     assert_eq!(read(&cluster.engine(third), "a").await.as_deref(), Some("before"));
@@ -103,7 +103,11 @@ async fn grows_and_shrinks(place: Threading) {
     cluster.kill(second);
     put_until_done(&cluster.engine(0), "a", "two of three").await;
     cluster.restart(second);
-    assert_eq!(read(&cluster.engine(second), "a").await.as_deref(), Some("two of three"), "it is who it was");
+    assert_eq!(
+        read(&cluster.engine(second), "a").await.as_deref(),
+        Some("two of three"),
+        "it has its old identity"
+    );
 
     for (member, id) in [(second, 0xA2), (third, 0xA3)] {
         let list = change(&cluster.engine(0), MemberChange::Remove(NodeId(id))).await;
@@ -177,7 +181,7 @@ fn an_empty_directory_is_let_in_only_as_a_member_that_never_had_one() {
         let mut cluster = Cluster::new(2, Threading::Inline, Threading::Inline);
         put_until_done(&cluster.engine(0), "a", "before").await;
         let new = cluster.joiner();
-        let why = cluster.try_restart(new).expect_err("nobody has added it");
+        let why = cluster.try_restart(new).expect_err("it was not added");
         assert!(why.contains("kattu member add"), "{why}");
 
         let peer_urls = cluster.peer_urls(new);
@@ -227,7 +231,7 @@ fn a_member_that_lags_alone_lets_nobody_in() {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(engine.metrics().requests.get() > before, "it was asked who the members are");
+        assert!(engine.metrics().requests.get() > before, "it was asked for the members");
         cluster.restart(leader);
         cluster.restart(third);
         let why = joining.join().expect("its thread ends").expect_err("it has voted");

@@ -26,7 +26,7 @@ fn free_memory_stays_until_it_is_given_back_and_then_the_system_has_it() {
     let full = resident();
     assert!(full.saturating_sub(before) >= BLOCKS * BLOCK / 4 * 3, "{before} {full}");
     drop(blocks);
-    // What gives back by the way does it when memory is asked for.
+    // Allocations that give memory back by the way would do it here.
     std::hint::black_box((0..100_000).map(|n| Box::new([n; 8])).collect::<Vec<_>>());
     let held = resident();
     assert!(held.saturating_sub(before) >= BLOCKS * BLOCK / 2, "{before} {full} {held}");

@@ -79,12 +79,12 @@ async fn the_log_stays_short(place: Threading) {
         let metrics = engine.metrics();
         until("snapshots are taken and segments go", async || {
             let status = status(&engine).await;
-            // Who falls behind, on a busy machine, is fed by one instead.
+            // On a busy machine a member that falls behind is fed by a snapshot instead.
             let snapshots = metrics.snapshots_taken.get() + metrics.snapshots_installed.get();
             let all =
                 LogIndex(100) < status.first && status.first <= status.snapshot.next() && 2 <= snapshots;
             if !all {
-                load(&cluster, leader, 32).await; // who was fed takes its next one when the log has grown
+                load(&cluster, leader, 32).await; // a member that was fed takes its next one when the log has grown
             }
             all
         })
@@ -143,7 +143,7 @@ async fn fed_by_snapshot(place: Threading) {
     assert!(engine.metrics().snapshot_chunks_received.get() >= 2, "in pieces");
     put_until_done(&cluster.engine(leader), "last", "written").await;
     assert_eq!(read(&engine, "last").await.as_deref(), Some("written"));
-    // It is a member like any other again: with it, the leader does without the third.
+    // It is a member like any other again: with it, the leader can commit without the third.
     cluster.kill(third);
     put_until_done(&cluster.engine(leader), "last", "by two").await;
     cluster.kill(away);

@@ -1,9 +1,9 @@
-//! The limit of lines per cause: the first ones are said, of the others how many there were.
+//! The limit of lines per cause: the first ones are logged, the others counted.
 //!
 //! In:    a cause and a moment.
-//! Out:   whether its line is said; and, once a period is over, how many were not.
-//! Rules: a cause has [`ONE`] or [`MANY`] lines in each [`PERIOD`]; a period begins with a line that is said. Causes that
-//!        are remembered are bounded: beyond that what strangers cause counts as one stranger's doing.
+//! Out:   whether its line is logged; and, once a period is over, how many were not.
+//! Rules: a cause has [`ONE`] or [`MANY`] lines in each [`PERIOD`]; a period begins with a logged line. The remembered
+//!        causes are bounded: beyond that all further strangers count as one.
 //! Knows nothing of: what a line says.
 
 use super::{Cause, Level};
@@ -14,13 +14,13 @@ use std::time::Instant;
 
 /// How long lines of a cause count together.
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
-/// Lines in a period of what others can cause.
+/// Lines in a period of a cause that others can trigger.
 pub(super) const ONE: u32 = 1;
-/// Lines in a period of one place in the code: a start says several.
+/// Lines in a period of one place in the code: a start logs several.
 pub(super) const MANY: u32 = 20;
 /// Causes remembered, at most: about 100 bytes each.
 const CAUSES_MAX: usize = 256;
-/// Whose doing it is when too many do it.
+/// The source of a cause when there are too many sources.
 const MANY_OTHERS: u64 = u64::MAX;
 
 /// Lines by cause.
@@ -38,7 +38,7 @@ struct Tally {
 /// What becomes of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// It is said; so many of its cause were held back before.
+    /// It is logged; so many of its cause were held back before.
     Said { more: u64 },
     /// It is counted.
     HeldBack,
@@ -57,7 +57,7 @@ impl Limit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner) // a count is never half changed
     }
 
-    /// Whether a line is said at `now`: `most` of its cause are, in a period.
+    /// Whether a line is logged at `now`: `most` lines of its cause are, in a period.
     pub fn admit(&self, cause: Cause, level: Level, most: u32, now: Instant) -> Admitted {
         let mut tallies = self.tallies();
         let is_new = !tallies.contains_key(&cause);
@@ -79,14 +79,14 @@ impl Limit {
         Admitted::HeldBack
     }
 
-    /// What was held back in periods that are over at `now`, and is not said yet. Causes that were quiet are forgotten.
+    /// What was held back in periods that are over at `now`, and is not logged yet. Quiet causes are forgotten.
     pub fn sweep(&self, now: Instant) -> Vec<More> {
         let mut said = Vec::new();
         self.tallies().retain(|&cause, tally| {
             let is_over = PERIOD <= now.saturating_duration_since(tally.since);
             if is_over && 0 < tally.held_back {
                 said.push(More { cause, level: tally.level, lines: tally.held_back });
-                // That was a line of its own: the next ones of this cause wait for the next period's end.
+                // That report was a line: the next lines of this cause wait for the end of the next period.
                 *tally = Tally { since: now, said: u32::MAX, held_back: 0, level: tally.level };
                 return true;
             }

@@ -11,7 +11,7 @@ use super::{Format, Level};
 use std::fmt::{Arguments, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a line, at most: what it quotes may be a stranger's.
+/// Bytes of a line, at most: it may quote a stranger's text.
 pub(super) const LINE_BYTES_MAX: usize = 4 << 10;
 
 impl Level {

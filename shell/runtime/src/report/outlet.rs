@@ -1,9 +1,9 @@
-//! One output of the log: a bounded queue, and a thread that may wait for whoever reads.
+//! One output of the log: a bounded queue, and a thread that may wait for the reader.
 //!
 //! In:    lines.
-//! Out:   bytes in a file, a pipe or a terminal; how many lines found no room, said when there is room again.
+//! Out:   bytes in a file, a pipe or a terminal; how many lines found no room, logged when there is room again.
 //! Rules: giving a line never waits. The queue holds [`LINES_MAX`] lines of 4 KiB and some, so 4 MiB at most.
-//! Knows nothing of: what lines say, which of them matter.
+//! Knows nothing of: what lines say, their levels.
 
 use super::limit::{Limit, More, PERIOD};
 use super::{Format, Level, Output};
@@ -19,7 +19,7 @@ use std::time::{Instant, SystemTime};
 
 /// Lines that wait to be written, at most.
 const LINES_MAX: usize = 1024;
-/// Pause between two looks at whether everything is out.
+/// Pause between two checks whether everything is written.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// One output.
@@ -32,16 +32,16 @@ pub(super) struct Outlet {
 struct Counts {
     /// Lines that found room in the queue.
     given: AtomicU64,
-    /// Lines that are out, or that the output refused.
+    /// Lines that are written, or that the output refused.
     written: AtomicU64,
-    /// Lines without room since that was last said.
+    /// Lines without room since that was last logged.
     dropped: AtomicU64,
 }
 
 impl Outlet {
-    /// `sweeps` is the limit whose counts this output tells of.
+    /// `sweeps` is the limit whose counts this output reports.
     pub fn open(output: &Output, format: Format, sweeps: Option<Arc<Limit>>) -> io::Result<Outlet> {
-        // A handle of its own: whoever waits here holds no lock of the standard library's.
+        // A handle of its own: a thread that waits here holds no lock of the standard library's.
         let file = match output {
             Output::Stderr => File::from(io::stderr().as_fd().try_clone_to_owned()?),
             Output::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?),
@@ -63,7 +63,7 @@ impl Outlet {
         Ok(outlet)
     }
 
-    /// Queues a line; whether there was room.
+    /// Queues a line; returns whether there was room.
     pub fn give(&self, line: Arc<str>) -> bool {
         let has_room = self.queue.try_send(line).is_ok();
         let counter = if has_room { &self.counts.given } else { &self.counts.dropped };
@@ -71,7 +71,7 @@ impl Outlet {
         has_room
     }
 
-    /// Comes back when everything given so far is out, or at `until`.
+    /// Returns when everything given so far is written, or at `until`.
     pub fn wait(&self, until: Instant) {
         let given = self.counts.given.load(Ordering::Acquire);
         while self.counts.written.load(Ordering::Acquire) < given && Instant::now() < until {
@@ -91,7 +91,7 @@ struct Writer {
 impl Writer {
     fn run(mut self, lines: &Receiver<Arc<str>>) {
         loop {
-            // An idle member sleeps: it wakes up only where something was held back that is to be told.
+            // An idle member sleeps: this thread wakes up only while something that was held back is to be reported.
             let is_due = self.sweeps.as_ref().is_some_and(|limit| limit.is_active());
             let pause = if is_due { PERIOD / 4 } else { Duration::MAX };
             match lines.recv_timeout(pause) {
@@ -117,13 +117,13 @@ impl Writer {
         let dropped = self.counts.dropped.swap(0, Ordering::AcqRel);
         if 0 < dropped {
             let line = format_args!(
-                "{dropped} log lines are missing here: {LINES_MAX} were waiting for whoever reads this output"
+                "{dropped} log lines are missing here: the reader of this output was {LINES_MAX} lines behind"
             );
             self.write(&self.format.line(SystemTime::now(), Level::Warn, line, 0));
         }
     }
 
-    /// What an output refuses (a full disk, a reader that is gone) is lost to it: the member goes on.
+    /// Bytes that an output refuses (a full disk, a reader that is gone) are lost to it: the member goes on.
     fn write(&self, line: &str) {
         if (&self.file).write_all(line.as_bytes()).is_err() {
             crate::metrics::LOG_LINES_DROPPED.add(1);
@@ -155,7 +155,7 @@ mod tests {
 
         let begun = Instant::now();
         outlet.wait(begun + Duration::from_millis(20));
-        assert!(outlet.counts.written.load(Ordering::Acquire) < given as u64, "nobody has read");
+        assert!(outlet.counts.written.load(Ordering::Acquire) < given as u64, "nothing was read");
 
         drop(outlet); // the thread ends when everything is out
         let mut text = String::new();

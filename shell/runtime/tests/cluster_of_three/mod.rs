@@ -34,7 +34,7 @@ impl Cluster {
         Cluster::start(size, log_io, apply, Duration::from_millis(500), Duration::from_millis(50), |_| {})
     }
 
-    /// Small segments, and a snapshot with every half a megabyte of log, behind which so many bytes stay.
+    /// Small segments, a snapshot for every half a megabyte of log, and so many bytes of log behind it.
     pub fn with_snapshots(size: u8, place: Threading, keep_bytes: u64) -> Cluster {
         Cluster::start(size, place, place, Duration::from_millis(500), Duration::from_millis(50), |config| {
             config.snapshots = SnapshotLimits { log_bytes_min: 512 << 10, keep_bytes };
@@ -46,7 +46,7 @@ impl Cluster {
         })
     }
 
-    /// One of them is more eager to lead than the others, and leaders offer their office.
+    /// One member has a higher leader priority than the others, and leaders transfer leadership to it.
     pub fn with_favourite(favourite: u64) -> Cluster {
         let (election, heartbeat) = (Duration::from_millis(500), Duration::from_millis(50));
         Cluster::start(3, Threading::Inline, Threading::Inline, election, heartbeat, |config| {
@@ -126,7 +126,7 @@ impl Cluster {
         self.configs.iter().map(|config| config.data_dir.clone()).collect()
     }
 
-    /// What it is started with; for whoever wants to run it himself while it is stopped.
+    /// The configuration that it is started with, for a test that runs it by itself while it is stopped.
     pub fn config(&self, i: usize) -> RuntimeConfig {
         assert!(self.running[i].is_none(), "it runs");
         self.configs[i].clone()
@@ -148,7 +148,7 @@ impl Cluster {
         running.thread.join().expect("its thread ends");
     }
 
-    /// What it is told when it starts next.
+    /// Changes the configuration of its next start.
     pub fn tell(&mut self, i: usize, change: impl FnOnce(&mut RuntimeConfig)) {
         change(&mut self.configs[i]);
     }
@@ -162,13 +162,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Begins to start it; whether it does comes back when it is known.
+    /// Begins to start it; the handle returns whether it started.
     pub fn begin_start(&self, i: usize) -> JoinHandle<Result<(), String>> {
         let config = self.configs[i].clone();
         std::thread::spawn(move || boot(config).map(|_| ()))
     }
 
-    /// One more member, for a cluster that is there: it would ask everybody so far. It has a place, and does not run.
+    /// One more member, for a cluster that exists: it would ask all members so far. It has an address, and does not
+    /// run.
     pub fn joiner(&mut self) -> usize {
         let mut config = self.configs.last().expect("there is a first one").clone();
         let mut address = config.listen_peers[0].0;
@@ -182,7 +183,7 @@ impl Cluster {
         });
         config.id = NodeId(i as u64 + 1);
         config.join = true;
-        config.cluster_id = 0; // the others know
+        config.cluster_id = 0; // the others tell it
         config.listen_peers = vec![(address, Speaks::Plain)];
         config.client_urls = vec![format!("http://n{}", i + 1)];
         config.data_dir = self.root.join(format!("n{}", i + 1));
@@ -191,7 +192,7 @@ impl Cluster {
         i
     }
 
-    /// Where peers reach it.
+    /// Its peer URLs.
     pub fn peer_urls(&self, i: usize) -> Vec<String> {
         vec![format!("http://{}", self.configs[i].listen_peers[0].0)]
     }
@@ -208,7 +209,7 @@ impl Cluster {
         panic!("it goes on for two minutes");
     }
 
-    /// Its disk is empty again.
+    /// Empties its disk.
     pub fn wipe(&self, i: usize) {
         std::fs::remove_dir_all(&self.configs[i].data_dir).expect("it had one");
     }
@@ -222,7 +223,7 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("nobody leads");
+        panic!("there is no leader");
     }
 }
 
@@ -250,11 +251,11 @@ fn boot(config: RuntimeConfig) -> Result<Running, String> {
             let member = match start(config).await {
                 Ok(member) => member,
                 Err(error) => {
-                    tell.send(Err(error.to_string())).expect("somebody waits");
+                    tell.send(Err(error.to_string())).expect("the test waits");
                     return None;
                 }
             };
-            tell.send(Ok(member.engine.clone())).expect("somebody waits");
+            tell.send(Ok(member.engine.clone())).expect("the test waits");
             tokio::select! {
                 end = member.run(stopped) => Some(end),
                 _ = killed => None,

@@ -1,0 +1,106 @@
+//! Lanes: which of a link's three connections a message takes.
+//!
+//! Rules: 1. Votes, heartbeats and read rounds ride on the bulk lane while nothing waits on it, so that they keep their order
+//!           with entries. As soon as bytes wait there they take the control lane, if that is open: a heartbeat must not wait
+//!           behind megabytes of entries.
+//!        2. Pieces of snapshots have a lane of their own, which is opened when there is one to send. No entry and no heartbeat
+//!           waits behind them.
+//!        3. A lane holds back a bounded number of bytes. One message always passes; more are dropped, because the protocol
+//!           repeats what it needs.
+//! Source: [fault-model NT1–NT6].
+//! Knows nothing of: sockets, queues, what messages mean.
+
+use kattu_node::contract::PeerMessage;
+use kattu_raft::{Duration, LinkEnd};
+use kattu_wire::Lane;
+
+/// Bytes that a lane may hold back beyond one message.
+pub const BYTES_MAX: usize = 32 << 20;
+
+/// A connection on which nothing arrives for so long, although something was sent, is given up; a snapshot lane on which
+/// nothing is sent for so long is closed.
+pub const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The lane that a message takes. `bulk_waits`: bytes wait on the bulk lane; `control_is_up`: the control lane is open.
+#[must_use]
+pub fn lane_of(message: &PeerMessage, bulk_waits: impl FnOnce() -> bool, control_is_up: bool) -> Lane {
+    if message.is_chunk() {
+        Lane::Snapshot
+    } else if message.is_control() && control_is_up && bulk_waits() {
+        Lane::Control
+    } else {
+        Lane::Bulk
+    }
+}
+
+/// Whether the replica is told that a lane has ended. What was in flight on the bulk lane may be lost. A control lane that the
+/// peer's kernel closed is a hint that the peer's process died; everything on it is repeated anyway. A snapshot lane closes when it
+/// has nothing to do, and a lost piece is sent again.
+#[must_use]
+pub fn end_is_told(lane: Lane, end: LinkEnd) -> bool {
+    match lane {
+        Lane::Bulk => true,
+        Lane::Control => end == LinkEnd::ByPeer,
+        Lane::Snapshot => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_node::contract::Forward;
+    use kattu_raft::message::{SnapshotChunk, TimeoutNow};
+    use kattu_raft::{
+        EntryId, Envelope, GroupId, Incarnation, LogIndex, Membership, Message, NodeId, SnapshotMeta, Stamp,
+        Term,
+    };
+
+    fn envelope(message: Message) -> PeerMessage {
+        PeerMessage::Raft(Envelope {
+            group: GroupId(0),
+            from: NodeId(1),
+            incarnation: Incarnation(1),
+            to: NodeId(2),
+            term: Term(1),
+            message,
+        })
+    }
+
+    #[test]
+    fn a_message_of_control_leaves_the_bulk_lane_only_when_bytes_wait_there_and_its_own_is_open() {
+        let control = envelope(Message::TimeoutNow(TimeoutNow {}));
+        assert!(control.is_control());
+        assert_eq!(lane_of(&control, || true, true), Lane::Control);
+        assert_eq!(lane_of(&control, || false, true), Lane::Bulk);
+        assert_eq!(lane_of(&control, || true, false), Lane::Bulk);
+    }
+
+    #[test]
+    fn forwarded_writes_stay_on_the_bulk_lane_and_pieces_of_snapshots_have_their_own() {
+        let forward = Forward {
+            from: NodeId(1),
+            to: NodeId(2),
+            incarnation: Incarnation(1),
+            term: Term(1),
+            first_seq: 1,
+            commands: Vec::new(),
+        };
+        assert_eq!(lane_of(&PeerMessage::Forward(forward), || true, true), Lane::Bulk);
+        let meta = SnapshotMeta {
+            last: EntryId::default(),
+            stamp: Stamp::default(),
+            membership: Membership::default(),
+            membership_at: LogIndex(0),
+        };
+        let piece = SnapshotChunk { meta, offset: 0, bytes: vec![1].into(), total: 1 };
+        assert_eq!(lane_of(&envelope(Message::SnapshotChunk(piece)), || true, true), Lane::Snapshot);
+    }
+
+    #[test]
+    fn the_end_of_a_lane_is_told_where_it_says_something() {
+        for end in [LinkEnd::ByPeer, LinkEnd::Otherwise] {
+            assert!(end_is_told(Lane::Bulk, end) && !end_is_told(Lane::Snapshot, end));
+            assert_eq!(end_is_told(Lane::Control, end), end == LinkEnd::ByPeer);
+        }
+    }
+}

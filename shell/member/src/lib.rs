@@ -1,0 +1,18 @@
+//! Member: what a running member decides between its replica, its log and its peers.
+//!
+//! ```text
+//!   shell/runtime  tokio, sockets, threads, files ──┐
+//!                                                   ├──▶ kattu_member: the same decisions in both
+//!   proof/sim      virtual ones, storms of faults ──┘
+//! ```
+//! Time comes in as an argument, and what is to be done comes out as data: a completion, a job, a note for the operator. So
+//! the simulator tries what production runs, and not a copy of it. (docs/decisions/0058)
+//!
+//! Reading order: `log` (syncs, full disks, the next segment) · `lanes` (which connection a message takes) · `pauses` (when to
+//! dial again).
+//! Knows nothing of: clocks, threads, sockets, tokio, how jobs are carried out.
+#![forbid(unsafe_code)]
+
+pub mod lanes;
+pub mod log;
+pub mod pauses;
