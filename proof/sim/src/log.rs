@@ -17,7 +17,7 @@ const SEGMENT_TIME: Duration = Duration::from_nanos(300 * US);
 pub(crate) const GROUP: GroupId = GroupId(0);
 
 /// What a call takes is decided when it is over.
-struct AtOnce;
+pub(crate) struct AtOnce;
 
 impl Timed for AtOnce {
     fn over<T>(&mut self, call: impl FnOnce() -> T) -> (T, Duration) {

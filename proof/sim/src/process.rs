@@ -14,9 +14,10 @@ use crate::faults::Fault;
 use crate::log::Log;
 use crate::net::{id_of, load_of};
 use crate::plan::{Leases, Threading};
-use crate::snapshots::{Done, Order, Worker};
+use crate::snapshots::Worker;
 use crate::world::{Event as Planned, Shared};
 use kattu_member::log::{Completion, LogSpace};
+use kattu_member::snapshots::{Done, Order};
 use kattu_node::command::has_budget;
 use kattu_node::compare::Health;
 use kattu_node::contract::{
@@ -869,8 +870,8 @@ impl Process {
         if self.disk.is_out() {
             return Err(End::Fuse); // it has lost its power in the middle
         }
-        for complaint in self.worker.complaints.drain(..) {
-            sh.trace.line(sh.now, Some(id_of(self.member).0), "snapshot", || complaint.to_string());
+        for complaint in self.worker.complaints() {
+            sh.trace.line(sh.now, Some(id_of(self.member).0), "snapshot", || complaint);
         }
         let done = done?;
         match &done {
@@ -886,7 +887,7 @@ impl Process {
                 let story = format!("n{}: the snapshot up to {last}: {error}", self.member + 1);
                 return Err(crate::report::Violation::new("snapshots_hold_tables", story).into());
             }
-            Done::Nothing | Done::Told(_) | Done::Thawed(..) => {}
+            Done::Nothing | Done::Told(_) | Done::ToldLater(_) | Done::Thawed(..) => {}
         }
         if !matches!(done, Done::Nothing) {
             self.done.push_back(done);
@@ -898,7 +899,7 @@ impl Process {
     fn on_done(&mut self, sh: &mut Shared, done: Done) -> Result<(), End> {
         match done {
             Done::Nothing | Done::NoTables(..) => Ok(()),
-            Done::Told(event) | Done::Complete(_, event) => self.handle(sh, event),
+            Done::Told(event) | Done::ToldLater(event) | Done::Complete(_, event) => self.handle(sh, event),
             Done::Thawed(meta, tables) => {
                 sh.observer.tables(self.id(), &tables)?;
                 sh.observer.installed(self.id(), meta.last)?;

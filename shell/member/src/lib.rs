@@ -9,10 +9,11 @@
 //! the simulator tries what production runs, and not a copy of it. (docs/decisions/0058)
 //!
 //! Reading order: `log` (syncs, full disks, the next segment) · `lanes` (which connection a message takes) · `pauses` (when to
-//! dial again).
+//! dial again) · `snapshots` (snapshot files, step by step).
 //! Knows nothing of: clocks, threads, sockets, tokio, how jobs are carried out.
 #![forbid(unsafe_code)]
 
 pub mod lanes;
 pub mod log;
 pub mod pauses;
+pub mod snapshots;

@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::snapshots::{Order, Orders};
 use crate::waiting::Waiting;
 use crate::watchdog::{Watchdog, Work};
+use kattu_member::snapshots as steps;
 use kattu_node::Keeper;
 use kattu_node::compare::Health;
 use kattu_node::contract::{Admitted, KeeperEffects, KeeperTask, Members, Outcome, Ticket};
@@ -246,10 +247,10 @@ impl Desk {
 
     fn order(&mut self) {
         if let Some((meta, frozen)) = self.effects.snapshot.take() {
-            self.orders.give(Order::Take(meta, Box::new(frozen)));
+            self.orders.work(steps::Order::Take(meta, Box::new(frozen)));
         }
         if let Some(meta) = self.effects.install.take() {
-            self.orders.give(Order::Thaw(meta));
+            self.orders.work(steps::Order::Thaw(meta));
         }
     }
 

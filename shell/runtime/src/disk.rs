@@ -550,12 +550,12 @@ pub(crate) struct Log {
 type Made = Result<Prepared, WalError>;
 
 /// Goes to the disk under the eyes of the watchdog, and times it.
-struct Watched<'a>(&'a Watchdog);
+pub(crate) struct Watched<'a>(pub(crate) &'a Watchdog, pub(crate) Work);
 
 impl Timed for Watched<'_> {
     fn over<T>(&mut self, call: impl FnOnce() -> T) -> (T, Duration) {
         let began = Instant::now();
-        let result = self.0.over(Work::Disk, call);
+        let result = self.0.over(self.1, call);
         (result, began.elapsed())
     }
 }
@@ -609,7 +609,7 @@ impl Log {
     fn sync(&mut self) -> Completion {
         self.take_made();
         let now = self.now();
-        let mut disk = Stopwatch { watched: Watched(&self.watchdog), first: None };
+        let mut disk = Stopwatch { watched: Watched(&self.watchdog, Work::Disk), first: None };
         let synced = self.log.sync(now, &mut disk);
         let took = disk.first;
         let completion = self.carry_on(synced);
@@ -643,7 +643,7 @@ impl Log {
     }
 
     fn fetch(&mut self, fetch: Fetch) -> Completion {
-        match self.log.fetch(fetch, &mut Watched(&self.watchdog)) {
+        match self.log.fetch(fetch, &mut Watched(&self.watchdog, Work::Disk)) {
             Ok(completion) => completion,
             Err(error @ WalError::Damaged { .. }) => {
                 // Nothing of it has left this member, and nothing will.

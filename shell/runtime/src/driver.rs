@@ -22,11 +22,12 @@ use crate::metrics::Metrics;
 use crate::name_clash::NameClash;
 use crate::peer_table::{self, PeerTable};
 use crate::report::Cause;
-use crate::snapshots::{Done, Order, Snapshots};
+use crate::snapshots::{Done, Snapshots};
 use crate::start::End;
 use crate::waiting::Waiting;
 use crate::watchdog::{Watchdog, Work};
 use kattu_member::log::Completion;
+use kattu_member::snapshots as steps;
 use kattu_node::Node;
 use kattu_node::alarms::{Alarm, Alarms};
 use kattu_node::compare::Health;
@@ -335,11 +336,11 @@ impl Driver {
     /// Has pieces of snapshots read and stored on the snapshot worker.
     fn order_snapshots(&mut self, effects: &mut Effects) {
         for request in effects.read_chunks.drain(..) {
-            self.snapshots.orders().give(Order::Read(request));
+            self.snapshots.orders().work(steps::Order::Read(request));
         }
         for piece in effects.store_chunks.drain(..) {
             self.metrics.snapshot_chunks_received.add(1);
-            self.snapshots.orders().give(Order::Store(piece));
+            self.snapshots.orders().work(steps::Order::Store(piece));
         }
     }
 

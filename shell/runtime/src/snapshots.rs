@@ -12,17 +12,15 @@
 //! one.
 //! Knows nothing of: when a snapshot is due, what its chunks mean, how far each peer lags.
 
+use crate::disk::Watched;
 use crate::metrics::Metrics;
 use crate::report::{self, Cause};
 use crate::watchdog::{Watchdog, Work};
+use kattu_member::snapshots::{self as steps, Note, STORE_RETRY};
 use kattu_node::Keeper;
 use kattu_node::contract::Event;
-use kattu_node::frozen::{self, Frozen, Thaw};
-use kattu_raft::{
-    ChunkRead, ChunkStored, Duration, EntryId, GroupId, LogIndex, ReadChunk, SharedBytes, SnapshotMeta,
-    StoreChunk,
-};
-use kattu_wal::{Chunks, Snapshot, SnapshotStore, SnapshotWriter, WalError};
+use kattu_raft::{Duration, EntryId, GroupId};
+use kattu_wal::{Snapshot, SnapshotStore, WalError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as sync_mpsc;
@@ -30,21 +28,14 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::mpsc;
 
-/// Pause before a chunk that could not be stored is requested again.
-const STORE_RETRY: Duration = Duration::from_millis(200);
 /// How long a received snapshot stays in memory: the order to thaw it comes at once, or never, if the log caught up.
 const RECEIVED_FOR: Duration = Duration::from_secs(1);
 /// The niceness of this thread relative to the others.
 const NICENESS: i32 = 10;
 
-/// Orders to the worker.
+/// Orders to the worker's thread.
 pub(crate) enum Order {
-    /// Make a snapshot of these tables.
-    Take(SnapshotMeta, Box<Frozen>),
-    Read(ReadChunk),
-    Store(StoreChunk),
-    /// Read the tables of this snapshot.
-    Thaw(SnapshotMeta),
+    Work(steps::Order),
     /// Drop tables that are no longer needed: it takes a while.
     Drop(Box<Keeper>),
     Stop,
@@ -66,6 +57,11 @@ impl Orders {
     /// Sends an order. It is dropped if the worker has stopped: then the member has stopped, too.
     pub(crate) fn give(&self, order: Order) {
         let _ = self.0.send(order);
+    }
+
+    /// Sends an order that is a step's.
+    pub(crate) fn work(&self, order: steps::Order) {
+        self.give(Order::Work(order));
     }
 
     /// A handle without a worker.
@@ -94,18 +90,7 @@ impl Snapshots {
         let (orders, inbox) = sync_mpsc::channel();
         let (report, done) = mpsc::unbounded_channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let mut worker = Worker {
-            store,
-            group,
-            bytes_per_s,
-            metrics,
-            watchdog,
-            report,
-            stop: stop.clone(),
-            taking: None,
-            next_at: Instant::now(),
-            received: None,
-        };
+        let mut worker = Worker::new(store, group, bytes_per_s, (metrics, watchdog), report, stop.clone());
         let thread = std::thread::Builder::new().name("kattu-snapshots".into()).spawn(move || {
             let _abort = crate::AbortOnPanic;
             let _ = rustix::process::nice(NICENESS); // if that fails, the other threads notice it more
@@ -140,34 +125,16 @@ impl Drop for Snapshots {
     }
 }
 
-/// The tables of the snapshot that ends at `last`; the error is for the operator.
+/// The tables of the snapshot that ends at `last`, and its file; the error is for the operator.
 pub(crate) fn thaw(
     store: &SnapshotStore,
     group: GroupId,
     last: EntryId,
     stop: &AtomicBool,
 ) -> Result<Option<(Keeper, Snapshot)>, String> {
-    let reader = store.open(group, last).map_err(|error| error.to_string())?;
-    let reader = reader.ok_or_else(|| format!("the snapshot up to {last} is gone or damaged"))?;
-    let mut chunks = reader.chunks().map_err(|error| error.to_string())?;
-    let keeper = thaw_chunks(&mut chunks, last, stop);
-    let keeper = keeper.map_err(|error| format!("{}: {error}", reader.snapshot().name))?;
-    Ok(keeper.map(|keeper| (keeper, reader.snapshot().clone())))
-}
-
-/// The tables that chunks hold; none if the member stops meanwhile.
-fn thaw_chunks(chunks: &mut Chunks<'_>, last: EntryId, stop: &AtomicBool) -> Result<Option<Keeper>, String> {
-    let mut thaw = Thaw::default();
-    for chunk in chunks {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        thaw.push(&chunk.map_err(|error| error.finding())?).map_err(|error| error.to_string())?;
-    }
-    let keeper = thaw.finish().map_err(|error| error.to_string())?;
-    match keeper.applied() == last.index {
-        true => Ok(Some(keeper)),
-        false => Err(format!("it holds the state at index {}", keeper.applied().0)),
+    match steps::thaw(store, group, last, &|| stop.load(Ordering::Relaxed)) {
+        Ok(thawed) => thawed,
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -179,45 +146,36 @@ fn time_for(bytes: usize, bytes_per_s: u64) -> Duration {
     }
 }
 
-/// A snapshot that is being taken.
-struct Taking {
-    meta: SnapshotMeta,
-    chunks: frozen::Chunks,
-    writer: SnapshotWriter,
-    began: Instant,
-}
-
-/// A snapshot that has come from a peer.
-struct Received {
-    last: EntryId,
-    /// Bytes of its file.
-    bytes: u64,
-    keeper: Box<Keeper>,
-}
-
 struct Worker {
-    store: SnapshotStore,
-    group: GroupId,
+    steps: steps::Worker,
     bytes_per_s: u64,
     metrics: Arc<Metrics>,
     watchdog: Watchdog,
     report: mpsc::UnboundedSender<Done>,
     stop: Arc<AtomicBool>,
-    taking: Option<Taking>,
+    /// When the snapshot that is being taken was begun.
+    taking_since: Instant,
     /// The next chunk is not written before this.
     next_at: Instant,
-    /// The tables of a peer's complete snapshot, for the order to thaw it.
-    received: Option<Received>,
 }
 
 impl Worker {
+    fn new(
+        store: SnapshotStore,
+        group: GroupId,
+        bytes_per_s: u64,
+        (metrics, watchdog): (Arc<Metrics>, Watchdog),
+        report: mpsc::UnboundedSender<Done>,
+        stop: Arc<AtomicBool>,
+    ) -> Worker {
+        let (steps, now) = (steps::Worker::new(store, group), Instant::now());
+        Worker { steps, bytes_per_s, metrics, watchdog, report, stop, taking_since: now, next_at: now }
+    }
+
     fn run(&mut self, inbox: &sync_mpsc::Receiver<Order>) {
         while !self.stop.load(Ordering::Relaxed) {
             match inbox.recv_timeout(self.patience(Instant::now())) {
-                Ok(Order::Take(meta, frozen)) => self.begin(meta, *frozen),
-                Ok(Order::Read(request)) => self.read(request),
-                Ok(Order::Store(piece)) => self.store(&piece),
-                Ok(Order::Thaw(meta)) => self.thaw(&meta),
+                Ok(Order::Work(order)) => self.carry_out(order),
                 Ok(Order::Drop(tables)) => drop(tables),
                 Ok(Order::Stop) | Err(sync_mpsc::RecvTimeoutError::Disconnected) => return,
                 Err(sync_mpsc::RecvTimeoutError::Timeout) => self.idle(Instant::now()),
@@ -227,18 +185,71 @@ impl Worker {
 
     /// How long to wait for orders before the next chunk is due.
     fn patience(&self, now: Instant) -> Duration {
-        match (&self.taking, &self.received) {
-            (Some(_), _) => self.next_at.saturating_duration_since(now),
-            (None, Some(_)) => RECEIVED_FOR,
-            (None, None) => Duration::MAX,
+        match (self.steps.is_taking(), self.steps.has_received()) {
+            (true, _) => self.next_at.saturating_duration_since(now),
+            (false, true) => RECEIVED_FOR,
+            (false, false) => Duration::MAX,
         }
     }
 
     /// No order came in the time that [`Worker::patience`] gives.
     fn idle(&mut self, now: Instant) {
-        match self.taking {
-            Some(_) => self.go_on(now),
-            None => self.received = None,
+        match self.steps.is_taking() {
+            true => self.go_on(now),
+            false => self.steps.forget_received(),
+        }
+    }
+
+    fn carry_out(&mut self, order: steps::Order) {
+        let began = Instant::now();
+        let is_thaw = matches!(order, steps::Order::Thaw(_));
+        if matches!(order, steps::Order::Take(..)) {
+            (self.taking_since, self.next_at) = (began, began);
+        }
+        let stop = self.stop.clone();
+        let stops = move || stop.load(Ordering::Relaxed);
+        let mut disk = Watched(&self.watchdog, Work::Snapshots);
+        match self.steps.carry_out(order, &mut disk, &stops) {
+            Ok(done) => self.done(done, began),
+            Err(error) if is_thaw => self.cannot_thaw(&error.to_string()),
+            Err(error) => fatal(&error),
+        }
+    }
+
+    /// Writes the next chunk, or comes to the end.
+    fn go_on(&mut self, now: Instant) {
+        let mut disk = Watched(&self.watchdog, Work::Snapshots);
+        match self.steps.go_on(&mut disk) {
+            Ok((done, bytes)) => {
+                self.next_at = now + time_for(bytes, self.bytes_per_s);
+                self.done(done, self.taking_since);
+            }
+            Err(error) => fatal(&error),
+        }
+    }
+
+    /// A step has ended that began at `began`.
+    fn done(&mut self, done: steps::Done, began: Instant) {
+        for note in self.steps.take_notes() {
+            self.note(note, began.elapsed());
+        }
+        match done {
+            steps::Done::Nothing => {}
+            steps::Done::Told(event) | steps::Done::Complete(_, event) => self.tell(event),
+            steps::Done::ToldLater(event) => {
+                std::thread::sleep(STORE_RETRY);
+                self.tell(event);
+            }
+            steps::Done::Thawed(_, keeper) => {
+                let _ = self.report.send(Done::Thawed(keeper)); // the driver may be gone
+            }
+            steps::Done::NoTables(_, why) => self.cannot_thaw(&why),
+        }
+        if self.steps.is_untidy() && !self.stop.load(Ordering::Relaxed) {
+            self.steps.tidy().unwrap_or_else(|error| fatal(&error));
+            for note in self.steps.take_notes() {
+                self.note(note, Duration::ZERO);
+            }
         }
     }
 
@@ -246,173 +257,68 @@ impl Worker {
         let _ = self.report.send(Done::Told(event)); // the driver may be gone
     }
 
-    // ── Taking ──
-
-    fn begin(&mut self, meta: SnapshotMeta, frozen: Frozen) {
-        assert!(self.taking.is_none(), "one snapshot at a time");
-        match self.store.create(self.group, meta.clone()) {
-            Ok(writer) => {
-                self.next_at = Instant::now();
-                self.taking = Some(Taking { meta, chunks: frozen.chunks(), writer, began: self.next_at });
+    /// Tells the operator, and counts.
+    fn note(&self, note: Note, took: Duration) {
+        match note {
+            Note::Taken(last, bytes) => {
+                self.metrics.snapshots_taken.add(1);
+                self.metrics.snapshot_bytes.set(bytes);
+                self.metrics.snapshot_ms.set(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+                report::info(format_args!("took a snapshot up to {last}: {bytes} bytes in {took:?}"));
             }
-            Err(error) => self.failed(meta.last, &error),
+            Note::NotTaken(error) => {
+                self.metrics.snapshots_failed.add(1);
+                report::warn(format_args!(
+                    "cannot take a snapshot, retrying when the log has grown: {error}"
+                ));
+            }
+            Note::Installing(last, bytes) => {
+                self.metrics.snapshots_installed.add(1);
+                report::info(format_args!("installing the snapshot up to {last}: {bytes} bytes in {took:?}"));
+            }
+            Note::NotRead(error) => report::warn(format_args!("cannot read a snapshot for a peer: {error}")),
+            Note::NotRemoved(error) => {
+                report::warn(format_args!("cannot remove an old snapshot yet: {error}"));
+            }
+            Note::NotStored(error) => {
+                report::warn(format_args!("cannot store a snapshot from the leader, retrying: {error}"));
+            }
+            Note::ArrivedDamaged(error) => report::warn_of(
+                Cause::of("snapshot from the leader damaged"),
+                format_args!(
+                    "a snapshot from the leader arrived damaged, requesting it again: {}",
+                    error.finding()
+                ),
+            ),
+            Note::Unreadable(error) => {
+                report::warn_of(Cause::of("snapshot from the leader unreadable"), format_args!("{error}"));
+            }
+            Note::Damaged(error) => report::warn_of(
+                Cause::of("damaged snapshot"),
+                format_args!(
+                    "a snapshot is damaged, peers are sent another one; check this disk: {}",
+                    error.finding()
+                ),
+            ),
         }
     }
 
-    /// Writes the next chunk, or comes to the end.
-    fn go_on(&mut self, now: Instant) {
-        let Some(taking) = &mut self.taking else { return };
-        let last = taking.meta.last;
-        if let Some(chunk) = taking.chunks.next() {
-            self.next_at = now + time_for(chunk.len(), self.bytes_per_s);
-            if let Err(error) = self.watchdog.over(Work::Snapshots, || taking.writer.push(&chunk)) {
-                self.taking = None; // removes the file
-                self.failed(last, &error);
-            }
+    /// The log begins after a snapshot that cannot be read: the end, unless it comes anyway.
+    fn cannot_thaw(&self, why: &str) {
+        if self.stop.load(Ordering::Relaxed) {
             return;
         }
-        let Some(Taking { meta, writer, began, .. }) = self.taking.take() else { return };
-        match writer.finish() {
-            Ok(snapshot) => self.taken(meta, &snapshot, began),
-            Err(error) => self.failed(last, &error),
-        }
-    }
-
-    fn taken(&self, meta: SnapshotMeta, snapshot: &Snapshot, began: Instant) {
-        let metrics = &self.metrics;
-        metrics.snapshots_taken.add(1);
-        metrics.snapshot_bytes.set(snapshot.bytes);
-        metrics.snapshot_ms.set(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
-        report::info(format_args!(
-            "took a snapshot up to {}: {} bytes in {:?}",
-            meta.last,
-            snapshot.bytes,
-            began.elapsed()
+        report::last_words(format_args!(
+            "cannot read the snapshot that the log begins after, stopping: {why}; after a restart another member sends one"
         ));
-        let held = meta.last.index;
-        self.tell(Event::SnapshotTaken { meta, bytes: snapshot.bytes });
-        self.tidy(held);
-    }
-
-    /// Removes old snapshots; the tables hold at least what was applied up to `held`.
-    fn tidy(&self, held: LogIndex) {
-        if let Err(error) = self.store.tidy(self.group, held) {
-            self.complain("cannot remove an old snapshot yet", &error);
-        }
-    }
-
-    fn failed(&self, last: EntryId, error: &WalError) {
-        self.metrics.snapshots_failed.add(1);
-        self.complain("cannot take a snapshot, retrying when the log has grown", error);
-        self.tell(Event::SnapshotFailed { last });
-    }
-
-    fn complain(&self, what: &str, error: &WalError) {
-        if error.is_failed_sync() {
-            report::last_words(format_args!("a sync of a file beside the log failed, stopping: {error}"));
-            std::process::abort();
-        }
-        report::warn(format_args!("{what}: {error}"));
-    }
-
-    // ── For peers ──
-
-    fn read(&self, request: ReadChunk) {
-        if let Some(error) = self.store.recheck_if_doubted(self.group, &request) {
-            tell_of_damaged(&error);
-        }
-        let read = self.watchdog.over(Work::Snapshots, || self.store.read_chunk(self.group, &request));
-        let read = read.unwrap_or_else(|error| match self.store.recheck(self.group, request.last) {
-            Some(error) => {
-                tell_of_damaged(&error);
-                ChunkRead::Gone
-            }
-            None => {
-                self.complain("cannot read a snapshot for a peer", &error);
-                let bytes = SharedBytes::from(Vec::new());
-                ChunkRead::Bytes { bytes, total: u64::MAX } // a passing failure: the peer asks again
-            }
-        });
-        self.tell(Event::ChunkRead { request, read });
-    }
-
-    fn store(&mut self, piece: &StoreChunk) {
-        let last = piece.meta.last;
-        let thaw = |chunks: &mut Chunks<'_>| {
-            thaw_chunks(chunks, last, &self.stop)?.ok_or_else(|| "the member stops".to_string())
-        };
-        let stored = match self.store.store_readable_chunk(self.group, piece, thaw) {
-            Ok((stored, tables)) => {
-                let received = |keeper| Received { last, bytes: piece.total, keeper: Box::new(keeper) };
-                self.received = tables.map(received).or(self.received.take());
-                Ok(stored)
-            }
-            Err(WalError::Unreadable { .. }) if self.stop.load(Ordering::Relaxed) => return,
-            Err(error @ WalError::Unreadable { .. }) => {
-                report::warn_of(Cause::of("snapshot from the leader unreadable"), format_args!("{error}"));
-                return self.tell(Event::SnapshotUnreadable { last });
-            }
-            Err(error) => Err(error),
-        };
-        let stored = stored.unwrap_or_else(|error| {
-            match &error {
-                // The sender checks its own file when it is asked for the beginning again.
-                WalError::Damaged { .. } | WalError::OtherFormat { .. } => report::warn_of(
-                    Cause::of("snapshot from the leader damaged"),
-                    format_args!(
-                        "a snapshot from the leader arrived damaged, requesting it again: {}",
-                        error.finding()
-                    ),
-                ),
-                _ => self.complain("cannot store a snapshot from the leader, retrying", &error),
-            }
-            std::thread::sleep(STORE_RETRY);
-            ChunkStored { last, next: 0, complete: false }
-        });
-        self.tell(Event::ChunkStored(stored));
-    }
-
-    fn thaw(&mut self, meta: &SnapshotMeta) {
-        let began = Instant::now();
-        // The tables read on arrival; the file is read again if they are gone by now.
-        let received = self.received.take().filter(|received| received.last == meta.last);
-        let thawed = match received {
-            Some(received) => Ok(Some((received.keeper, received.bytes))),
-            None => thaw(&self.store, self.group, meta.last, &self.stop)
-                .map(|thawed| thawed.map(|(keeper, snapshot)| (Box::new(keeper), snapshot.bytes))),
-        };
-        match thawed {
-            Ok(Some((keeper, bytes))) => {
-                self.metrics.snapshots_installed.add(1);
-                let took = began.elapsed();
-                report::info(format_args!(
-                    "installing the snapshot up to {}: {bytes} bytes in {took:?}",
-                    meta.last
-                ));
-                let _ = self.report.send(Done::Thawed(keeper)); // the driver may be gone
-                self.tidy(meta.last.index);
-            }
-            Ok(None) => {} // the member stops
-            Err(_) if self.stop.load(Ordering::Relaxed) => {}
-            Err(reason) => {
-                report::last_words(format_args!(
-                    "cannot read the snapshot that the log begins after, stopping: {reason}; after a restart another member sends one"
-                ));
-                std::process::abort();
-            }
-        }
+        std::process::abort();
     }
 }
 
-/// Reports a snapshot that has become damaged; peers are sent another one.
-fn tell_of_damaged(error: &WalError) {
-    report::warn_of(
-        Cause::of("damaged snapshot"),
-        format_args!(
-            "a snapshot is damaged, peers are sent another one; check this disk: {}",
-            error.finding()
-        ),
-    );
+/// The contents of the disk are unknown.
+fn fatal(error: &WalError) -> ! {
+    report::last_words(format_args!("a sync of a file beside the log failed, stopping: {error}"));
+    std::process::abort();
 }
 
 #[cfg(test)]
@@ -421,7 +327,11 @@ mod tests {
     use kattu_kv::api::{Command, Put};
     use kattu_node::command::encode_kv;
     use kattu_node::contract::{KeeperEffects, KeeperTask};
-    use kattu_raft::{Entry, EntryHead, EntryKind, Form, Stamp, Term};
+    use kattu_node::frozen::Frozen;
+    use kattu_raft::{
+        ChunkRead, ChunkStored, Entry, EntryHead, EntryKind, Form, LogIndex, ReadChunk, SharedBytes,
+        SnapshotMeta, Stamp, StoreChunk, Term,
+    };
     use kattu_wal::Files;
     use kattu_wal::sim::{Fault, SimDisk};
 
@@ -451,18 +361,8 @@ mod tests {
     fn worker_on(disk: &SimDisk, bytes_per_s: u64) -> (Worker, mpsc::UnboundedReceiver<Done>) {
         let (report, done) = mpsc::unbounded_channel();
         let store = SnapshotStore::of(Arc::new(disk.clone()), 0xC1).expect("a disk without faults");
-        let worker = Worker {
-            store,
-            group: GROUP,
-            bytes_per_s,
-            metrics: Arc::default(),
-            watchdog: Watchdog::default(),
-            report,
-            stop: Arc::default(),
-            taking: None,
-            next_at: Instant::now(),
-            received: None,
-        };
+        let beside = (Arc::default(), Watchdog::default());
+        let worker = Worker::new(store, GROUP, bytes_per_s, beside, report, Arc::default());
         (worker, done)
     }
 
@@ -472,13 +372,13 @@ mod tests {
         let (mut worker, mut done) = worker(bytes_per_s);
         assert_eq!(worker.patience(Instant::now()), Duration::MAX, "there is nothing to write");
         let (meta, frozen) = tables(values);
-        worker.begin(meta.clone(), frozen);
+        worker.carry_out(steps::Order::Take(meta.clone(), Box::new(frozen)));
         let mut now = worker.next_at;
         assert_eq!(worker.patience(now), Duration::ZERO, "the first chunk waits for nothing");
         let mut waits = Vec::new();
         loop {
             worker.go_on(now);
-            if worker.taking.is_none() {
+            if !worker.steps.is_taking() {
                 break;
             }
             let wait = worker.patience(now);
@@ -539,29 +439,32 @@ mod tests {
         let metas: Vec<SnapshotMeta> = (1..=5)
             .map(|values| {
                 let (meta, frozen) = tables(values);
-                let mut writer = worker.store.create(GROUP, meta.clone()).expect("room");
+                let mut writer = worker.steps.store().create(GROUP, meta.clone()).expect("room");
                 frozen.chunks().for_each(|chunk| writer.push(&chunk).expect("room"));
                 writer.finish().expect("a good disk");
                 meta
             })
             .collect();
         for meta in &metas {
-            let waits = worker.store.open(GROUP, meta.last).expect("a good disk");
+            let waits = worker.steps.store().open(GROUP, meta.last).expect("a good disk");
             assert!(waits.is_some(), "the snapshot up to {} is gone", meta.last);
-            worker.thaw(meta);
+            worker.carry_out(steps::Order::Thaw(meta.clone()));
             match done.try_recv() {
                 Ok(Done::Thawed(keeper)) => assert_eq!(keeper.applied(), meta.last.index),
                 _ => panic!("the tables up to {} do not come", meta.last),
             }
         }
-        assert!(worker.store.open(GROUP, metas[2].last).expect("a good disk").is_none(), "old ones go");
+        assert!(
+            worker.steps.store().open(GROUP, metas[2].last).expect("a good disk").is_none(),
+            "old ones go"
+        );
     }
 
     /// Takes a snapshot of a few values; returns what it covers.
     fn taken(worker: &mut Worker, done: &mut mpsc::UnboundedReceiver<Done>) -> SnapshotMeta {
         let (meta, frozen) = tables(3);
-        worker.begin(meta.clone(), frozen);
-        while worker.taking.is_some() {
+        worker.carry_out(steps::Order::Take(meta.clone(), Box::new(frozen)));
+        while worker.steps.is_taking() {
             worker.go_on(Instant::now());
         }
         assert!(matches!(done.try_recv(), Ok(Done::Told(Event::SnapshotTaken { .. }))));
@@ -579,7 +482,7 @@ mod tests {
         fn read(&mut self, offset: u64) -> ChunkRead {
             let peer = kattu_raft::NodeId(2);
             let request = ReadChunk { peer, last: self.meta.last, offset, bytes_max: 64 << 10 };
-            self.leader.0.read(request);
+            self.leader.0.carry_out(steps::Order::Read(request));
             match self.leader.1.try_recv() {
                 Ok(Done::Told(Event::ChunkRead { read, .. })) => read,
                 _ => panic!("a reading has an answer"),
@@ -587,7 +490,8 @@ mod tests {
         }
 
         fn store(&mut self, offset: u64, bytes: SharedBytes, total: u64) -> ChunkStored {
-            self.follower.0.store(&StoreChunk { meta: self.meta.clone(), offset, bytes, total });
+            let piece = StoreChunk { meta: self.meta.clone(), offset, bytes, total };
+            self.follower.0.carry_out(steps::Order::Store(piece));
             match self.follower.1.try_recv() {
                 Ok(Done::Told(Event::ChunkStored(stored))) => stored,
                 _ => panic!("a piece has an answer"),
@@ -655,18 +559,18 @@ mod tests {
         for chunks in [vec![b"no tables".to_vec()], vec![]] {
             let last = EntryId { term: Term(2), index: LogIndex(7) };
             stream.meta = SnapshotMeta { last, ..meta.clone() };
-            let leader = &stream.leader.0.store;
+            let leader = stream.leader.0.steps.store();
             let mut writer = leader.create(GROUP, stream.meta.clone()).expect("room");
             chunks.iter().for_each(|chunk| writer.push(chunk).expect("room"));
             writer.finish().expect("every byte of it is as its sender wants it");
             let ChunkRead::Bytes { bytes, total } = stream.read(0) else { panic!("it is there") };
             let piece = StoreChunk { meta: stream.meta.clone(), offset: 0, bytes, total };
-            stream.follower.0.store(&piece);
+            stream.follower.0.carry_out(steps::Order::Store(piece));
             assert!(matches!(
                 stream.follower.1.try_recv(),
                 Ok(Done::Told(Event::SnapshotUnreadable { last: told })) if told == last
             ));
-            let follower = &stream.follower.0.store;
+            let follower = stream.follower.0.steps.store();
             assert!(follower.open(GROUP, last).expect("a good disk").is_none(), "nothing of it is left");
             stream.leader = self::worker(0);
         }
@@ -678,20 +582,19 @@ mod tests {
         for is_wanted in [true, false] {
             assert_eq!(stream.run(), (true, 1));
             let (worker, done) = &mut stream.follower;
-            let received = worker.received.as_ref().expect("it is kept for the order to install it");
-            assert_eq!(received.last, stream.meta.last);
+            assert!(worker.steps.has_received(), "it is kept for the order to install it");
             assert_eq!(worker.patience(Instant::now()), RECEIVED_FOR);
             if is_wanted {
-                worker.thaw(&stream.meta);
+                worker.carry_out(steps::Order::Thaw(stream.meta.clone()));
                 assert!(
                     matches!(done.try_recv(), Ok(Done::Thawed(keeper)) if keeper.applied() == stream.meta.last.index)
                 );
-                assert!(worker.received.is_none());
+                assert!(!worker.steps.has_received());
                 stream.follower = self::worker(0);
             } else {
                 worker.idle(Instant::now() + RECEIVED_FOR);
-                assert!(worker.received.is_none());
-                worker.thaw(&stream.meta);
+                assert!(!worker.steps.has_received());
+                worker.carry_out(steps::Order::Thaw(stream.meta.clone()));
                 assert!(matches!(done.try_recv(), Ok(Done::Thawed(_))), "the file is still there");
             }
         }
