@@ -239,6 +239,14 @@ proptest! {
     }
 }
 
+/// Found by the fuzz target `lies`: two pieces that each end a snapshot of one entry, the first readable, the second not.
+#[test]
+fn a_snapshot_that_is_readable_and_one_that_is_not_may_end_at_one_entry() {
+    let bytes = b"QQQQQQ\x1a\x1a\x1a\x1a\x1a\x1a\x1a\x1a\x1a\x9a\x1a\x1a:QQQQQ\xffQQQQQq\x01\x00\x00\x00\x00\x00\x00\x00QQQQQQQQQqQQQQPQQQQPQQQQQQQQQQQQQQQQQQQ\x0a,QQQSSQSSQQQQQQQQqQQQ\xe6QQ~\x08\xe8q??*;-QQQQQQQQQQAQQQQ";
+    let told = liars::story(bytes);
+    assert!(told.is_ok(), "{told:?}");
+}
+
 /// `KATTU_LIES` messages (50,000 by default), in stories drawn from `KATTU_SEED`.
 #[test]
 fn many_lies_end_nobody() {
