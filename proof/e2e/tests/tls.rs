@@ -150,7 +150,7 @@ fn whoever_must_be_refused_is_refused_and_a_line_says_why() {
         let ended = Client::of(&cluster, &authority, own).run(&["put", "k", "v", "--timeout", "3s"]);
         assert_ne!(ended.code, Some(0), "{why}: {}", ended.all());
         assert!(!ended.all().contains("outcome"), "nothing was sent: {}", ended.all());
-        assert!(cluster.members[0].log_text().contains(why), "{why}:\n{}", cluster.members[0].log_text());
+        until(why, || cluster.members[0].log_text().contains(why).then_some(()));
     }
     // A client that does not trust the member reports it, and the member logs the client's alert.
     let good = authority.sign("good", &hosts);
@@ -168,7 +168,9 @@ fn whoever_must_be_refused_is_refused_and_a_line_says_why() {
     assert!(String::from_utf8_lossy(&heard).contains("use https://"), "{heard:?}");
     let plain = Client { endpoints: format!("http://{address}"), ..Client::of(&cluster, &authority, None) };
     assert_ne!(plain.run(&["get", "k", "--timeout", "2s"]).code, Some(0));
-    assert!(cluster.members[0].log_text().contains("does not speak TLS"));
+    until("does not speak TLS", || {
+        cluster.members[0].log_text().contains("does not speak TLS").then_some(())
+    });
 
     let client = Client::of(&cluster, &authority, Some(&good));
     client.says(&["put", "k", "v"]);
@@ -391,7 +393,7 @@ fn each_way_in_which_files_do_not_fit_has_its_line() {
     until("it says that its certificate has expired", || {
         member.log_text().contains("the certificate is expired: renew its files").then_some(())
     });
-    assert!(member.log_text().contains("is not for"), "nor is it for this host:\n{}", member.log_text());
+    until("nor is it for this host", || member.log_text().contains("is not for").then_some(()));
     let ended = Client::of(&cluster, &authority, None).run(&["get", "k"]);
     assert!(ended.err.contains("its certificate has expired"), "{}", ended.err);
 }
