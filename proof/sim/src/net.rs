@@ -47,7 +47,7 @@ pub(crate) const LANES: [usize; 3] = [BULK, CONTROL, SNAPSHOT];
 const KINDS: [LaneKind; 3] = [LaneKind::Bulk, LaneKind::Control, LaneKind::Snapshot];
 
 /// See [`lanes::SILENCE_MAX`].
-const SILENCE_MAX: u64 = 10 * SEC;
+const SILENCE_MAX: u64 = lanes::SILENCE_MAX.as_secs() * SEC;
 
 fn lane_number(kind: LaneKind) -> usize {
     KINDS.iter().position(|known| *known == kind).unwrap_or(BULK)

@@ -31,8 +31,8 @@ use kattu_wal::WalError;
 use kattu_wal::sim::SimDisk;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How often a full disk is tried again.
-const FULL_RETRY: u64 = 200 * crate::clock::MS;
+/// See [`kattu_member::log::FULL_RETRY`].
+const FULL_RETRY: u64 = kattu_member::log::FULL_RETRY.as_millis() as u64 * crate::clock::MS;
 /// Client calls taken into one batch.
 const CALLS_PER_BATCH: usize = 4096;
 /// Pieces of the log read back in one batch.
@@ -44,7 +44,7 @@ const LONG_STEP: u64 = crate::clock::MS;
 /// Tasks that may wait for a keeper on its own thread, scaled down likewise.
 const TASKS_MAX: usize = 4096;
 
-/// A slice of production. [shell/runtime `seat`]
+/// A slice of production. [shell/runtime `apply_executor`]
 pub(crate) const SLICE_UNITS: i64 = 8 << 10;
 /// Of small slices so many take as long as it takes to wake the thread: few enough that something comes in between.
 const SLICES_PER_WAKE_MAX: u64 = 256;
