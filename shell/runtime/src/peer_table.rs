@@ -450,6 +450,12 @@ pub(crate) async fn receive(
     };
     let protocol = match hello.judge(peer_table.cluster, peer_table.id) {
         Ok(protocol) => protocol,
+        Err(reason) if hello.incarnation == NO_DIRECTORY && hello.cluster != peer_table.cluster => {
+            // A founder asks under each id that its cluster may have, and only one of them is right. If its flags name
+            // another cluster, both sides report that when it comes with its directory.
+            let _: Result<(), String> = refuse(socket, reason).await;
+            return Ok(Received::Bootstrap);
+        }
         Err(reason) => return refuse(socket, reason).await,
     };
     if peer_table.members.borrow().removed.contains(&hello.from) {
@@ -624,5 +630,33 @@ mod tests {
         assert_eq!(told(3, 90), Some(70), "it was started with another");
         assert_eq!(follow(&[1, 2, 3, 4]), Some(10), "it is a member now");
         assert_eq!(follow(&[1, 3]), Some(90), "it is none any more");
+    }
+
+    /// Goal: no false alarm when a cluster starts for the first time: its members ask each other under the ids that the
+    /// cluster would have from earlier URLs, too, and one that has begun already has only one of them.
+    #[test]
+    fn a_founder_that_asks_under_another_cluster_id_is_refused_without_an_alarm() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let peer_table = PeerTable { cluster: 0xC1, id: NodeId(1), ..PeerTable::default() };
+        let hears = |cluster: u64, incarnation: Incarnation| {
+            let hello = Hello { incarnation, ..first_hello(cluster, NodeId(2), NodeId(1)) };
+            runtime.block_on(async {
+                let (mut theirs, mut ours) = tokio::io::duplex(1 << 12);
+                say(&mut theirs, &Frame::Hello(hello)).await.expect("it is open");
+                let received = receive(&mut ours, &peer_table, None).await;
+                let Ok(answer) = hear(&mut theirs, HANDSHAKE_BYTES_MAX).await else { panic!("no answer") };
+                (received.map(|received| matches!(received, Received::Bootstrap)), answer)
+            })
+        };
+        let (received, answer) = hears(0xC2, NO_DIRECTORY);
+        assert_eq!(received, Ok(true), "an error would be logged as a warning");
+        assert!(matches!(answer, Frame::Refused(_)), "{answer:?}");
+        let (received, _) = hears(0xC2, Incarnation(7));
+        assert!(
+            received.is_err_and(|why| why.contains("cluster c2")),
+            "a member of another cluster is reported"
+        );
+        let (received, answer) = hears(0xC1, NO_DIRECTORY);
+        assert!(received == Ok(true) && matches!(answer, Frame::Welcome(_)), "{answer:?}");
     }
 }
