@@ -14,6 +14,7 @@
 //!
 //! Knows nothing of: other peers, commands, clients.
 
+use crate::contact::Origin;
 use crate::contract::Effects;
 use crate::distrust::Falsehood;
 use crate::entry::{Entry, EntryKind, Form};
@@ -22,32 +23,47 @@ use crate::message::{Append, AppendReply, Gap, Message, Room};
 use crate::policy::{Coding, Intake, Trust};
 use crate::raft::Raft;
 use crate::role::{Following, PendingAck, Role};
-use crate::trace::Trace;
-use crate::types::{EntryId, Instant, LogIndex, NodeId};
+use crate::types::{EntryId, Instant, LogIndex};
 
 impl Raft {
     /// An append of this term's leader, as a follower takes it. [L1–L6]
-    pub(crate) fn on_append(&mut self, now: Instant, from: NodeId, append: Append, effects: &mut Effects) {
+    pub(crate) fn on_append(&mut self, now: Instant, origin: Origin, append: Append, effects: &mut Effects) {
         if !self.is_well_formed(&append) {
-            return Raft::distrust(from, Falsehood::Entries(append.prev), effects); // does not count as contact either
+            return Raft::distrust(origin.sender, Falsehood::Entries(append.prev), effects); // and is no contact either
         }
-        if !self.follow(now, from, effects) {
+        if !self.follow(now, origin, effects) {
             return;
         }
-        let Role::Follower(follower) = &mut self.role else { unreachable!("only a follower takes appends") };
-        let Some(following) = &mut follower.following else { unreachable!("follow() named the leader") };
-        following.told = following.told.max(append.commit);
-        following.pending_ack.round = following.pending_ack.round.max(append.round);
-        if append.is_bulk() {
-            following.pending_ack.bulk = following.pending_ack.bulk.max(append.round);
+        if origin.is_direct() {
+            self.owe_round(&append);
         }
+        self.take_append(now, origin, append, effects);
+    }
+
+    /// Notes that this append's round wants an answer. The answer grants a vote hold, so the leader must be heard.
+    fn owe_round(&mut self, append: &Append) {
+        let Role::Follower(follower) = &mut self.role else { return };
+        let Some(following) = &mut follower.following else { return };
+        let PendingAck { round, bulk, .. } = &mut following.pending_ack;
+        *round = append.round.max(*round);
+        if append.is_bulk() {
+            *bulk = append.round.max(*bulk);
+        }
+    }
+
+    /// Takes the entries and the commit index of an append whose leader is known, over whichever path it came.
+    /// [`crate::contact`]
+    fn take_append(&mut self, now: Instant, origin: Origin, append: Append, effects: &mut Effects) {
+        let Role::Follower(follower) = &mut self.role else { unreachable!("only a follower takes appends") };
+        let Some(following) = &mut follower.following else { unreachable!("the leader is known") };
+        following.told = following.told.max(append.commit);
         let waits_for_no_disk = append.entries.is_empty();
         match self.config.policies.trust {
             Trust::Checksums => {} // verified where the bytes came in
         }
         let Taken { upto, gap } = match self.take_in(append, effects) {
             Ok(taken) => taken,
-            Err(falsehood) => return Raft::distrust(from, falsehood, effects),
+            Err(falsehood) => return Raft::distrust(origin.sender, falsehood, effects),
         };
         if let Some(upto) = upto {
             self.owe(upto, waits_for_no_disk);
@@ -60,36 +76,6 @@ impl Raft {
         }
         self.advance_commit_as_follower(now, effects);
         self.ask_for_snapshot(effects);
-    }
-
-    /// Follows `leader` and restarts the timer; `false` if this term has another leader.
-    pub(crate) fn follow(&mut self, now: Instant, leader: NodeId, effects: &mut Effects) -> bool {
-        let Role::Follower(follower) = &self.role else { unreachable!("step() made a follower of us") };
-        match &follower.following {
-            Some(following) if following.leader != leader => {
-                Raft::distrust(leader, Falsehood::SecondLeader(self.term), effects);
-                return false;
-            }
-            Some(_) => {}
-            None => {
-                let timer = self.election_timer(now);
-                let verified = self.marks.committed; // Leader Completeness: every leader holds what is committed
-                let following = Following::new(leader, now, verified);
-                let Role::Follower(follower) = &mut self.role else { unreachable!("checked above") };
-                follower.timer = timer;
-                follower.following = Some(following);
-                effects.trace.push(Trace::BecameFollower { term: self.term, leader: Some(leader) });
-                self.ask_own_question(now, effects);
-            }
-        }
-        let Role::Follower(follower) = &mut self.role else { unreachable!("checked above") };
-        follower.timer.started = now;
-        if let Some(following) = &mut follower.following {
-            following.last_contact = now;
-            following.ask_at = None;
-        }
-        self.vote_hold_for_leader(now);
-        true
     }
 
     /// Brings the log in line with the append.
@@ -216,7 +202,7 @@ impl Raft {
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
         let Following { leader, last_contact, ref mut pending_ack, .. } = *following;
-        let moment = now.max(last_contact); // not before the contact that is acknowledged, even if `now` is
+        let moment = last_contact.map_or(now, |heard| heard.max(now)); // not before the contact that is acknowledged, even if `now` is
         // Twice as much each time, so that room that comes back in small pieces is not announced piece by piece.
         let is_short = pending_ack.room.0 < batch;
         let has_room_again = is_short && pending_ack.room.0.saturating_mul(2) < room.0;
@@ -264,19 +250,4 @@ struct Taken {
     upto: Option<LogIndex>,
     /// The part of it that could not be taken.
     gap: Option<Gap>,
-}
-
-impl Following {
-    /// A new leader, with whose log this log is known to agree up to `verified`.
-    fn new(leader: NodeId, now: Instant, verified: LogIndex) -> Following {
-        Following {
-            leader,
-            last_contact: now,
-            verified,
-            told: LogIndex(0),
-            pending_ack: PendingAck::default(),
-            pending_reads: crate::read::PendingReads::default(),
-            ask_at: None,
-        }
-    }
 }

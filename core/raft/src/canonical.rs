@@ -212,8 +212,8 @@ impl Raft {
             Role::Follower(follower) => {
                 follower.timer = canonical.timer(&follower.timer);
                 if let Some(following) = &mut follower.following {
-                    following.last_contact =
-                        canonical.past(following.last_contact, canonical.election_timeout);
+                    let past = |heard| canonical.past(heard, canonical.election_timeout);
+                    following.last_contact = following.last_contact.map(past);
                     following.pending_reads.canonicalize(&canonical);
                     following.ask_at =
                         following.ask_at.map(|at| canonical.deadline(at, canonical.suspicion()));
@@ -301,11 +301,8 @@ impl Raft {
                 if let Some(following) = &follower.following {
                     moments.push((Moment::AskAgain, following.pending_reads.retry_at()));
                     moments.push((Moment::Suspicion, following.ask_at.unwrap_or(Instant::NEVER)));
-                    if self.config.check_quorum {
-                        moments.push((
-                            Moment::LeaderSilent,
-                            following.last_contact + self.config.election_timeout,
-                        ));
+                    if let Some(heard) = following.last_contact.filter(|_| self.config.check_quorum) {
+                        moments.push((Moment::LeaderSilent, heard + self.config.election_timeout));
                     }
                 }
             }
@@ -383,7 +380,8 @@ pub(crate) mod tests {
         Raft::recover(config(), seed, now, Recovered::default())
     }
 
-    fn heartbeat(round: u64) -> Envelope {
+    /// A heartbeat of member 2, which leads term 1.
+    pub(crate) fn heartbeat(round: u64) -> Envelope {
         let append = Append {
             prev: Default::default(),
             entries: vec![],

@@ -84,7 +84,8 @@ impl Raft {
         match &self.role {
             Role::Leader(_) => true,
             Role::Follower(Follower { following: Some(following), .. }) => {
-                now.since(following.last_contact) < self.config.election_timeout && following.ask_at.is_none()
+                let is_recent = |heard: Instant| now.since(heard) < self.config.election_timeout;
+                following.last_contact.is_some_and(is_recent) && following.ask_at.is_none()
             }
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => false,
         }

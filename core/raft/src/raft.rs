@@ -9,6 +9,7 @@
 use crate::apply::Delivery;
 use crate::config::Config;
 use crate::configurations::Configurations;
+use crate::contact::Origin;
 use crate::contract::{Effects, Fetch, LogBody, Recovered};
 use crate::distrust::Falsehood;
 use crate::durability::Durability;
@@ -241,8 +242,9 @@ impl Raft {
             return;
         }
         self.notice_pause(now);
+        let origin = Origin::of(&envelope);
         if envelope.term < self.term {
-            self.answer_stale(from, envelope.message, effects);
+            self.answer_stale(origin, envelope.message, effects);
             return;
         }
         if envelope.term > self.term {
@@ -250,10 +252,10 @@ impl Raft {
         }
         let incarnation = envelope.incarnation;
         match (&self.role, envelope.message) {
-            (Role::Follower(_), Message::Append(append)) => self.on_append(now, from, append, effects),
+            (Role::Follower(_), Message::Append(append)) => self.on_append(now, origin, append, effects),
             (Role::PreCandidate(_) | Role::Candidate(_), Message::Append(append)) => {
                 self.become_follower(now, effects);
-                self.on_append(now, from, append, effects);
+                self.on_append(now, origin, append, effects);
             }
             (Role::Leader(_), Message::Append(_)) => {
                 Raft::distrust(from, Falsehood::SecondLeader(self.term), effects);
@@ -299,11 +301,11 @@ impl Raft {
             (Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_), Message::ReadIndexReply(_)) => {}
 
             (Role::Follower(_), Message::SnapshotChunk(chunk)) => {
-                self.on_snapshot_chunk(now, from, chunk, effects);
+                self.on_snapshot_chunk(now, origin, chunk, effects);
             }
             (Role::PreCandidate(_) | Role::Candidate(_), Message::SnapshotChunk(chunk)) => {
                 self.become_follower(now, effects);
-                self.on_snapshot_chunk(now, from, chunk, effects);
+                self.on_snapshot_chunk(now, origin, chunk, effects);
             }
             (Role::Leader(_), Message::SnapshotChunk(_)) => {
                 Raft::distrust(from, Falsehood::SecondLeader(self.term), effects);
@@ -317,10 +319,10 @@ impl Raft {
             (Role::Follower(_), Message::TimeoutNow(_)) => self.on_timeout_now(now, from, effects),
             (Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_), Message::TimeoutNow(_)) => {}
 
-            (Role::Follower(_), Message::Lost(lost)) => self.on_lost(now, from, &lost, effects),
+            (Role::Follower(_), Message::Lost(lost)) => self.on_lost(now, origin, &lost, effects),
             (Role::PreCandidate(_) | Role::Candidate(_), Message::Lost(lost)) => {
                 self.become_follower(now, effects);
-                self.on_lost(now, from, &lost, effects);
+                self.on_lost(now, origin, &lost, effects);
             }
             (Role::Leader(_), Message::Lost(_)) => {
                 Raft::distrust(from, Falsehood::SecondLeader(self.term), effects);

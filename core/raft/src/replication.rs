@@ -14,6 +14,7 @@
 //! Knows nothing of: elections, commands, disks.
 
 use crate::config::Config;
+use crate::contact::Origin;
 use crate::contract::{Effects, Fetch, FetchFor};
 use crate::distrust::Falsehood;
 use crate::entry::Entry;
@@ -364,10 +365,13 @@ impl Raft {
         self.advance_transfer(effects);
     }
 
-    /// Answers a message of an older term, so that its sender learns the newer one. [E5]
-    pub(crate) fn answer_stale(&mut self, from: NodeId, message: Message, effects: &mut Effects) {
+    /// Answers a message of an older term, so that its sender learns the newer one; a leader's message, so that the
+    /// leader does, over whichever path it came. [E5, K4]
+    pub(crate) fn answer_stale(&mut self, origin: Origin, message: Message, effects: &mut Effects) {
+        let mut to = origin.sender;
         let reply = match message {
             Message::Append(_) | Message::SnapshotChunk(_) | Message::Lost(_) => {
+                to = origin.leader;
                 Message::StaleTerm(StaleTerm)
             }
             Message::PreVote(request) => {
@@ -388,7 +392,7 @@ impl Raft {
             | Message::Remind(_)
             | Message::Reminder(_) => return,
         };
-        self.send_when_durable(self.envelope(from, reply), effects);
+        self.send_when_durable(self.envelope(to, reply), effects);
     }
 }
 

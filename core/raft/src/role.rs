@@ -53,8 +53,9 @@ pub(crate) struct Follower {
 pub(crate) struct Following {
     /// The leader.
     pub(crate) leader: NodeId,
-    /// When the leader was last heard. [replication-protocols E3]
-    pub(crate) last_contact: Instant,
+    /// When the leader itself was last heard; `None` while it is known from other members only.
+    /// [replication-protocols E3, K1]
+    pub(crate) last_contact: Option<Instant>,
     /// Highest index up to which this log is known equal to the leader's. Starts at the commit index, is raised by
     /// a successful check of the previous entry only. [replication-protocols §1.1]
     pub(crate) verified: LogIndex,

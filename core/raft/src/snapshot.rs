@@ -28,6 +28,7 @@
 use crate::bytes::SharedBytes;
 use crate::canonical::Canonical;
 use crate::config::Config;
+use crate::contact::Origin;
 use crate::contract::{Effects, LogBody};
 use crate::distrust::Falsehood;
 use crate::flow::Mode;
@@ -448,21 +449,21 @@ impl Raft {
     pub(crate) fn on_snapshot_chunk(
         &mut self,
         now: Instant,
-        from: NodeId,
+        origin: Origin,
         chunk: SnapshotChunk,
         effects: &mut Effects,
     ) {
-        if !self.follow(now, from, effects) {
+        if !self.follow(now, origin, effects) {
             return;
         }
         let is_question = chunk.is_question();
         let SnapshotChunk { meta, offset, bytes, total } = chunk;
         let last = meta.last;
         if meta.membership.is_empty() || meta.membership.check().is_err() || self.term < last.term {
-            return Raft::distrust(from, Falsehood::Snapshot(last), effects);
+            return Raft::distrust(origin.sender, Falsehood::Snapshot(last), effects);
         }
         if self.contradicts_what_agreed(last) {
-            return Raft::distrust(from, Falsehood::Contradiction(last), effects);
+            return Raft::distrust(origin.sender, Falsehood::Contradiction(last), effects);
         }
         if self.covers(last) {
             self.note_agreement(last.index);

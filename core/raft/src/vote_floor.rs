@@ -27,11 +27,12 @@
 //! commits what was acknowledged to itself.
 //! Knows nothing of: the storage that finds damage and keeps the floor.
 
+use crate::contact::Origin;
 use crate::contract::{Effects, LogBody};
 use crate::message::Lost;
 use crate::raft::Raft;
 use crate::trace::Trace;
-use crate::types::{EntryId, Instant, NodeId};
+use crate::types::{EntryId, Instant};
 
 impl Raft {
     /// Whether the log ends below the vote floor.
@@ -53,8 +54,8 @@ impl Raft {
     }
 
     /// This term's leader reports that this log once went further than it does now.
-    pub(crate) fn on_lost(&mut self, now: Instant, from: NodeId, lost: &Lost, effects: &mut Effects) {
-        if !self.follow(now, from, effects) {
+    pub(crate) fn on_lost(&mut self, now: Instant, origin: Origin, lost: &Lost, effects: &mut Effects) {
+        if !self.follow(now, origin, effects) {
             return;
         }
         let last = self.log.last();
