@@ -27,7 +27,7 @@ use crate::entry::EntryKind;
 use crate::flow::Mode;
 use crate::membership::Membership;
 use crate::message::{Message, TimeoutNow};
-use crate::progress::{Leaving, Progress};
+use crate::progress::Progress;
 use crate::quorum::quorum;
 use crate::raft::Raft;
 use crate::role::Role;
@@ -35,9 +35,6 @@ use crate::trace::Trace;
 use crate::types::{EntryId, Instant, LogIndex, NodeId};
 use alloc::vec::Vec;
 use core::fmt;
-
-/// Heartbeats, with the commit of its removal, that a removed member gets if it does not answer.
-const FAREWELLS: u8 = 20;
 
 /// Why a change of members was not begun. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,14 +157,14 @@ impl Raft {
         }
         let last = self.log.last().index;
         let election_timeout = self.config.election_timeout;
-        // A peer that has not answered this leader yet may be long gone: `last_contact` is then only the leader's
+        // A peer that has not answered this leader yet may be long gone: its last contact is then only the leader's
         // start. A peer in `Probe` counts neither: it may have died since its link closed, or it has no room and so
         // acknowledges nothing.
         let heard = |member: NodeId| match leader.peers.get(&member) {
             Some(progress) => {
                 let answers =
-                    progress.incarnation.is_some() && !matches!(progress.flow.mode, Mode::Probe { .. });
-                answers && now.since(progress.last_contact) < election_timeout
+                    progress.life.has_answered() && !matches!(progress.flow.mode, Mode::Probe { .. });
+                answers && progress.liveness.is_heard(now, election_timeout)
             }
             None => member == self.config.id,
         };
@@ -218,13 +215,13 @@ impl Raft {
         let Role::Leader(leader) = &mut self.role else { return };
         for peer in membership.peers(me) {
             let progress = leader.peers.entry(peer).or_insert_with(|| Progress::new(now, last.next()));
-            progress.leaving = None;
-            progress.watch_catch_up(now, !membership.is_voter(peer), last);
+            progress.life.stay();
+            progress.life.watch_catch_up(now, !membership.is_voter(peer), last);
         }
         leader.peers.retain(|&peer, progress| {
             let stays = membership.contains(peer);
-            if !stays && progress.leaving.is_none() {
-                progress.leaving = Some(Leaving { at, told: None, heartbeats_left: FAREWELLS });
+            if !stays {
+                progress.life.leave(at);
             }
             stays || !matches!(progress.flow.mode, Mode::Snapshot(_)) // a leaving peer gets no snapshot
         });
@@ -242,13 +239,8 @@ impl Raft {
         let Role::Leader(leader) = &mut self.role else { return };
         let round = leader.round;
         leader.peers.retain(|_, progress| {
-            let Some(leaving) = progress.leaving.as_mut().filter(|leaving| leaving.at <= committed) else {
-                return true;
-            };
-            let knows = leaving.told.is_some_and(|told| told <= progress.contact_round);
-            leaving.told.get_or_insert(round);
-            leaving.heartbeats_left = leaving.heartbeats_left.saturating_sub(1);
-            !(knows && leaving.at <= progress.matched) && leaving.heartbeats_left > 0
+            let answered = progress.liveness.contact_round();
+            !progress.life.parts(committed, round, answered, progress.matched)
         });
     }
 

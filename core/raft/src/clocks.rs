@@ -185,7 +185,8 @@ impl Raft {
     #[must_use]
     pub fn clocks_apart(&self) -> Vec<(NodeId, i32)> {
         let Role::Leader(leader) = &self.role else { return Vec::new() };
-        let apart = leader.peers.iter().filter_map(|(&peer, progress)| Some((peer, progress.gauge.apart?)));
+        let apart =
+            leader.peers.iter().filter_map(|(&peer, progress)| Some((peer, progress.liveness.gauge.apart?)));
         apart.collect()
     }
 }

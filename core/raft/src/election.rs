@@ -326,7 +326,8 @@ impl Raft {
             return;
         }
         let me = self.config.id;
-        let last_contact = |voter: NodeId| leader.of_voter(me, voter, now, |progress| progress.last_contact);
+        let last_contact =
+            |voter: NodeId| leader.of_voter(me, voter, now, |progress| progress.liveness.last_contact());
         let quorum_contact = self.configurations.newest().reached(last_contact);
         let check_at = quorum_contact.map_or(Instant::NEVER, |heard| heard + self.config.election_timeout);
         if check_at <= now {

@@ -229,7 +229,7 @@ fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
     expect(bytes == leader.uncommitted_bytes, name, || {
         format!("{bytes} bytes are uncommitted, {} counted", leader.uncommitted_bytes)
     })?;
-    let stays = |progress: &Progress| progress.leaving.is_none();
+    let stays = |progress: &Progress| !progress.life.is_leaving();
     let known: BTreeSet<_> =
         leader.peers.iter().filter(|(_, progress)| stays(progress)).map(|(&peer, _)| peer).collect();
     let expected = raft.membership().peers(raft.config.id).collect();
@@ -238,11 +238,11 @@ fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
 
 /// No peer has answered a round that has not begun. [replication-protocols Q3]
 fn rounds_begin_before_they_are_answered(leader: &Leader) -> Checked {
-    let early = leader.peers.iter().find(|(_, progress)| leader.round < progress.contact_round);
+    let early = leader.peers.iter().find(|(_, progress)| leader.round < progress.liveness.contact_round());
     expect(early.is_none(), "rounds_begin_before_they_are_answered", || {
         format!(
             "{:?} in round {:?}",
-            early.map(|(peer, progress)| (peer, progress.contact_round)),
+            early.map(|(peer, progress)| (peer, progress.liveness.contact_round())),
             leader.round
         )
     })
@@ -270,7 +270,7 @@ fn a_suspicion_needs_the_quorum_question(raft: &Raft, follower: &Follower) -> Ch
 fn a_lease_is_earned(leader: &Leader) -> Checked {
     let name = "a_lease_is_earned";
     let transferred = leader.transfer.as_ref().is_some_and(|transfer| transfer.told);
-    let apart = leader.peers.iter().find(|(_, progress)| progress.gauge.apart.is_some());
+    let apart = leader.peers.iter().find(|(_, progress)| progress.liveness.gauge.apart.is_some());
     let may = !leader.lease.is_off() && !transferred && apart.is_none();
     expect(may || leader.lease.until().is_none(), name, || {
         format!("{:?}, clocks apart: {:?}", leader.lease, apart.map(|(peer, _)| peer))

@@ -151,36 +151,6 @@ impl LeaderLeaseState {
     }
 }
 
-impl Progress {
-    /// Notes the vote hold that the answer to a round grants. It counts for a lease of this leader only if it is as
-    /// long as the one that the lease is computed from. Returns whether it is too short, and that is new. (L-3)
-    pub(crate) fn note_vote_hold(&mut self, round: Round, vote_hold: Duration, config: &Config) -> bool {
-        if config.leadership.leader_lease.is_none() {
-            return false; // vote holds are not used here
-        }
-        if is_long_enough(vote_hold, config) {
-            self.held_round = self.held_round.max(round);
-        }
-        let is_late = round < self.contact_round; // a newer answer is known already
-        if is_late || self.vote_hold == Some(vote_hold) {
-            return false;
-        }
-        self.vote_hold = Some(vote_hold);
-        self.denies_lease(config)
-    }
-
-    /// Whether its newest answer granted a shorter vote hold than leases need, where leases are on.
-    fn denies_lease(&self, config: &Config) -> bool {
-        let denies = |vote_hold| !is_long_enough(vote_hold, config);
-        config.leadership.leader_lease.is_some() && self.vote_hold.is_some_and(denies)
-    }
-}
-
-/// Whether such a vote hold is long enough for a lease.
-fn is_long_enough(vote_hold: Duration, config: &Config) -> bool {
-    config.election_timeout <= vote_hold
-}
-
 impl Raft {
     /// The end, on this peer's clock, of the time in which no other member can lead; `None` without a lease, and for a
     /// peer that does not lead.
@@ -223,7 +193,7 @@ impl Raft {
     fn held_round(&self) -> Option<Round> {
         let Role::Leader(leader) = &self.role else { return None };
         let (me, own) = (self.config.id, leader.round);
-        let held = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.held_round);
+        let held = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.liveness.held_round());
         self.configurations.newest().reached(held)
     }
 
@@ -233,7 +203,7 @@ impl Raft {
     pub fn leader_lease_without(&self) -> Vec<NodeId> {
         let Role::Leader(leader) = &self.role else { return Vec::new() };
         let denies = |(&peer, progress): (&NodeId, &Progress)| {
-            (self.membership().is_voter(peer) && progress.denies_lease(&self.config)).then_some(peer)
+            (self.membership().is_voter(peer) && progress.liveness.denies_lease(&self.config)).then_some(peer)
         };
         leader.peers.iter().filter_map(denies).collect()
     }
@@ -314,36 +284,6 @@ mod tests {
         assert_eq!(nothing.length(et), Duration::ZERO);
         let less = LeaderLease { margin: Duration::from_millis(1500), rho: 0, ..nothing };
         assert_eq!(less.length(et), Duration::ZERO, "a margin longer than the promise leaves nothing");
-    }
-
-    #[test]
-    fn a_promise_counts_for_as_long_as_the_lease_needs_and_for_its_own_round_only() {
-        let et = Duration::from_millis(1000);
-        let lease = Some(LeaderLease { rho: 0, margin: Duration::ZERO, watch_clocks: false });
-        let leadership = crate::config::LeadershipConfig { leader_lease: lease, ..Default::default() };
-        let config = Config { election_timeout: et, leadership, ..crate::canonical::tests::config() };
-        let mut peer = Progress::new(Instant(0), LogIndex(1));
-        assert!(!peer.denies_lease(&config), "it has not said anything yet");
-        assert!(peer.note_vote_hold(Round(1), Duration::ZERO, &config), "it has no leases");
-        assert!(!peer.note_vote_hold(Round(2), Duration::ZERO, &config), "that is known");
-        assert!(
-            peer.note_vote_hold(Round(3), et - Duration::from_nanos(1), &config),
-            "its timeout is shorter"
-        );
-        assert_eq!(peer.held_round, Round(0));
-        assert!(!peer.note_vote_hold(Round(4), et, &config));
-        assert!(!peer.note_vote_hold(Round(5), et * 2, &config));
-        assert_eq!((peer.held_round, peer.denies_lease(&config)), (Round(5), false));
-        peer.contact_round = Round(5);
-        assert!(
-            !peer.note_vote_hold(Round(4), Duration::ZERO, &config),
-            "said earlier, by another run perhaps"
-        );
-        assert!(!peer.denies_lease(&config));
-        assert!(peer.note_vote_hold(Round(6), Duration::ZERO, &config), "it was started anew without leases");
-        assert_eq!(peer.held_round, Round(5), "the round of before stays answered as it was");
-        let none = Config { leadership: Default::default(), ..config };
-        assert!(!peer.denies_lease(&none), "nobody misses what is switched off");
     }
 
     #[test]

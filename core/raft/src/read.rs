@@ -266,7 +266,8 @@ impl Raft {
         let index = view.marks.committed;
         leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });
         for (&peer, progress) in &mut leader.peers {
-            if view.membership.is_voter(peer) && progress.takes_round(leader.round, view.log.recent_first()) {
+            let is_behind = progress.is_behind(view.log.recent_first());
+            if view.membership.is_voter(peer) && progress.liveness.takes_round(leader.round, is_behind) {
                 effects.send.push(view.send_empty(peer, progress, leader.round));
             }
         }
@@ -278,10 +279,10 @@ impl Raft {
         let Some((leader, view, _)) = self.leading() else { return };
         let Some(under_way) = &leader.reads.under_way else { return };
         let Some(progress) = leader.peers.get_mut(&peer) else { return };
-        let recent_first = view.log.recent_first();
-        let is_left_out = progress.contact_round < under_way.round && progress.is_behind(recent_first);
+        let is_behind = progress.is_behind(view.log.recent_first());
+        let is_left_out = progress.liveness.contact_round() < under_way.round && is_behind;
         let takes = is_left_out && view.membership.is_voter(peer);
-        if takes && progress.takes_round(leader.round, recent_first) {
+        if takes && progress.liveness.takes_round(leader.round, is_behind) {
             effects.send.push(view.send_empty(peer, progress, leader.round));
         }
     }
@@ -290,7 +291,8 @@ impl Raft {
     pub(crate) fn confirmed_round(&self) -> Option<Round> {
         let Role::Leader(leader) = &self.role else { return None };
         let (me, own) = (self.config.id, leader.round);
-        let answered = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.contact_round);
+        let answered =
+            |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.liveness.contact_round());
         self.configurations.newest().reached(answered)
     }
 

@@ -186,7 +186,7 @@ impl Raft {
         let Envelope { from, incarnation, .. } = *envelope;
         let matched = match &self.role {
             Role::Leader(leader) => {
-                let progress = leader.peers.get(&from).filter(|it| it.incarnation == Some(incarnation));
+                let progress = leader.peers.get(&from).filter(|it| it.life.is_of(incarnation));
                 progress.map(|progress| progress.matched)
             }
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,

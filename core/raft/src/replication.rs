@@ -69,11 +69,10 @@ impl View<'_> {
         progress: &mut Progress,
         incarnation: Incarnation,
     ) -> bool {
-        let begins_anew = self.membership.learners.contains(&peer) && progress.may_begin(incarnation);
-        if *progress.incarnation.get_or_insert(incarnation) != incarnation && begins_anew {
+        if progress.life.begins_anew(incarnation, self.membership.learners.contains(&peer)) {
             progress.begin_life(now, incarnation, self.log.last().index);
         }
-        progress.incarnation == Some(incarnation)
+        progress.life.is_of(incarnation)
     }
 
     /// Sends entries from `progress.next` on, and notes them as sent.
@@ -133,7 +132,7 @@ impl View<'_> {
 
     /// Reports to a peer that its disk has lost entries, as long as the peer lacks them. [`crate::vote_floor`]
     fn tell_of_loss(&self, peer: NodeId, progress: &Progress, effects: &mut Effects) {
-        if let Some(upto) = progress.lost_tail {
+        if let Some(upto) = progress.life.lost_tail() {
             effects.send.push(self.envelope(peer, Message::Lost(Lost { upto })));
         }
     }
@@ -232,7 +231,8 @@ impl Raft {
             leader.heartbeats.note(leader.round, now);
         }
         for (&peer, progress) in &mut leader.peers {
-            progress.is_asked_round(leader.round, view.log.recent_first());
+            let is_behind = progress.is_behind(view.log.recent_first());
+            progress.liveness.is_asked_round(leader.round, is_behind);
             effects.send.push(view.send_empty(peer, progress, leader.round));
             view.tell_of_loss(peer, progress, effects);
         }
@@ -318,22 +318,22 @@ impl Raft {
         if leader.round < round {
             return Raft::distrust(from, Falsehood::RoundAhead(round), effects);
         }
-        progress.last_contact = progress.last_contact.max(now);
-        progress.disk = reply.disk;
-        if progress.note_vote_hold(reply.round, reply.vote_hold, view.config) {
+        progress.liveness.hear(now);
+        progress.liveness.disk = reply.disk;
+        if progress.liveness.note_vote_hold(reply.round, reply.vote_hold, view.config) {
             effects.trace.push(Trace::LeaderLeaseDenied { peer: from, vote_hold: reply.vote_hold });
         }
-        if let Some(gains) = progress.gauge.judge(now, from, &reply, &leader.heartbeats, &view) {
+        if let Some(gains) = progress.liveness.gauge.judge(now, from, &reply, &leader.heartbeats, &view) {
             effects.trace.push(Trace::ClocksApart { peer: from, gains });
             leader.lease.end();
         }
         let AppendReply { upto, gap, bulk, room, .. } = reply;
-        progress.contact_round = progress.contact_round.max(reply.round);
+        progress.liveness.answer(reply.round);
         progress.flow.on_read(now, bulk, room);
         let matched = progress.matched;
         let news = progress.on_match(now, upto, leader.round);
         progress.end_snapshot(now, upto, view.log.base().index, view.snapshot);
-        progress.note_catch_up(now, last.index, view.config.election_timeout);
+        progress.life.note_catch_up(now, progress.matched, last.index, view.config.election_timeout);
         if let Some(gap) = gap {
             let base = view.log.base();
             if progress.has_lost(gap, reply.round) && progress.owe(view.acknowledged(matched)) {

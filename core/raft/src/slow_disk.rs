@@ -128,8 +128,8 @@ impl Raft {
         let able = self.successors(now).filter(|(voter, progress)| {
             self.marks.committed <= progress.matched && least <= self.priority_of(*voter)
         });
-        let timed = able.filter(|(_, progress)| !progress.disk.is_zero());
-        let times = timed.map(|(voter, progress)| (progress.disk, voter));
+        let timed = able.filter(|(_, progress)| !progress.liveness.disk.is_zero());
+        let times = timed.map(|(voter, progress)| (progress.liveness.disk, voter));
         times.min().map(|(its, voter)| (voter, its))
     }
 }

@@ -328,7 +328,7 @@ impl Raft {
                     LogIndex(0) < progress.matched && progress.matched < below && from < next && next <= last
                 }
             };
-            is_fed && now.since(progress.last_contact) < election_timeout
+            is_fed && progress.liveness.is_heard(now, election_timeout)
         })
     }
 
@@ -418,7 +418,7 @@ impl Raft {
         if !view.is_of_its_life(now, from, progress, incarnation) {
             return;
         }
-        progress.last_contact = progress.last_contact.max(now);
+        progress.liveness.hear(now);
         match &mut progress.flow.mode {
             Mode::Probe { .. } | Mode::Replicate if reply.last == EntryId::default() => {
                 progress.begin_snapshot(Stream::new(view.snapshot, now));

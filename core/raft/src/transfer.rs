@@ -148,9 +148,9 @@ impl Raft {
         let peers = leader.into_iter().flat_map(|leader| {
             self.voters().iter().filter_map(|&voter| Some((voter, leader.peers.get(&voter)?)))
         });
-        let heard = move |at: Instant| now.since(at) < self.config.election_timeout;
+        let within = self.config.election_timeout;
         peers.filter(move |(_, progress)| {
-            heard(progress.last_contact) && matches!(progress.flow.mode, Mode::Replicate)
+            progress.liveness.is_heard(now, within) && matches!(progress.flow.mode, Mode::Replicate)
         })
     }
 
@@ -204,7 +204,7 @@ impl Raft {
         let Some(better) = self.best_successor(now) else { return };
         let Some(progress) = leader.peers.get(&better) else { return };
         let caught_up = self.marks.committed <= progress.matched;
-        let well = now.since(progress.last_contact) <= heartbeat_interval * 2;
+        let well = now.since(progress.liveness.last_contact()) <= heartbeat_interval * 2;
         if caught_up && well && self.priority_of(self.config.id) < self.priority_of(better) {
             let _ = self.transfer(now, better, effects); // cannot fail: it is a voter, and none is under way
             let next = now + self.config.election_timeout * OFFERS_APART;

@@ -29,6 +29,7 @@
 use crate::config::Config;
 use crate::contract::Effects;
 use crate::flow::Mode;
+use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::role::Role;
 use crate::snapshot::Taken;
@@ -248,14 +249,14 @@ impl Raft {
         let Role::Leader(leader) = &self.role else { return None };
         let recent_first = self.log.recent_first();
         let last = self.log.last().index.0;
-        let heard = |at: Instant| now.since(at) < self.config.election_timeout;
+        let heard = |progress: &Progress| progress.liveness.is_heard(now, self.config.election_timeout);
         let behind = leader.peers.iter().filter_map(|(&peer, progress)| {
             let snapshot = match &progress.flow.mode {
                 Mode::Snapshot(stream) => Some(stream.taken()),
                 Mode::Probe { .. } | Mode::Replicate => None,
             };
             let lacks = snapshot.is_some() || progress.matched.next() < recent_first;
-            let counts = lacks && heard(progress.last_contact) && self.membership().is_voter(peer);
+            let counts = lacks && heard(progress) && self.membership().is_voter(peer);
             let entries = last.saturating_sub(progress.matched.0);
             counts.then_some(Behind { entries, peer, snapshot })
         });
