@@ -132,7 +132,11 @@ impl Raft {
         let Some(position) = self.fetches.iter().position(|under_way| *under_way == fetch) else { return };
         self.fetches.swap_remove(position);
         match fetch.purpose {
-            FetchFor::Peer(peer) => self.fetched_for_peer(now, peer, fetch.first, entries, effects),
+            FetchFor::Peer(peer) => {
+                if let Some(mut leading) = self.leading() {
+                    leading.fetched_for_peer(now, peer, fetch.first, entries, effects);
+                }
+            }
             FetchFor::Apply => {
                 let before = self.marks.delivered;
                 for entry in entries {

@@ -329,10 +329,7 @@ impl Raft {
     /// The highest index that `peer` acknowledged to this leader; `None` in other roles and for unknown members.
     #[must_use]
     pub fn matched(&self, peer: NodeId) -> Option<LogIndex> {
-        match &self.role {
-            Role::Leader(leader) => leader.peers.get(&peer).map(|progress| progress.matched),
-            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        }
+        Some(self.role.leader()?.peers.get(&peer)?.matched)
     }
 
     /// The entry at `index`, if it is in memory.

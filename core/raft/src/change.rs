@@ -25,12 +25,12 @@
 use crate::contract::Effects;
 use crate::entry::EntryKind;
 use crate::flow::Mode;
+use crate::leading::Leading;
 use crate::membership::Membership;
 use crate::message::{Message, TimeoutNow};
 use crate::progress::Progress;
 use crate::quorum::quorum;
 use crate::raft::Raft;
-use crate::role::Role;
 use crate::trace::Trace;
 use crate::types::{EntryId, Instant, LogIndex, NodeId};
 use alloc::vec::Vec;
@@ -109,6 +109,17 @@ impl fmt::Display for ChangeError {
 
 impl core::error::Error for ChangeError {}
 
+impl Leading<'_> {
+    /// A heartbeat was sent: forgets peers that know of their removal, or do not answer.
+    pub(crate) fn part_with_peers(&mut self) {
+        let (committed, round) = (self.view.marks.committed, self.leader.round);
+        self.leader.peers.retain(|_, progress| {
+            let answered = progress.liveness.contact_round();
+            !progress.life.parts(committed, round, answered, progress.matched)
+        });
+    }
+}
+
 impl Raft {
     /// Begins the change to `target`, a membership without a change under way. `context` is the caller's: it travels in
     /// the entry behind the membership, and may be all that changes. The change is in force at once, and certain when
@@ -133,7 +144,7 @@ impl Raft {
     }
 
     fn judge_change(&self, now: Instant, target: &Membership, context: &[u8]) -> Result<(), ChangeError> {
-        let Role::Leader(leader) = &self.role else { return Err(ChangeError::NotLeader) };
+        let Some(leader) = self.role.leader() else { return Err(ChangeError::NotLeader) };
         if leader.transfer.is_some() {
             return Err(ChangeError::Transferring);
         }
@@ -199,7 +210,7 @@ impl Raft {
             return None;
         }
         let id = entry.id();
-        if let Role::Leader(leader) = &mut self.role {
+        if let Some(leader) = self.role.leader_mut() {
             leader.uncommitted_bytes += entry.len();
         }
         self.append(entry, effects);
@@ -212,7 +223,7 @@ impl Raft {
         let (me, election_timeout) = (self.config.id, self.config.election_timeout);
         let (membership, at) = (self.configurations.newest(), self.configurations.newest_at());
         let last = self.log.last().index;
-        let Role::Leader(leader) = &mut self.role else { return };
+        let Some(leader) = self.role.leader_mut() else { return };
         for peer in membership.peers(me) {
             let progress = leader.peers.entry(peer).or_insert_with(|| Progress::new(now, last.next()));
             progress.life.stay();
@@ -233,21 +244,10 @@ impl Raft {
         }
     }
 
-    /// A heartbeat was sent: forgets peers that know of their removal, or do not answer.
-    pub(crate) fn part_with_peers(&mut self) {
-        let committed = self.marks.committed;
-        let Role::Leader(leader) = &mut self.role else { return };
-        let round = leader.round;
-        leader.peers.retain(|_, progress| {
-            let answered = progress.liveness.contact_round();
-            !progress.life.parts(committed, round, answered, progress.matched)
-        });
-    }
-
     /// The commit index of a leader has moved: leaves a committed joint configuration, and resigns if this leader is no
     /// voter any more.
     pub(crate) fn follow_up_change(&mut self, now: Instant, effects: &mut Effects) {
-        let Role::Leader(leader) = &self.role else { return };
+        let Some(leader) = self.role.leader() else { return };
         let membership = self.configurations.newest();
         let committed = self.configurations.newest_at() <= self.marks.committed
             && leader.term_start <= self.marks.committed;
@@ -267,7 +267,7 @@ impl Raft {
     /// campaign, and becomes a follower.
     fn resign(&mut self, now: Instant, effects: &mut Effects) {
         let successor = self.best_successor(now);
-        let Some((leader, view, _)) = self.leading() else { return };
+        let Some(Leading { leader, view, .. }) = self.leading() else { return };
         for (&peer, progress) in &mut leader.peers {
             effects.send.push(view.send_empty(peer, progress, leader.round));
         }
@@ -317,7 +317,7 @@ impl Raft {
     /// Whether this learner keeps up so well that it may become a voter. `false` unless this peer leads.
     #[must_use]
     pub fn is_caught_up(&self, now: Instant, learner: NodeId) -> bool {
-        let Role::Leader(leader) = &self.role else { return false };
+        let Some(leader) = self.role.leader() else { return false };
         let progress = leader.peers.get(&learner);
         progress.is_some_and(|progress| progress.is_caught_up(now, self.config.election_timeout))
     }

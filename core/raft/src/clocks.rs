@@ -28,10 +28,9 @@
 //! Knows nothing of: clock sources, operators.
 
 use crate::leader_lease::LeaderLease;
+use crate::leading::View;
 use crate::message::AppendReply;
 use crate::raft::Raft;
-use crate::replication::View;
-use crate::role::Role;
 use crate::types::{Duration, Instant, NodeId, Round};
 use alloc::vec::Vec;
 
@@ -184,7 +183,7 @@ impl Raft {
     /// lease.
     #[must_use]
     pub fn clocks_apart(&self) -> Vec<(NodeId, i32)> {
-        let Role::Leader(leader) = &self.role else { return Vec::new() };
+        let Some(leader) = self.role.leader() else { return Vec::new() };
         let apart =
             leader.peers.iter().filter_map(|(&peer, progress)| Some((peer, progress.liveness.gauge.apart?)));
         apart.collect()

@@ -321,7 +321,7 @@ impl Raft {
 
     /// A leader that a quorum has not answered for an election timeout steps down. [E4]
     pub(crate) fn tick_check_quorum(&mut self, now: Instant, effects: &mut Effects) {
-        let Role::Leader(leader) = &mut self.role else { return };
+        let Some(leader) = self.role.leader_mut() else { return };
         if now < leader.check_at {
             return;
         }

@@ -39,10 +39,10 @@
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
 use crate::config::Config;
+use crate::leading::Leading;
 use crate::message::{Envelope, Message};
 use crate::progress::Progress;
 use crate::raft::Raft;
-use crate::role::Role;
 use crate::types::{Duration, Instant, LogIndex, NodeId, Round};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -151,22 +151,39 @@ impl LeaderLeaseState {
     }
 }
 
+impl Leading<'_> {
+    /// After an answer: the lease lasts as long as the newest round earns that a quorum has answered. (L-2)
+    pub(crate) fn extend_lease(&mut self) {
+        let Some(lease) = self.view.config.leadership.leader_lease else { return };
+        let Some(confirmed) = self.held_round() else { return };
+        let length = lease.length(self.view.config.election_timeout);
+        let state = &mut self.leader.lease;
+        if let Some(began) = state.answered(confirmed) {
+            state.until = state.until.max(began + length);
+        }
+    }
+
+    /// The newest round that a quorum has answered with vote holds that are long enough; this leader's own counts.
+    /// (L-3)
+    fn held_round(&self) -> Option<Round> {
+        let held = |progress: &Progress| progress.liveness.held_round();
+        self.reached(self.leader.round, held)
+    }
+}
+
 impl Raft {
     /// The end, on this peer's clock, of the time in which no other member can lead; `None` without a lease, and for a
     /// peer that does not lead.
     #[must_use]
     pub fn leader_lease_until(&self) -> Option<Instant> {
-        match &self.role {
-            Role::Leader(leader) => leader.lease.until(),
-            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        }
+        self.role.leader().and_then(|leader| leader.lease.until())
     }
 
     /// Whether leases are configured and this leader has none until the end of its term, because it asked another voter
     /// to take over and still leads. (L-6)
     #[must_use]
     pub fn leader_lease_is_over(&self) -> bool {
-        let Role::Leader(leader) = &self.role else { return false };
+        let Some(leader) = self.role.leader() else { return false };
         let transferred = leader.lease.is_off() && leader.transfer.is_none();
         self.config.leadership.leader_lease.is_some() && transferred && self.clocks_apart().is_empty()
     }
@@ -177,31 +194,11 @@ impl Raft {
         self.vote_hold
     }
 
-    /// After an answer: the lease lasts as long as the newest round earns that a quorum has answered. (L-2)
-    pub(crate) fn extend_lease(&mut self) {
-        let Some(lease) = self.config.leadership.leader_lease else { return };
-        let Some(confirmed) = self.held_round() else { return };
-        let length = lease.length(self.config.election_timeout);
-        let Role::Leader(leader) = &mut self.role else { return };
-        if let Some(began) = leader.lease.answered(confirmed) {
-            leader.lease.until = leader.lease.until.max(began + length);
-        }
-    }
-
-    /// The newest round that a quorum has answered with vote holds that are long enough; this leader's own counts.
-    /// (L-3)
-    fn held_round(&self) -> Option<Round> {
-        let Role::Leader(leader) = &self.role else { return None };
-        let (me, own) = (self.config.id, leader.round);
-        let held = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.liveness.held_round());
-        self.configurations.newest().reached(held)
-    }
-
     /// With leases here: the voters that have answered this leader and grant shorter vote holds than leases need,
     /// ascending. If they are enough to deny a quorum there is no lease.
     #[must_use]
     pub fn leader_lease_without(&self) -> Vec<NodeId> {
-        let Role::Leader(leader) = &self.role else { return Vec::new() };
+        let Some(leader) = self.role.leader() else { return Vec::new() };
         let denies = |(&peer, progress): (&NodeId, &Progress)| {
             (self.membership().is_voter(peer) && progress.liveness.denies_lease(&self.config)).then_some(peer)
         };
@@ -216,7 +213,7 @@ impl Raft {
     /// Voids the lease if the process slept. (L-8)
     pub(crate) fn notice_pause(&mut self, now: Instant) {
         let late = self.config.election_timeout / 2;
-        if let Role::Leader(leader) = &mut self.role
+        if let Some(leader) = self.role.leader_mut()
             && leader.heartbeat_at != Instant::NEVER
             && leader.heartbeat_at + late <= now
         {
@@ -227,7 +224,7 @@ impl Raft {
     /// The index at which a read that was requested before `now` may be served without a round. (L-5)
     pub(crate) fn index_by_lease(&mut self, now: Instant) -> Option<LogIndex> {
         self.notice_pause(now);
-        let Role::Leader(leader) = &self.role else { return None };
+        let leader = self.role.leader()?;
         let holds = leader.lease.until().is_some_and(|until| now < until);
         let own_term = leader.term_start <= self.marks.committed;
         (holds && own_term).then_some(self.marks.committed)
@@ -255,7 +252,7 @@ impl Raft {
     /// The reply to a follower's read request, if the lease holds.
     pub(crate) fn answer_by_lease(&mut self, now: Instant, peer: NodeId, batch: u64) -> Option<Envelope> {
         let index = self.index_by_lease(now)?;
-        if let Role::Leader(leader) = &mut self.role
+        if let Some(leader) = self.role.leader_mut()
             && let Some(progress) = leader.peers.get_mut(&peer)
         {
             progress.commit_sent = progress.commit_sent.max(index);

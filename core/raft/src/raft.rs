@@ -198,22 +198,26 @@ impl Raft {
                 self.tick_election(now, effects);
                 self.tick_asked_reads(now, effects);
             }
-            Role::Leader(_) => {
-                self.notice_pause(now);
-                self.tick_check_quorum(now, effects);
-                self.tick_transfer(now, effects);
-                self.tick_heartbeat(now, effects);
-                self.tick_questions(now, effects);
-                self.tick_offer(now, effects);
-                self.tick_slow_disk(now, effects);
-                self.tick_yielding(now, effects);
-                self.tick_commit_notices(now, effects);
-                self.tick_streams(now, effects);
-                self.follow_up_change(now, effects); // retried here if the log had no room for it before
-            }
+            Role::Leader(_) => self.tick_leader(now, effects),
         }
         self.tick_commit_mark(now, effects);
         self.hand_out(now, effects);
+    }
+
+    fn tick_leader(&mut self, now: Instant, effects: &mut Effects) {
+        self.notice_pause(now);
+        self.tick_check_quorum(now, effects);
+        let Some(mut leading) = self.leading() else { return };
+        leading.tick_transfer(now, effects);
+        leading.tick_heartbeat(now, effects);
+        leading.tick_questions(now, effects);
+        self.tick_offer(now, effects);
+        self.tick_slow_disk(now, effects);
+        let Some(mut leading) = self.leading() else { return };
+        leading.tick_yielding(now, effects);
+        leading.tick_commit_notices(now, effects);
+        leading.tick_streams(now, effects);
+        self.follow_up_change(now, effects); // retried here if the log had no room for it before
     }
 
     /// Takes one message. Messages of other groups or for other members are ignored. From a sender that is not a known
@@ -262,7 +266,7 @@ impl Raft {
             }
 
             (Role::Leader(_), Message::AppendReply(reply)) => {
-                self.on_append_reply(now, from, incarnation, reply, effects);
+                self.on_append_reply(now, from, incarnation, &reply, effects);
             }
             (Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_), Message::AppendReply(_)) => {}
 
@@ -350,7 +354,7 @@ impl Raft {
     ) -> Result<EntryId, ProposeError> {
         assert!(kind != EntryKind::Config, "members change through Raft::propose_change");
         let backlogged = self.apply_is_backlogged();
-        let Role::Leader(leader) = &self.role else { return Err(ProposeError::NotLeader) };
+        let Some(leader) = self.role.leader() else { return Err(ProposeError::NotLeader) };
         if leader.transfer.is_some() {
             return Err(ProposeError::Transferring);
         }
@@ -364,7 +368,7 @@ impl Raft {
             return Err(ProposeError::NoSpace);
         }
         let id = entry.id();
-        if let Role::Leader(leader) = &mut self.role {
+        if let Some(leader) = self.role.leader_mut() {
             leader.uncommitted_bytes += entry.len();
             leader.yielding.note(entry.len(), &self.config);
         }
@@ -374,14 +378,12 @@ impl Raft {
 
     /// The driver's inbox is empty: sends what was held back to form batches.
     pub fn drained(&mut self, now: Instant, effects: &mut Effects) {
-        match &self.role {
-            Role::Leader(_) => {
-                self.start_read_round(now, effects);
-                self.replicate(now, effects);
-                self.tell_waiting_peers(now, effects);
-            }
-            Role::Follower(_) => self.acknowledge(now, effects),
-            Role::PreCandidate(_) | Role::Candidate(_) => {}
+        if let Some(mut leading) = self.leading() {
+            leading.start_read_round(now, effects);
+            leading.replicate(now, effects);
+            leading.tell_waiting_peers(now, effects);
+        } else {
+            self.acknowledge(now, effects);
         }
     }
 
@@ -410,7 +412,7 @@ impl Raft {
             | Message::Reminder(_) => {
                 let from = envelope.from;
                 let member = self.configurations.all().any(|(_, membership)| membership.contains(from));
-                member || matches!(&self.role, Role::Leader(leader) if leader.peers.contains_key(&from))
+                member || self.role.leader().is_some_and(|leader| leader.peers.contains_key(&from))
             }
         }
     }
@@ -418,7 +420,7 @@ impl Raft {
     /// An entry of this term for the next position. The stamp follows this clock from the leadership's start and
     /// never falls along the log. [replication-protocols X5]
     pub(crate) fn new_entry(&self, now: Instant, kind: EntryKind, payload: &[u8]) -> Entry {
-        let Role::Leader(leader) = &self.role else { unreachable!("only a leader creates entries") };
+        let Some(leader) = self.role.leader() else { unreachable!("only a leader creates entries") };
         let elapsed = u64::try_from(now.since(leader.since).as_millis()).unwrap_or(u64::MAX);
         let clock = Stamp(leader.stamp_since.0.saturating_add(elapsed));
         let head = EntryHead {
@@ -437,7 +439,7 @@ impl Raft {
         assert!(entry.id().term <= self.term, "entry {} in {:?}", entry.id(), self.term);
         self.log_space = self.log_space.saturating_sub(entry.len() as u64);
         if entry.head.kind == EntryKind::Config
-            && let Role::Leader(leader) = &mut self.role
+            && let Some(leader) = self.role.leader_mut()
         {
             leader.lease.drop_it(); // only rounds that start under the new configuration count [L-7]
         }
@@ -470,13 +472,10 @@ impl Raft {
     pub(crate) fn shrink_recent(&mut self) {
         let upto = self.marks.delivered.min(self.marks.persisted);
         let recent_first = self.log.recent_first();
-        let taken = match &self.role {
-            Role::Leader(leader) => {
-                let in_sync = leader.peers.values().filter(|progress| progress.is_in_sync(recent_first));
-                in_sync.map(|progress| progress.matched).min()
-            }
-            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        };
+        let taken = self.role.leader().and_then(|leader| {
+            let in_sync = leader.peers.values().filter(|progress| progress.is_in_sync(recent_first));
+            in_sync.map(|progress| progress.matched).min()
+        });
         self.log.shrink(taken.map_or(upto, |taken| taken.min(upto)), self.config.limits.recent_bytes_max);
         self.log.shrink(upto, self.config.limits.recent_in_sync_bytes());
     }
@@ -583,19 +582,13 @@ impl Raft {
 
     /// The highest index at which each peer is known to agree with the leader. Empty unless this peer leads.
     pub fn peer_matches(&self) -> impl Iterator<Item = (NodeId, LogIndex)> {
-        let peers = match &self.role {
-            Role::Leader(leader) => Some(&leader.peers),
-            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        };
+        let peers = self.role.leader().map(|leader| &leader.peers);
         peers.into_iter().flatten().map(|(&peer, progress)| (peer, progress.matched))
     }
 
     /// What was sent to each peer in this term, and how it is acknowledged. Empty unless this peer leads.
     pub fn peer_flows(&self) -> impl Iterator<Item = (NodeId, PeerFlow)> {
-        let peers = match &self.role {
-            Role::Leader(leader) => Some(&leader.peers),
-            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        };
+        let peers = self.role.leader().map(|leader| &leader.peers);
         let last = self.log.last().index;
         peers.into_iter().flatten().map(move |(&peer, progress)| {
             let behind = last.0.saturating_sub(progress.matched.0);

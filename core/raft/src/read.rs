@@ -18,6 +18,7 @@
 
 use crate::canonical::Canonical;
 use crate::contract::{Effects, ReadBatch, ReadVerdict};
+use crate::leading::Leading;
 use crate::message::{Message, ReadIndex, ReadIndexReply};
 use crate::raft::Raft;
 use crate::role::{Follower, Role};
@@ -126,13 +127,85 @@ impl PendingReads {
     }
 }
 
+impl Leading<'_> {
+    /// Begins the next round at once if there are no other voters to ask. [Q7]
+    fn start_round_alone(&mut self, now: Instant, effects: &mut Effects) {
+        if self.view.membership.is_alone(self.view.config.id) {
+            self.start_read_round(now, effects);
+        }
+    }
+
+    /// Begins the next round if reads wait, none is under way, and the term has committed an entry. [Q1–Q3]
+    pub(crate) fn start_read_round(&mut self, now: Instant, effects: &mut Effects) {
+        let Leading { leader, view, .. } = self;
+        let ready = leader.term_start <= view.marks.committed;
+        if leader.reads.waiting.is_empty() || leader.reads.under_way.is_some() || !ready {
+            return;
+        }
+        leader.round = leader.round.next();
+        leader.lease.stamp(leader.round, now);
+        let readers = core::mem::take(&mut leader.reads.waiting);
+        let index = view.marks.committed;
+        leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });
+        for (&peer, progress) in &mut leader.peers {
+            let is_behind = progress.is_behind(view.log.recent_first());
+            if view.membership.is_voter(peer) && progress.liveness.takes_round(leader.round, is_behind) {
+                effects.send.push(view.send_empty(peer, progress, leader.round));
+            }
+        }
+        self.settle_read_round(effects);
+    }
+
+    /// A voter that is behind has answered. If a round has begun meanwhile that was not sent to it, it is sent now.
+    pub(crate) fn ask_round_left_out(&mut self, peer: NodeId, effects: &mut Effects) {
+        let Leading { leader, view, .. } = self;
+        let Some(under_way) = &leader.reads.under_way else { return };
+        let Some(progress) = leader.peers.get_mut(&peer) else { return };
+        let is_behind = progress.is_behind(view.log.recent_first());
+        let is_left_out = progress.liveness.contact_round() < under_way.round && is_behind;
+        let takes = is_left_out && view.membership.is_voter(peer);
+        if takes && progress.liveness.takes_round(leader.round, is_behind) {
+            effects.send.push(view.send_empty(peer, progress, leader.round));
+        }
+    }
+
+    /// The newest round that a quorum has answered; this leader counts as having answered all.
+    fn confirmed_round(&self) -> Option<Round> {
+        self.reached(self.leader.round, |progress| progress.liveness.contact_round())
+    }
+
+    /// Ends the round under way if a quorum has answered it.
+    pub(crate) fn settle_read_round(&mut self, effects: &mut Effects) {
+        let confirmed_round = self.confirmed_round();
+        let Leading { leader, view, .. } = self;
+        let Some(under_way) = &leader.reads.under_way else { return };
+        let confirmed = Some(under_way.round) <= confirmed_round;
+        if !confirmed {
+            return;
+        }
+        let Some(ReadRound { index, readers, .. }) = leader.reads.under_way.take() else { return };
+        for reader in readers {
+            match reader {
+                Reader::Own(batch) => effects.reads.push(ReadVerdict { upto: batch, index: Some(index) }),
+                Reader::Peer(peer, batch) => {
+                    if let Some(progress) = leader.peers.get_mut(&peer) {
+                        progress.commit_sent = progress.commit_sent.max(index);
+                    }
+                    let reply = Message::ReadIndexReply(ReadIndexReply { batch, index: Some(index) });
+                    effects.send.push(view.envelope(peer, reply));
+                }
+            }
+        }
+    }
+}
+
 impl Raft {
     /// Requests the index from which on the reads of `batch` may be served. The verdict comes with the effects, now or
     /// later; the verdict on a later batch covers it too. Batch numbers ascend and are never used twice in one run;
     /// `u64::MAX` is reserved.
     pub fn read(&mut self, now: Instant, batch: ReadBatch, effects: &mut Effects) {
         if let Some(index) = self.index_by_lease(now) {
-            if let Role::Leader(leader) = &mut self.role {
+            if let Some(leader) = self.role.leader_mut() {
                 leader.reads.forget_own();
             }
             return effects.reads.push(ReadVerdict { upto: batch, index: Some(index) });
@@ -141,8 +214,8 @@ impl Raft {
         match &mut self.role {
             Role::Leader(leader) => {
                 leader.reads.join(Reader::Own(batch));
-                if self.configurations.newest().is_alone(self.config.id) {
-                    self.start_read_round(now, effects); // there are no other voters to ask [Q7]
+                if let Some(mut leading) = self.leading() {
+                    leading.start_round_alone(now, effects);
                 }
             }
             Role::Follower(Follower { following: Some(following), .. }) => {
@@ -211,11 +284,9 @@ impl Raft {
         if let Some(reply) = self.answer_by_lease(now, from, request.batch) {
             return effects.send.push(reply);
         }
-        let Role::Leader(leader) = &mut self.role else { return };
-        leader.reads.join(Reader::Peer(from, request.batch));
-        if self.configurations.newest().is_alone(self.config.id) {
-            self.start_read_round(now, effects);
-        }
+        let Some(mut leading) = self.leading() else { return };
+        leading.leader.reads.join(Reader::Peer(from, request.batch));
+        leading.start_round_alone(now, effects);
     }
 
     /// A follower's request to a peer that does not lead.
@@ -251,73 +322,6 @@ impl Raft {
             following.pending_reads.retry_at = Instant::NEVER;
         }
         self.advance_commit_as_follower(now, effects);
-    }
-
-    /// Begins the next round if reads wait, none is under way, and the term has committed an entry. [Q1–Q3]
-    pub(crate) fn start_read_round(&mut self, now: Instant, effects: &mut Effects) {
-        let Some((leader, view, _)) = self.leading() else { return };
-        let ready = leader.term_start <= view.marks.committed;
-        if leader.reads.waiting.is_empty() || leader.reads.under_way.is_some() || !ready {
-            return;
-        }
-        leader.round = leader.round.next();
-        leader.lease.stamp(leader.round, now);
-        let readers = core::mem::take(&mut leader.reads.waiting);
-        let index = view.marks.committed;
-        leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });
-        for (&peer, progress) in &mut leader.peers {
-            let is_behind = progress.is_behind(view.log.recent_first());
-            if view.membership.is_voter(peer) && progress.liveness.takes_round(leader.round, is_behind) {
-                effects.send.push(view.send_empty(peer, progress, leader.round));
-            }
-        }
-        self.settle_read_round(effects);
-    }
-
-    /// A voter that is behind has answered. If a round has begun meanwhile that was not sent to it, it is sent now.
-    pub(crate) fn ask_round_left_out(&mut self, peer: NodeId, effects: &mut Effects) {
-        let Some((leader, view, _)) = self.leading() else { return };
-        let Some(under_way) = &leader.reads.under_way else { return };
-        let Some(progress) = leader.peers.get_mut(&peer) else { return };
-        let is_behind = progress.is_behind(view.log.recent_first());
-        let is_left_out = progress.liveness.contact_round() < under_way.round && is_behind;
-        let takes = is_left_out && view.membership.is_voter(peer);
-        if takes && progress.liveness.takes_round(leader.round, is_behind) {
-            effects.send.push(view.send_empty(peer, progress, leader.round));
-        }
-    }
-
-    /// The newest round that a quorum has answered; this leader counts as having answered all.
-    pub(crate) fn confirmed_round(&self) -> Option<Round> {
-        let Role::Leader(leader) = &self.role else { return None };
-        let (me, own) = (self.config.id, leader.round);
-        let answered =
-            |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.liveness.contact_round());
-        self.configurations.newest().reached(answered)
-    }
-
-    /// Ends the round under way if a quorum has answered it.
-    pub(crate) fn settle_read_round(&mut self, effects: &mut Effects) {
-        let confirmed_round = self.confirmed_round();
-        let Some((leader, view, _)) = self.leading() else { return };
-        let Some(under_way) = &leader.reads.under_way else { return };
-        let confirmed = Some(under_way.round) <= confirmed_round;
-        if !confirmed {
-            return;
-        }
-        let Some(ReadRound { index, readers, .. }) = leader.reads.under_way.take() else { return };
-        for reader in readers {
-            match reader {
-                Reader::Own(batch) => effects.reads.push(ReadVerdict { upto: batch, index: Some(index) }),
-                Reader::Peer(peer, batch) => {
-                    if let Some(progress) = leader.peers.get_mut(&peer) {
-                        progress.commit_sent = progress.commit_sent.max(index);
-                    }
-                    let reply = Message::ReadIndexReply(ReadIndexReply { batch, index: Some(index) });
-                    effects.send.push(view.envelope(peer, reply));
-                }
-            }
-        }
     }
 
     /// The role `former` is over: its pending reads get no index. [Q8]

@@ -13,36 +13,26 @@
 //!
 //! Knows nothing of: elections, commands, disks.
 
+use crate::clocks::Heartbeats;
 use crate::config::Config;
 use crate::contact::Origin;
 use crate::contract::{Effects, Fetch, FetchFor};
 use crate::distrust::Falsehood;
 use crate::entry::Entry;
 use crate::flow::Mode;
-use crate::log::Log;
-use crate::marks::Marks;
-use crate::membership::Membership;
+use crate::leading::{Leading, View};
 use crate::message::{
-    Append, AppendReply, Envelope, Lost, Message, PreVote, PreVoteReply, ReadIndexReply, StaleTerm, VoteReply,
+    Append, AppendReply, Envelope, Gap, Lost, Message, PreVote, PreVoteReply, ReadIndexReply, StaleTerm,
+    VoteReply,
 };
 use crate::policy::{Coding, Route};
 use crate::progress::Progress;
 use crate::raft::Raft;
-use crate::role::{Leader, Role};
-use crate::snapshot::{SnapshotMeta, Stream, pump};
+use crate::role::Leader;
+use crate::snapshot::{Stream, pump};
 use crate::trace::Trace;
-use crate::types::{EntryId, Incarnation, Instant, LogIndex, NodeId, Round, Term};
+use crate::types::{EntryId, Incarnation, Instant, LogIndex, NodeId, Round};
 use alloc::vec::Vec;
-
-/// The state of a leader that it reads while it writes to its peers' progress.
-pub(crate) struct View<'a> {
-    pub(crate) config: &'a Config,
-    pub(crate) term: Term,
-    pub(crate) log: &'a Log,
-    pub(crate) marks: &'a Marks,
-    pub(crate) membership: &'a Membership,
-    pub(crate) snapshot: Option<&'a SnapshotMeta>,
-}
 
 impl View<'_> {
     /// Last index that may be sent: the end of the log, or of what is on the leader's own disk. [B7]
@@ -51,12 +41,6 @@ impl View<'_> {
             true => self.log.last().index,
             false => self.marks.persisted,
         }
-    }
-
-    /// A message of this leader.
-    pub(crate) fn envelope(&self, to: NodeId, message: Message) -> Envelope {
-        let Config { group, id, incarnation, .. } = *self.config;
-        Envelope { group, from: id, incarnation, to, term: self.term, message }
     }
 
     /// Whether an answer counts: a new incarnation of a peer cannot answer for what the former one stored. A learner's
@@ -146,28 +130,14 @@ impl Leader {
     }
 }
 
-impl Raft {
-    /// The leader's state, and what it reads to serve its peers; `None` in other roles.
-    pub(crate) fn leading(&mut self) -> Option<(&mut Leader, View<'_>, &mut Vec<Fetch>)> {
-        let Role::Leader(leader) = &mut self.role else { return None };
-        let view = View {
-            config: &self.config,
-            term: self.term,
-            log: &self.log,
-            marks: &self.marks,
-            membership: self.configurations.newest(),
-            snapshot: self.snapshot.as_ref(),
-        };
-        Some((leader, view, &mut self.fetches))
-    }
-
+impl Leading<'_> {
     /// Sends every peer the entries it lacks, as far as its limits allow. [B4, B5]
     pub(crate) fn replicate(&mut self, now: Instant, effects: &mut Effects) {
-        let Some((leader, view, fetches)) = self.leading() else { return };
+        let Leading { leader, view, fetches } = self;
         match view.config.policies.route {
             Route::Direct => {
                 for (&peer, progress) in &mut leader.peers {
-                    fill(peer, progress, leader.round, &view, now, fetches, effects);
+                    fill(peer, progress, leader.round, view, now, fetches, effects);
                 }
             }
         }
@@ -176,7 +146,7 @@ impl Raft {
     /// Sends a new commit index at once to the peers that wait for it, and to the others after a while, or with the
     /// next message to them.
     pub(crate) fn tell_waiting_peers(&mut self, now: Instant, effects: &mut Effects) {
-        let Some((leader, view, _)) = self.leading() else { return };
+        let Leading { leader, view, .. } = self;
         let committed = view.marks.committed;
         let mut all_told = true;
         for (&peer, progress) in &mut leader.peers {
@@ -196,7 +166,7 @@ impl Raft {
 
     /// Sends the commit index to the peers that got no message since it moved.
     pub(crate) fn tick_commit_notices(&mut self, now: Instant, effects: &mut Effects) {
-        let Some((leader, view, _)) = self.leading() else { return };
+        let Leading { leader, view, .. } = self;
         if now < leader.notice_at {
             return;
         }
@@ -210,7 +180,7 @@ impl Raft {
 
     /// Sends a question to the peers that have not answered for longer than a round trip takes.
     pub(crate) fn tick_questions(&mut self, now: Instant, effects: &mut Effects) {
-        let Some((leader, view, _)) = self.leading() else { return };
+        let Leading { leader, view, .. } = self;
         for (&peer, progress) in &mut leader.peers {
             if progress.flow.question_at(view.config) <= now {
                 effects.send.push(view.send_question(peer, progress, leader.round, now));
@@ -220,7 +190,7 @@ impl Raft {
 
     /// Heartbeats: keep followers from campaigning, repeat lost rounds.
     pub(crate) fn tick_heartbeat(&mut self, now: Instant, effects: &mut Effects) {
-        let Some((leader, view, _)) = self.leading() else { return };
+        let Leading { leader, view, .. } = self;
         if now < leader.heartbeat_at {
             return;
         }
@@ -239,25 +209,6 @@ impl Raft {
         self.part_with_peers();
     }
 
-    /// `peer` waits for the commit of all entries that are in the log now: until then it gets every new commit index
-    /// with the next [`Raft::drained`]. No effect unless this peer leads.
-    pub fn notify_commit(&mut self, peer: NodeId) {
-        let last = self.log.last().index;
-        let Role::Leader(leader) = &mut self.role else { return };
-        if let Some(progress) = leader.peers.get_mut(&peer) {
-            progress.wants_commit = last;
-        }
-    }
-
-    /// Messages in flight to `peer`, or from it, may be lost: it is asked soon.
-    pub(crate) fn ask_soon(&mut self, now: Instant, peer: NodeId) {
-        let config = &self.config;
-        let Role::Leader(leader) = &mut self.role else { return };
-        if let Some(progress) = leader.peers.get_mut(&peer) {
-            progress.link_closed(now, config);
-        }
-    }
-
     /// Entries for a peer behind the recent ones have been read. The state may have changed meanwhile: only entries
     /// that are still in the log and next for the peer are sent.
     pub(crate) fn fetched_for_peer(
@@ -268,11 +219,11 @@ impl Raft {
         mut entries: Vec<Entry>,
         effects: &mut Effects,
     ) {
-        let Some((leader, view, _)) = self.leading() else { return };
+        let Leading { leader, view, .. } = self;
         let Some(progress) = leader.peers.get_mut(&peer) else { return };
         view.begin_snapshot_if_behind(now, progress);
         if matches!(progress.flow.mode, Mode::Snapshot(_)) {
-            return pump(peer, progress, &view, now, effects);
+            return pump(peer, progress, view, now, effects);
         }
         let expected = (progress.flow.next.0..).zip(&entries);
         let agreeing = expected.take_while(|(index, entry)| {
@@ -296,73 +247,155 @@ impl Raft {
         }
     }
 
+    /// Takes what a peer's answer says of its log, its room and itself. True if more of the log agrees than was known;
+    /// `None` if the answer does not count.
+    fn take_reply(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        incarnation: Incarnation,
+        reply: &AppendReply,
+        effects: &mut Effects,
+    ) -> Option<bool> {
+        let Leading { leader, view, .. } = self;
+        let round = leader.round;
+        let progress = leader.peers.get_mut(&from)?;
+        if !view.is_of_its_life(now, from, progress, incarnation) {
+            return None;
+        }
+        if let Some(falsehood) = view.falsehood_in(reply, round) {
+            Raft::distrust(from, falsehood, effects);
+            return None;
+        }
+        let runs_apart = view.note_liveness(now, from, progress, reply, &leader.heartbeats, effects);
+        let (matched, news) = (progress.matched, view.note_match(now, progress, reply, round));
+        let fills_lane = reply.gap.is_some_and(|gap| {
+            view.note_gap(now, from, progress, gap, (matched, reply.round, round), effects)
+        });
+        if runs_apart {
+            leader.lease.end();
+        }
+        if fills_lane {
+            leader.round = round.next();
+        }
+        Some(news)
+    }
+}
+
+impl View<'_> {
+    /// Why an answer is impossible, if it is: it acknowledges an entry that this leader does not have, or answers a
+    /// round after the newest one. [`crate::distrust`]
+    fn falsehood_in(&self, reply: &AppendReply, newest: Round) -> Option<Falsehood> {
+        let round = reply.round.max(reply.bulk);
+        if self.log.last().index < reply.upto {
+            return Some(Falsehood::BeyondLog(reply.upto));
+        }
+        (newest < round).then_some(Falsehood::RoundAhead(round))
+    }
+
+    /// What an answer shows of the peer itself. True if it proves that its clock and the leader's run apart: then the
+    /// lease ends.
+    fn note_liveness(
+        &self,
+        now: Instant,
+        from: NodeId,
+        progress: &mut Progress,
+        reply: &AppendReply,
+        heartbeats: &Heartbeats,
+        effects: &mut Effects,
+    ) -> bool {
+        progress.liveness.hear(now);
+        progress.liveness.disk = reply.disk;
+        if progress.liveness.note_vote_hold(reply.round, reply.vote_hold, self.config) {
+            effects.trace.push(Trace::LeaderLeaseDenied { peer: from, vote_hold: reply.vote_hold });
+        }
+        let gains = progress.liveness.gauge.judge(now, from, reply, heartbeats, self);
+        effects.trace.extend(gains.map(|gains| Trace::ClocksApart { peer: from, gains }));
+        progress.liveness.answer(reply.round);
+        gains.is_some()
+    }
+
+    /// How far an answer says that the logs agree, and the room that it announces. True if more agrees than was known.
+    fn note_match(&self, now: Instant, progress: &mut Progress, reply: &AppendReply, newest: Round) -> bool {
+        progress.flow.on_read(now, reply.bulk, reply.room);
+        let news = progress.on_match(now, reply.upto, newest);
+        progress.end_snapshot(now, reply.upto, self.log.base().index, self.snapshot);
+        let last = self.log.last().index;
+        progress.life.note_catch_up(now, progress.matched, last, self.config.election_timeout);
+        news
+    }
+
+    /// The peer lacks a position: entries that are on their way, or were lost with a link or a disk, or were never
+    /// there. `matched` was known to agree before the answer to `round`; `newest` is the newest round. True if the next
+    /// round begins, because entries that were written off fill the lane.
+    fn note_gap(
+        &self,
+        now: Instant,
+        from: NodeId,
+        progress: &mut Progress,
+        gap: Gap,
+        (matched, round, newest): (LogIndex, Round, Round),
+        effects: &mut Effects,
+    ) -> bool {
+        let base = self.log.base();
+        if progress.has_lost(gap, round) && progress.owe(self.acknowledged(matched)) {
+            let last = gap.last.min(gap.prev.previous());
+            effects.trace.push(Trace::LostMatch { peer: from, matched, last });
+            self.tell_of_loss(from, progress, effects);
+        }
+        let lost = progress.on_loss(gap, round);
+        if !lost && !progress.flow.believes(gap.prev, progress.matched) {
+            return false; // an answer to an earlier question
+        }
+        if progress.matched < base.index && (gap.hint.index < base.index || gap.hint.term < base.term) {
+            progress.begin_snapshot(Stream::new(self.snapshot, now)); // the logs differ before this log begins
+            pump(from, progress, self, now, effects);
+            return false;
+        }
+        let agreeing = self.log.largest_at_most(gap.hint).index;
+        progress.on_gap(now, gap, agreeing, newest)
+    }
+}
+
+impl Raft {
+    /// `peer` waits for the commit of all entries that are in the log now: until then it gets every new commit index
+    /// with the next [`Raft::drained`]. No effect unless this peer leads.
+    pub fn notify_commit(&mut self, peer: NodeId) {
+        let last = self.log.last().index;
+        let Some(leader) = self.role.leader_mut() else { return };
+        if let Some(progress) = leader.peers.get_mut(&peer) {
+            progress.wants_commit = last;
+        }
+    }
+
+    /// Messages in flight to `peer`, or from it, may be lost: it is asked soon.
+    pub(crate) fn ask_soon(&mut self, now: Instant, peer: NodeId) {
+        let config = &self.config;
+        let Some(leader) = self.role.leader_mut() else { return };
+        if let Some(progress) = leader.peers.get_mut(&peer) {
+            progress.link_closed(now, config);
+        }
+    }
+
     /// A peer's answer to an append. Every answer of this term shows that the peer follows; duplicates do no harm.
     pub(crate) fn on_append_reply(
         &mut self,
         now: Instant,
         from: NodeId,
         incarnation: Incarnation,
-        reply: AppendReply,
+        reply: &AppendReply,
         effects: &mut Effects,
     ) {
-        let Some((leader, view, _)) = self.leading() else { return };
-        let Some(progress) = leader.peers.get_mut(&from) else { return };
-        if !view.is_of_its_life(now, from, progress, incarnation) {
-            return;
-        }
-        let last = view.log.last();
-        if last.index < reply.upto {
-            return Raft::distrust(from, Falsehood::BeyondLog(reply.upto), effects);
-        }
-        let round = reply.round.max(reply.bulk);
-        if leader.round < round {
-            return Raft::distrust(from, Falsehood::RoundAhead(round), effects);
-        }
-        progress.liveness.hear(now);
-        progress.liveness.disk = reply.disk;
-        if progress.liveness.note_vote_hold(reply.round, reply.vote_hold, view.config) {
-            effects.trace.push(Trace::LeaderLeaseDenied { peer: from, vote_hold: reply.vote_hold });
-        }
-        if let Some(gains) = progress.liveness.gauge.judge(now, from, &reply, &leader.heartbeats, &view) {
-            effects.trace.push(Trace::ClocksApart { peer: from, gains });
-            leader.lease.end();
-        }
-        let AppendReply { upto, gap, bulk, room, .. } = reply;
-        progress.liveness.answer(reply.round);
-        progress.flow.on_read(now, bulk, room);
-        let matched = progress.matched;
-        let news = progress.on_match(now, upto, leader.round);
-        progress.end_snapshot(now, upto, view.log.base().index, view.snapshot);
-        progress.life.note_catch_up(now, progress.matched, last.index, view.config.election_timeout);
-        if let Some(gap) = gap {
-            let base = view.log.base();
-            if progress.has_lost(gap, reply.round) && progress.owe(view.acknowledged(matched)) {
-                let last = gap.last.min(gap.prev.previous());
-                effects.trace.push(Trace::LostMatch { peer: from, matched, last });
-                view.tell_of_loss(from, progress, effects);
-            }
-            let lost = progress.on_loss(gap, reply.round);
-            if !lost && !progress.flow.believes(gap.prev, progress.matched) {
-                // An answer to an earlier question.
-            } else if progress.matched < base.index
-                && (gap.hint.index < base.index || gap.hint.term < base.term)
-            {
-                progress.begin_snapshot(Stream::new(view.snapshot, now)); // the logs differ before this log begins
-                pump(from, progress, &view, now, effects);
-            } else {
-                let agreeing = view.log.largest_at_most(gap.hint).index;
-                if progress.on_gap(now, gap, agreeing, leader.round) {
-                    leader.round = leader.round.next();
-                }
-            }
-        }
+        let Some(mut leading) = self.leading() else { return };
+        let Some(news) = leading.take_reply(now, from, incarnation, reply, effects) else { return };
         if news {
             self.advance_commit_as_leader(now, effects);
         }
-        self.settle_read_round(effects);
-        self.ask_round_left_out(from, effects);
-        self.extend_lease();
-        self.advance_transfer(effects);
+        let Some(mut leading) = self.leading() else { return }; // it resigns if that committed its removal
+        leading.settle_read_round(effects);
+        leading.ask_round_left_out(from, effects);
+        leading.extend_lease();
+        leading.advance_transfer(effects);
     }
 
     /// Answers a message of an older term, so that its sender learns the newer one; a leader's message, so that the

@@ -185,6 +185,22 @@ impl Leader {
 }
 
 impl Role {
+    /// The leader's state; `None` in other roles.
+    pub(crate) fn leader(&self) -> Option<&Leader> {
+        match self {
+            Role::Leader(leader) => Some(leader),
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+
+    /// The leader's state, to be changed; `None` in other roles.
+    pub(crate) fn leader_mut(&mut self) -> Option<&mut Leader> {
+        match self {
+            Role::Leader(leader) => Some(leader),
+            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+
     /// The role's usual name.
     pub(crate) fn name(&self) -> &'static str {
         match self {

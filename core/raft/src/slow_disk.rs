@@ -27,7 +27,6 @@
 
 use crate::contract::Effects;
 use crate::raft::Raft;
-use crate::role::Role;
 use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId};
 
@@ -83,7 +82,7 @@ impl Raft {
     /// configured.
     pub(crate) fn tick_slow_disk(&mut self, now: Instant, effects: &mut Effects) {
         let heartbeat_interval = self.config.heartbeat_interval;
-        let Role::Leader(leader) = &mut self.role else { return };
+        let Some(leader) = self.role.leader_mut() else { return };
         if !self.config.leadership.leave_slow_disk || now < leader.own_disk.look_at {
             return;
         }
@@ -95,7 +94,7 @@ impl Raft {
         let fastest = self.fastest_successor(now).filter(|(_, its)| least <= own && *its * TIMES < own);
         let patience = self.config.election_timeout;
         let stays = self.is_unsettled();
-        let Role::Leader(leader) = &mut self.role else { return };
+        let Some(leader) = self.role.leader_mut() else { return };
         let verdict = &mut leader.own_disk;
         let Some((successor, its)) = fastest else {
             verdict.slow = 0;
@@ -116,7 +115,7 @@ impl Raft {
 
     /// Whether an operation is under way that a change of leaders would disturb.
     fn is_unsettled(&self) -> bool {
-        let Role::Leader(leader) = &self.role else { return true };
+        let Some(leader) = self.role.leader() else { return true };
         let committed = self.marks.committed;
         let changes = self.membership().is_joint() || committed < self.membership_at();
         committed < leader.term_start || leader.transfer.is_some() || changes

@@ -32,11 +32,11 @@ use crate::contact::Origin;
 use crate::contract::{Effects, LogBody};
 use crate::distrust::Falsehood;
 use crate::flow::Mode;
+use crate::leading::{Leading, View};
 use crate::membership::Membership;
 use crate::message::{Message, SnapshotChunk, SnapshotReply};
 use crate::progress::Progress;
 use crate::raft::Raft;
-use crate::replication::View;
 use crate::role::{Leader, Role};
 use crate::trace::Trace;
 use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
@@ -303,7 +303,7 @@ impl Raft {
             effects.trace.push(Trace::Pruned(base));
             self.record(LogBody::Base(base), effects);
         }
-        let Some((leader, view, _)) = self.leading() else { return };
+        let Some(Leading { leader, view, .. }) = self.leading() else { return };
         for (&peer, progress) in &mut leader.peers {
             match &mut progress.flow.mode {
                 Mode::Snapshot(stream) if stream.meta.is_none() => *stream = Stream::new(view.snapshot, now),
@@ -318,7 +318,7 @@ impl Raft {
     /// that ends there, or with entries behind it. A member to which everything was sent keeps up and does not count.
     #[must_use]
     pub fn feeds_between(&self, now: Instant, from: LogIndex, below: LogIndex) -> bool {
-        let Role::Leader(leader) = &self.role else { return false };
+        let Some(leader) = self.role.leader() else { return false };
         let (election_timeout, last) = (self.config.election_timeout, self.log.last().index);
         leader.peers.values().any(|progress| {
             let next = progress.flow.next;
@@ -341,7 +341,7 @@ impl Raft {
     /// Whether a peer waits for a snapshot and there is none that can be read: take one soon, however short the log.
     #[must_use]
     pub fn wants_snapshot(&self) -> bool {
-        let Role::Leader(leader) = &self.role else { return false };
+        let Some(leader) = self.role.leader() else { return false };
         let newest = self.snapshot.as_ref().map_or(LogIndex(0), |newest| newest.last.index);
         leader.peers.values().any(|progress| match &progress.flow.mode {
             Mode::Snapshot(stream) => {
@@ -357,25 +357,9 @@ impl Raft {
         self.marks.delivered < self.log.base().index && self.installing.is_none()
     }
 
-    /// Continues the streams that are due.
-    pub(crate) fn tick_streams(&mut self, now: Instant, effects: &mut Effects) {
-        let Some((leader, view, _)) = self.leading() else { return };
-        if now < leader.streams_at() {
-            return;
-        }
-        for (&peer, progress) in &mut leader.peers {
-            if let Mode::Snapshot(stream) = &mut progress.flow.mode
-                && let Some(question) = stream.question(now, view.config)
-            {
-                effects.send.push(view.envelope(peer, Message::SnapshotChunk(question)));
-            }
-            pump(peer, progress, &view, now, effects);
-        }
-    }
-
     /// The outcome of a [`ReadChunk`]. Answers to outdated requests are ignored.
     pub fn chunk_read(&mut self, now: Instant, request: ReadChunk, read: ChunkRead, effects: &mut Effects) {
-        let Some((leader, view, _)) = self.leading() else { return };
+        let Some(Leading { leader, view, .. }) = self.leading() else { return };
         let Some(progress) = leader.peers.get_mut(&request.peer) else { return };
         let Mode::Snapshot(stream) = &mut progress.flow.mode else { return };
         let asked =
@@ -413,7 +397,7 @@ impl Raft {
         reply: SnapshotReply,
         effects: &mut Effects,
     ) {
-        let Some((leader, view, _)) = self.leading() else { return };
+        let Some(Leading { leader, view, .. }) = self.leading() else { return };
         let Some(progress) = leader.peers.get_mut(&from) else { return };
         if !view.is_of_its_life(now, from, progress, incarnation) {
             return;
@@ -617,6 +601,24 @@ impl Raft {
             effects.install = Some(meta);
         }
         false
+    }
+}
+
+impl Leading<'_> {
+    /// Continues the streams that are due.
+    pub(crate) fn tick_streams(&mut self, now: Instant, effects: &mut Effects) {
+        let Leading { leader, view, .. } = self;
+        if now < leader.streams_at() {
+            return;
+        }
+        for (&peer, progress) in &mut leader.peers {
+            if let Mode::Snapshot(stream) = &mut progress.flow.mode
+                && let Some(question) = stream.question(now, view.config)
+            {
+                effects.send.push(view.envelope(peer, Message::SnapshotChunk(question)));
+            }
+            pump(peer, progress, view, now, effects);
+        }
     }
 }
 

@@ -19,6 +19,7 @@
 
 use crate::contract::Effects;
 use crate::flow::Mode;
+use crate::leading::Leading;
 use crate::message::{Message, TimeoutNow};
 use crate::progress::Progress;
 use crate::raft::Raft;
@@ -72,6 +73,34 @@ pub(crate) struct Transfer {
     pub(crate) told: bool,
 }
 
+impl Leading<'_> {
+    /// Sends `TimeoutNow` as soon as the target's log is known equal to the leader's.
+    pub(crate) fn advance_transfer(&mut self, effects: &mut Effects) {
+        let Leading { leader, view, .. } = self;
+        let Some(transfer) = &mut leader.transfer else { return };
+        let Some(progress) = leader.peers.get(&transfer.target) else { return };
+        if transfer.told || progress.matched < view.log.last().index {
+            return;
+        }
+        transfer.told = true;
+        effects.send.push(view.envelope(transfer.target, Message::TimeoutNow(TimeoutNow {})));
+    }
+
+    /// Gives up a transfer that takes too long; repeats messages that may have been lost.
+    pub(crate) fn tick_transfer(&mut self, now: Instant, effects: &mut Effects) {
+        let Leader { transfer, heartbeat_at, peers, .. } = &mut *self.leader;
+        let Some(under_way) = transfer else { return };
+        let target = under_way.target;
+        if under_way.abort_at <= now || !peers.contains_key(&target) {
+            *transfer = None;
+            effects.trace.push(Trace::TransferFailed(target));
+        } else if *heartbeat_at <= now {
+            under_way.told = false;
+            self.advance_transfer(effects);
+        }
+    }
+}
+
 impl Raft {
     /// Begins to transfer leadership to `target`: proposals are refused with
     /// [`ProposeError::Transferring`](crate::ProposeError::Transferring) until the target leads or an election timeout
@@ -89,7 +118,7 @@ impl Raft {
         let is_learner = self.membership().learners.contains(&target);
         let is_voter = self.voters().contains(&target);
         let first_index = self.first_index();
-        let Role::Leader(leader) = &mut self.role else { return Err(TransferError::NotLeader) };
+        let Some(leader) = self.role.leader_mut() else { return Err(TransferError::NotLeader) };
         if target == self.config.id {
             return Err(TransferError::Itself);
         }
@@ -112,17 +141,16 @@ impl Raft {
         leader.transfer = Some(Transfer { target, abort_at, told: false });
         leader.lease.end();
         effects.trace.push(Trace::TransferBegan(target));
-        self.advance_transfer(effects);
+        if let Some(mut leading) = self.leading() {
+            leading.advance_transfer(effects);
+        }
         Ok(())
     }
 
     /// The target of the transfer under way, if there is one.
     #[must_use]
     pub fn transferring(&self) -> Option<NodeId> {
-        match &self.role {
-            Role::Leader(leader) => leader.transfer.as_ref().map(|transfer| transfer.target),
-            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        }
+        self.role.leader()?.transfer.as_ref().map(|transfer| transfer.target)
     }
 
     /// The best successor. Of the voters heard within an election timeout, those that hold everything committed come
@@ -141,44 +169,13 @@ impl Raft {
     /// The voters that were heard within an election timeout and follow this leader's log. Empty unless this peer
     /// leads.
     pub(crate) fn successors(&self, now: Instant) -> impl Iterator<Item = (NodeId, &Progress)> {
-        let leader = match &self.role {
-            Role::Leader(leader) => Some(leader),
-            Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
-        };
-        let peers = leader.into_iter().flat_map(|leader| {
+        let peers = self.role.leader().into_iter().flat_map(|leader| {
             self.voters().iter().filter_map(|&voter| Some((voter, leader.peers.get(&voter)?)))
         });
         let within = self.config.election_timeout;
         peers.filter(move |(_, progress)| {
             progress.liveness.is_heard(now, within) && matches!(progress.flow.mode, Mode::Replicate)
         })
-    }
-
-    /// Sends `TimeoutNow` as soon as the target's log is known equal to the leader's.
-    pub(crate) fn advance_transfer(&mut self, effects: &mut Effects) {
-        let Some((leader, view, _)) = self.leading() else { return };
-        let Some(transfer) = &mut leader.transfer else { return };
-        let Some(progress) = leader.peers.get(&transfer.target) else { return };
-        if transfer.told || progress.matched < view.log.last().index {
-            return;
-        }
-        transfer.told = true;
-        effects.send.push(view.envelope(transfer.target, Message::TimeoutNow(TimeoutNow {})));
-    }
-
-    /// Gives up a transfer that takes too long; repeats messages that may have been lost.
-    pub(crate) fn tick_transfer(&mut self, now: Instant, effects: &mut Effects) {
-        let Role::Leader(leader) = &mut self.role else { return };
-        let Leader { transfer, heartbeat_at, peers, .. } = leader;
-        let Some(under_way) = transfer else { return };
-        let target = under_way.target;
-        if under_way.abort_at <= now || !peers.contains_key(&target) {
-            *transfer = None;
-            effects.trace.push(Trace::TransferFailed(target));
-        } else if *heartbeat_at <= now {
-            under_way.told = false;
-            self.advance_transfer(effects);
-        }
     }
 
     /// The leader asks this peer to campaign.
@@ -196,7 +193,7 @@ impl Raft {
     /// Transfers leadership to a voter of higher priority that is well and has caught up. Off unless configured.
     pub(crate) fn tick_offer(&mut self, now: Instant, effects: &mut Effects) {
         let heartbeat_interval = self.config.heartbeat_interval;
-        let Role::Leader(leader) = &self.role else { return };
+        let Some(leader) = self.role.leader() else { return };
         let settled = leader.term_start <= self.marks.committed && leader.transfer.is_none();
         if !self.config.leadership.transfer_to_priority || !settled || now < leader.offer_at {
             return;
@@ -208,7 +205,7 @@ impl Raft {
         if caught_up && well && self.priority_of(self.config.id) < self.priority_of(better) {
             let _ = self.transfer(now, better, effects); // cannot fail: it is a voter, and none is under way
             let next = now + self.config.election_timeout * OFFERS_APART;
-            if let Role::Leader(leader) = &mut self.role {
+            if let Some(leader) = self.role.leader_mut() {
                 leader.offer_at = next;
             }
         }

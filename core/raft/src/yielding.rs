@@ -29,9 +29,9 @@
 use crate::config::Config;
 use crate::contract::Effects;
 use crate::flow::Mode;
+use crate::leading::Leading;
 use crate::progress::Progress;
 use crate::raft::Raft;
-use crate::role::Role;
 use crate::snapshot::Taken;
 use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId};
@@ -167,7 +167,7 @@ impl Raft {
     /// Whether a proposal that has waited since `waits_since` may be made now. Otherwise it goes on waiting until
     /// [`Raft::deadline`].
     pub fn admits(&mut self, now: Instant, waits_since: Instant) -> bool {
-        let Role::Leader(leader) = &mut self.role else { return true };
+        let Some(leader) = self.role.leader_mut() else { return true };
         let Some(slowed) = &mut leader.yielding.slowed else { return true };
         slowed.count(now, &self.config);
         let has_waited = self.config.heartbeat_interval <= now.since(waits_since);
@@ -179,17 +179,17 @@ impl Raft {
     /// Whether clients are slowed for a voter that came back.
     #[must_use]
     pub fn slows_clients(&self) -> bool {
-        matches!(&self.role, Role::Leader(leader) if leader.yielding.slowed.is_some())
+        self.role.leader().is_some_and(|leader| leader.yielding.slowed.is_some())
     }
+}
 
+impl Leading<'_> {
     /// Once a heartbeat interval: finds the voter that is farthest behind, and whether it gains.
     pub(crate) fn tick_yielding(&mut self, now: Instant, effects: &mut Effects) {
-        let share = u64::from(self.config.limits.client_share_min);
-        let election_timeout = self.config.election_timeout;
         let farthest = self.farthest_behind(now);
-        let config = &self.config;
-        let Role::Leader(leader) = &mut self.role else { return };
-        let yielding = &mut leader.yielding;
+        let config = self.view.config;
+        let (share, election_timeout) = (u64::from(config.limits.client_share_min), config.election_timeout);
+        let yielding = &mut self.leader.yielding;
         if let Some(slowed) = &mut yielding.slowed {
             slowed.count(now, config);
         }
@@ -246,17 +246,17 @@ impl Raft {
 
     /// The voter that is heard and lacks most beyond the recent entries. [Rule 1]
     fn farthest_behind(&self, now: Instant) -> Option<Behind> {
-        let Role::Leader(leader) = &self.role else { return None };
-        let recent_first = self.log.recent_first();
-        let last = self.log.last().index.0;
-        let heard = |progress: &Progress| progress.liveness.is_heard(now, self.config.election_timeout);
+        let Leading { leader, view, .. } = self;
+        let recent_first = view.log.recent_first();
+        let last = view.log.last().index.0;
+        let heard = |progress: &Progress| progress.liveness.is_heard(now, view.config.election_timeout);
         let behind = leader.peers.iter().filter_map(|(&peer, progress)| {
             let snapshot = match &progress.flow.mode {
                 Mode::Snapshot(stream) => Some(stream.taken()),
                 Mode::Probe { .. } | Mode::Replicate => None,
             };
             let lacks = snapshot.is_some() || progress.matched.next() < recent_first;
-            let counts = lacks && heard(progress) && self.membership().is_voter(peer);
+            let counts = lacks && heard(progress) && view.membership.is_voter(peer);
             let entries = last.saturating_sub(progress.matched.0);
             counts.then_some(Behind { entries, peer, snapshot })
         });
