@@ -20,7 +20,7 @@ use crate::distrust::Falsehood;
 use crate::entry::{Entry, EntryKind, Form};
 use crate::membership::Membership;
 use crate::message::{Append, AppendReply, Gap, Message, Room};
-use crate::policy::{Coding, Intake, Trust};
+use crate::policy::{Coding, Intake};
 use crate::raft::Raft;
 use crate::role::{Following, PendingAck, Role};
 use crate::types::{EntryId, Instant, LogIndex};
@@ -58,9 +58,6 @@ impl Raft {
         let Some(following) = &mut follower.following else { unreachable!("the leader is known") };
         following.told = following.told.max(append.commit);
         let waits_for_no_disk = append.entries.is_empty();
-        match self.config.policies.trust {
-            Trust::Checksums => {} // verified where the bytes came in
-        }
         let Taken { upto, gap } = match self.take_in(append, effects) {
             Ok(taken) => taken,
             Err(falsehood) => return Raft::distrust(origin.sender, falsehood, effects),

@@ -1,7 +1,8 @@
-//! The four orthogonal choices of which every protocol variant is a preset. [architecture §3]
+//! The orthogonal choices of which every protocol variant is a preset. [architecture §3]
 //!
 //! Each is an enum matched in full where it acts, so a new variant does not compile until every place that depends on
-//! it handles it. Today each has one value: plain Raft.
+//! it handles it. Today each has one value: plain Raft. Choices that act in no place yet are no enums: the path of
+//! entries (`contact.rs` keeps a leader and a sender apart), and signatures.
 //! Knows nothing of: roles, messages, the log.
 
 /// One choice per seam.
@@ -11,10 +12,6 @@ pub struct Policies {
     pub intake: Intake,
     /// The form in which a peer gets a payload.
     pub coding: Coding,
-    /// The path that entries take.
-    pub route: Route,
-    /// How entries are verified.
-    pub trust: Trust,
 }
 
 /// What a follower does with entries after a gap in its log. [replication-protocols §1.3]
@@ -31,20 +28,4 @@ pub enum Coding {
     /// Every peer gets all of it.
     #[default]
     Whole,
-}
-
-/// The path that bytes take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Route {
-    /// Leader → every peer.
-    #[default]
-    Direct,
-}
-
-/// The evidence that an entry is genuine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Trust {
-    /// Its checksums.
-    #[default]
-    Checksums,
 }

@@ -25,7 +25,7 @@ use crate::message::{
     Append, AppendReply, Envelope, Gap, Lost, Message, PreVote, PreVoteReply, ReadIndexReply, StaleTerm,
     VoteReply,
 };
-use crate::policy::{Coding, Route};
+use crate::policy::Coding;
 use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::role::Leader;
@@ -134,12 +134,8 @@ impl Leading<'_> {
     /// Sends every peer the entries it lacks, as far as its limits allow. [B4, B5]
     pub(crate) fn replicate(&mut self, now: Instant, effects: &mut Effects) {
         let Leading { leader, view, fetches } = self;
-        match view.config.policies.route {
-            Route::Direct => {
-                for (&peer, progress) in &mut leader.peers {
-                    fill(peer, progress, leader.round, view, now, fetches, effects);
-                }
-            }
+        for (&peer, progress) in &mut leader.peers {
+            fill(peer, progress, leader.round, view, now, fetches, effects);
         }
     }
 
