@@ -8,12 +8,18 @@
 //! Time comes in as an argument, and what is to be done comes out as data: a completion, a job, a note for the operator. So
 //! the simulator tries what production runs, and not a copy of it. (docs/decisions/0058)
 //!
-//! Reading order: `log` (syncs, full disks, the next segment) · `lanes` (which connection a message takes) · `pauses` (when to
-//! dial again) · `snapshots` (snapshot files, step by step).
+//! Reading order: `log` (syncs, full disks, the next segment) · `peer_table`, `peer_address` (which members it knows) · `handshake`,
+//! `proofs`, `join` (how members meet) · `lanes` (which connection a message takes) · `dialler`, `pauses` (when to dial again) · `snapshots` (snapshot files, step by step).
 //! Knows nothing of: clocks, threads, sockets, tokio, how jobs are carried out.
 #![forbid(unsafe_code)]
 
+pub mod dialler;
+pub mod handshake;
+pub mod join;
 pub mod lanes;
 pub mod log;
 pub mod pauses;
+pub mod peer_address;
+pub mod peer_table;
+pub mod proofs;
 pub mod snapshots;

@@ -20,7 +20,7 @@ use crate::inbox::Inbox;
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::name_clash::NameClash;
-use crate::peer_table::{self, PeerTable};
+use crate::peer_table::PeerTable;
 use crate::report::Cause;
 use crate::snapshots::{Done, Snapshots};
 use crate::start::End;
@@ -144,7 +144,7 @@ impl Driver {
             self.metrics.late_us_max.set(self.metrics.late_us_max.get().max(late));
             self.node.handle(now, Event::Tick, effects);
         }
-        if let Some(space) = self.capacity.look(self.peer_table.least_quota.get()) {
+        if let Some(space) = self.capacity.look(self.peer_table.ask(|table| table.least_quota())) {
             self.node.handle(now, Event::Space(space), effects);
         }
         self.metrics.quota_bytes.set(self.capacity.ruling_quota());
@@ -370,7 +370,7 @@ impl Driver {
 
     /// Logs a higher feature level: from here on older versions cannot follow.
     fn tell_of_level(&self, level: u16) {
-        self.peer_table.level.set(level);
+        self.peer_table.with(|table| table.set_level(level));
         if self.metrics.feature_level.get() < u64::from(level) {
             self.metrics.feature_level.set(level.into());
             crate::report::info(format_args!(
@@ -517,18 +517,18 @@ impl Driver {
         }
         let places = self.peer_table.places();
         let place = |id: NodeId| {
-            let at = places.get(&id).map(|at| crate::peer_address::join(at)).unwrap_or_default();
+            let at = places.get(&id).map(|at| kattu_member::peer_address::join(at)).unwrap_or_default();
             format!("member {:x} ({at})", id.0)
         };
         let absent = absent.map(place).collect::<Vec<_>>().join(", ");
         let cause = Cause { what: "the cluster has not started yet", whose: 0 };
-        if self.peer_table.was_known.get() || self.node.raft().others_began() {
+        if self.peer_table.ask(|table| table.was_known()) || self.node.raft().others_began() {
             return crate::report::warn_of(
                 cause,
                 format_args!(
                     "waits for {absent}: this directory is new, and the cluster has started without it. If this member had \
                      another directory before, {}; otherwise all members must be reached once",
-                    peer_table::LOST_PROMISES
+                    kattu_member::handshake::LOST_PROMISES
                 ),
             );
         }

@@ -5,7 +5,7 @@
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `apply_executor` (where the keeper sits) ·
-//! `snapshots` (the worker beside) · `links`, `lane`, `outgoing`, `peer_address`, `tls`, `peer_table`, `proofs`, `listener`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
+//! `snapshots` (the worker beside) · `links`, `lane`, `outgoing`, `tls`, `peer_table`, `handshake`, `listener`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
 //! `capacity` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
@@ -18,6 +18,7 @@ mod disk;
 mod driver;
 pub mod engine;
 mod groups;
+mod handshake;
 mod inbox;
 mod join;
 mod lane;
@@ -27,9 +28,7 @@ pub mod memory;
 pub mod metrics;
 mod name_clash;
 mod outgoing;
-mod peer_address;
 mod peer_table;
-mod proofs;
 mod readings;
 pub mod report;
 mod scrub;

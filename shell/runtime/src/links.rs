@@ -8,25 +8,26 @@
 //! then nothing from it is read any more, and its next handshake is answered with `Removed`.
 //! Knows nothing of: the leader, what entries mean.
 
+use crate::clock;
+use crate::handshake;
 use crate::inbox::Inbox;
 use crate::lane::Lane;
 use crate::listener::Readers;
 use crate::metrics::Metrics;
 use crate::outgoing::Outgoing;
-use crate::peer_address::{self, PeerAddress};
-use crate::peer_table::{self, PeerTable};
+use crate::peer_table::PeerTable;
 use crate::report;
 use crate::tls;
+use kattu_member::dialler::{Dialler as Decides, Failure, Next, Note};
 use kattu_member::lanes;
-use kattu_member::pauses::Pauses;
+use kattu_member::peer_address::{self, PeerAddress};
 use kattu_node::contract::{Event, Forward, PeerMessage};
-use kattu_raft::{Duration, LinkEnd, NodeId};
+use kattu_raft::{Duration, Instant, LinkEnd, NodeId};
 use kattu_wire::{Frame, Lane as LaneKind};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::task::AbortHandle;
 
 /// One peer to dial.
@@ -92,7 +93,7 @@ impl Links {
     /// Brings the links in line with the members' addresses, if those may have changed, and ends links whose time is
     /// up. Must be called inside a `LocalSet`.
     pub(crate) fn follow(&mut self) {
-        let now = Instant::now();
+        let now = clock::now();
         let readers = &self.readers;
         self.links.retain(|peer, link| {
             let is_over = link.ends_at.is_some_and(|end| end <= now);
@@ -101,7 +102,7 @@ impl Links {
             }
             !is_over
         });
-        if !self.peer_table.is_news.replace(false) {
+        if !self.peer_table.take_places_changed() {
             return;
         }
         let places = self.peer_table.places();
@@ -231,100 +232,98 @@ const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
 
 impl Dialler {
     async fn run(self) {
-        let mut pauses = Pauses::new(self.retry_max);
-        let mut last_refusal = String::new();
+        let mut decides = Decides::new(self.peer.id, self.retry_max);
         loop {
             if self.kind == LaneKind::Snapshot {
                 self.lane.wanted().await;
             }
-            let arrivals = self.peer_table.proofs.arrivals(self.peer.id);
+            let arrivals = self.arrivals();
             let connected = tokio::select! {
                 connected = self.connect() => connected,
                 () = self.overtaken(arrivals) => Err(Failure::Away),
             };
-            match connected {
+            let pause = match connected {
                 Ok((dialled, protocol)) => {
-                    last_refusal.clear();
-                    let opened = Instant::now();
-                    let (socket, believed_no_more) = dialled.split();
-                    let socket = Rc::new(Outgoing::new(socket));
-                    self.lane.open(socket.clone(), protocol);
-                    let run = async {
-                        match self.kind {
-                            LaneKind::Snapshot => self.while_used(&socket).await,
-                            LaneKind::Bulk | LaneKind::Control => self.lane.run(&socket, &self.metrics).await,
-                        }
-                    };
-                    let end = tokio::select! {
-                        end = run => end,
-                        why = believed_no_more => {
-                            report::warn(format_args!(
-                                "closing the connection to member {:x}: {why}", self.peer.id.0
-                            ));
-                            LinkEnd::Otherwise
-                        }
-                        () = self.until_it_starts_anew(opened) => LinkEnd::Otherwise,
-                        never = self.tell_challenges() => match never {},
-                    };
+                    decides.opened();
+                    let opened = clock::now();
+                    self.while_open(dialled, protocol).await;
+                    decides.ended(clock::now().since(opened));
+                    decides.pause()
+                }
+                Err(failure) => {
                     self.lane.close();
-                    if lanes::end_is_told(self.kind, end) {
-                        // The control lane carries only what is repeated anyway; its end is still a hint.
-                        self.inbox.push(Event::LinkClosed(self.peer.id, end), 0);
+                    let (next, note) = self.peer_table.with(|table| decides.failed(failure, table));
+                    if let Some(note) = note {
+                        self.note(&note);
                     }
-                    pauses.lived(opened.elapsed());
-                }
-                // The address belongs to another member by now: the removed one cannot be reached.
-                Err(Failure::Refused(_)) if !self.peer_table.places().contains_key(&self.peer.id) => {
-                    self.lane.close();
-                    return;
-                }
-                Err(Failure::Refused(reason)) => {
-                    if reason != last_refusal {
-                        report::warn(format_args!(
-                            "no connection to member {:x} at {}: {reason}",
-                            self.peer.id.0,
-                            peer_address::join(&self.peer.addresses)
-                        ));
-                        last_refusal = reason;
+                    if self.peer_table.is_removed() {
+                        self.inbox.wake();
                     }
-                    pauses.refused();
-                    self.lane.close();
-                }
-                Err(Failure::Removed) => {
-                    self.peer_table.was_removed.set(true);
-                    self.inbox.wake();
-                    pauses.refused();
-                    self.lane.close();
-                }
-                Err(Failure::Unproven) => {
-                    if last_refusal != NOT_REACHED {
-                        report::warn(format_args!(
-                            "member {:x} at {} {NOT_REACHED} ({}): check --initial-advertise-peer-urls, or `kattu member \
-                             update`, and the network path back",
-                            self.peer.id.0,
-                            peer_address::join(&self.peer.addresses),
-                            self.peer_table.own_peer_urls().join(","),
-                        ));
-                        last_refusal = NOT_REACHED.to_string();
+                    match next {
+                        Next::Pause(pause) => pause,
+                        Next::End => return,
                     }
-                    pauses.refused();
-                    self.lane.close();
                 }
-                Err(Failure::Away) => self.lane.close(),
-            }
-            self.pause(jittered(pauses.take()), arrivals).await;
+            };
+            self.pause(jittered(pause), arrivals).await;
         }
+    }
+
+    /// Runs while the connection is open.
+    async fn while_open(&self, dialled: tls::Dialled, protocol: u16) {
+        let opened = clock::now();
+        let (socket, believed_no_more) = dialled.split();
+        let socket = Rc::new(Outgoing::new(socket));
+        self.lane.open(socket.clone(), protocol);
+        let run = async {
+            match self.kind {
+                LaneKind::Snapshot => self.while_used(&socket).await,
+                LaneKind::Bulk | LaneKind::Control => self.lane.run(&socket, &self.metrics).await,
+            }
+        };
+        let end = tokio::select! {
+            end = run => end,
+            why = believed_no_more => {
+                report::warn(format_args!("closing the connection to member {:x}: {why}", self.peer.id.0));
+                LinkEnd::Otherwise
+            }
+            () = self.until_it_starts_anew(opened) => LinkEnd::Otherwise,
+            never = self.tell_challenges() => match never {},
+        };
+        self.lane.close();
+        if lanes::end_is_told(self.kind, end) {
+            // The control lane carries only what is repeated anyway; its end is still a hint.
+            self.inbox.push(Event::LinkClosed(self.peer.id, end), 0);
+        }
+    }
+
+    fn note(&self, note: &Note) {
+        let (peer, at) = (self.peer.id.0, peer_address::join(&self.peer.addresses));
+        match note {
+            Note::Refused(reason) => {
+                report::warn(format_args!("no connection to member {peer:x} at {at}: {reason}"));
+            }
+            Note::NotReached => report::warn(format_args!(
+                "member {peer:x} at {at} accepts this member, but does not reach it at its own peer URLs, which is its proof \
+                 of identity ({}): check --initial-advertise-peer-urls, or `kattu member update`, and the network path back",
+                self.peer_table.ask(|table| table.own_peer_urls().join(",")),
+            )),
+        }
+    }
+
+    fn arrivals(&self) -> u64 {
+        self.peer_table.ask(|table| table.proofs.arrivals(self.peer.id))
     }
 
     /// Waits. Ends early when a caller that claims to be this peer waits for a challenge, and when the peer has come:
     /// its host may be back.
     async fn pause(&self, pause: Duration, arrivals: u64) {
-        let proofs = &self.peer_table.proofs;
         let end = tokio::time::Instant::now() + pause;
         tokio::time::sleep(pause.min(CHALLENGE_AFTER)).await;
         while tokio::time::Instant::now() < end {
-            let news = proofs.news();
-            if proofs.has_untold(self.peer.id) || arrivals != proofs.arrivals(self.peer.id) {
+            let news = self.peer_table.news();
+            let is_asked = self.peer_table.ask(|table| table.proofs.has_untold(self.peer.id));
+            if is_asked || arrivals != self.arrivals() {
                 return;
             }
             tokio::select! {
@@ -337,10 +336,9 @@ impl Dialler {
     /// Ends a while after the peer has come: an attempt that is still under way then was begun while the peer's host
     /// was away.
     async fn overtaken(&self, arrivals: u64) {
-        let proofs = &self.peer_table.proofs;
         loop {
-            let news = proofs.news();
-            if arrivals != proofs.arrivals(self.peer.id) {
+            let news = self.peer_table.news();
+            if arrivals != self.arrivals() {
                 break;
             }
             news.await;
@@ -351,10 +349,9 @@ impl Dialler {
     /// Ends when the peer has started since: its host may have vanished silently, and then nothing sent to its last run
     /// arrives.
     async fn until_it_starts_anew(&self, opened: Instant) {
-        let proofs = &self.peer_table.proofs;
         loop {
-            let news = proofs.news();
-            if proofs.has_started_since(self.peer.id, opened) {
+            let news = self.peer_table.news();
+            if self.peer_table.ask(|table| table.proofs.has_started_since(self.peer.id, opened)) {
                 return;
             }
             news.await;
@@ -363,10 +360,9 @@ impl Dialler {
 
     /// Forwards challenges to the peer for as long as the lane is open.
     async fn tell_challenges(&self) -> std::convert::Infallible {
-        let proofs = &self.peer_table.proofs;
         loop {
-            let news = proofs.news();
-            for challenge in proofs.take_untold(self.peer.id) {
+            let news = self.peer_table.news();
+            for challenge in self.peer_table.with(|table| table.proofs.take_untold(self.peer.id)) {
                 self.lane.push_frame(&Frame::Challenge(challenge));
             }
             self.lane.flush(&self.metrics);
@@ -410,40 +406,24 @@ impl Dialler {
         let peer_table = &self.peer_table;
         let attempt = async {
             let mut dialled = tls::dial(address, peer_table.tls.as_ref()).await?;
-            let welcome =
-                peer_table::handshake(&mut dialled.socket, peer_table, self.peer.id, self.kind).await?;
+            let welcome = handshake::open(&mut dialled.socket, peer_table, self.peer.id, self.kind).await?;
             Ok((dialled, welcome))
         };
         let patience = self.retry_max.max(Duration::from_millis(500));
         let attempt = tokio::time::timeout(patience, attempt).await;
         let (mut dialled, welcome) = attempt.unwrap_or(Err(Failure::Away))?;
-        let proof = peer_table::prove(&mut dialled.socket, peer_table, &welcome);
+        let proof = handshake::prove(&mut dialled.socket, peer_table, &welcome);
         tokio::time::timeout(PROOF_MAX, proof).await.unwrap_or(Err(Failure::Unproven))?;
-        let introduced = peer_table::introduce(&mut dialled.socket, peer_table);
+        let introduced = handshake::introduce(&mut dialled.socket, peer_table);
         tokio::time::timeout(patience, introduced).await.unwrap_or(Err(Failure::Away))?;
         Ok((dialled, welcome.protocol))
     }
 }
 
-/// Why a lane could not be opened.
-pub(crate) enum Failure {
-    /// No answer, or none in time.
-    Away,
-    /// The peer refuses this member, for this reason.
-    Refused(String),
-    /// The peer reports that this member was removed.
-    Removed,
-    /// The peer asks for a proof, but its challenge does not arrive: it does not reach this member.
-    Unproven,
-}
-
-/// Reported of a peer when this member's own address is wrong, or blocked.
-const NOT_REACHED: &str =
-    "accepts this member, but does not reach it at its own peer URLs, which is its proof of identity";
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_member::peer_table::Own;
     use kattu_node::contract::{MemberInfo, Members};
     use kattu_raft::{Incarnation, SharedBytes, Term};
     use tokio::io::AsyncReadExt;
@@ -498,7 +478,8 @@ mod tests {
             let peer_urls = vec![format!("http://{}", listener.local_addr().expect("it is bound"))];
             let peer = MemberInfo { id: PEER, peer_urls, ..MemberInfo::default() };
             let own_urls = vec![OWN_URL.to_string()];
-            let us = Rc::new(PeerTable { cluster: 0xC1, id: NodeId(1), own_urls, ..PeerTable::default() });
+            let own = Own { cluster: 0xC1, id: NodeId(1), peer_urls: own_urls, ..Own::default() };
+            let us = Rc::new(PeerTable::new(own, BTreeMap::new(), None));
             us.follow(Members { list: [peer].into(), ..Members::default() });
             let hour = Duration::from_secs(3600);
             let mut links = Links::new(&us, hour, hour, &Rc::default(), &Rc::default(), &Arc::default());
@@ -517,7 +498,7 @@ mod tests {
     fn a_peer_that_has_come_is_dialled_anew() {
         dialled(async |listener, us| {
             let _unanswered = [accept(&listener, "at first").await, accept(&listener, "at first").await];
-            us.proofs.arrived(PEER);
+            us.with(|table| table.proofs.arrived(PEER));
             accept(&listener, "again").await;
             accept(&listener, "again").await;
         });
@@ -527,26 +508,26 @@ mod tests {
     #[test]
     fn a_peer_that_has_started_is_dialled_anew() {
         dialled(async |listener, us| {
-            let before = Instant::now();
+            let before = clock::now();
             let mut open = Vec::new();
             for _ in [LaneKind::Bulk, LaneKind::Control] {
                 let mut socket = accept(&listener, "at first").await;
                 let (protocol, incarnation) = (kattu_wire::PROTOCOL_MAX, Incarnation(2));
                 let welcome = kattu_wire::Welcome { protocol, from: PEER, incarnation, proof: 0 };
-                peer_table::say(&mut socket, &Frame::Welcome(welcome)).await.expect("it listens");
+                handshake::say(&mut socket, &Frame::Welcome(welcome)).await.expect("it listens");
                 let mut all = Vec::new();
                 while !all.windows(OWN_URL.len()).any(|it| it == OWN_URL.as_bytes()) {
                     socket.read_buf(&mut all).await.expect("it introduces itself");
                 }
                 open.push(socket);
             }
-            us.proofs.started(PEER, 1, before);
-            us.proofs.started(PEER, 1, Instant::now());
+            us.with(|table| table.proofs.started(PEER, 1, before));
+            us.with(|table| table.proofs.started(PEER, 1, clock::now()));
             assert!(
-                !us.proofs.has_started_since(PEER, before),
+                !us.ask(|table| table.proofs.has_started_since(PEER, before)),
                 "it had come before it was dialled, and once"
             );
-            us.proofs.started(PEER, 2, Instant::now());
+            us.with(|table| table.proofs.started(PEER, 2, clock::now()));
             accept(&listener, "again").await;
             accept(&listener, "again").await;
         });

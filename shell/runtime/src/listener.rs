@@ -11,18 +11,19 @@
 //! Knows nothing of: what messages mean.
 
 use crate::engine::Engine;
+use crate::handshake::{self, Asked, Duplex, Received};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::peer_table::{self, Duplex, PeerTable, Received};
-use crate::proofs::Asked;
+use crate::peer_table::PeerTable;
 use crate::report::{self, Cause};
 use crate::tls::{self, Shown, Unaccepted};
 use crate::vouching;
-use kattu_node::contract::{Event, PeerMessage};
+use kattu_member::handshake::{self as steps, HANDSHAKE_BYTES_MAX, Heard};
+use kattu_node::contract::Event;
 use kattu_node::{level, newcomer};
-use kattu_raft::{Duration, GroupId, LinkEnd, Message, NodeId, SharedBytes};
+use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
 use kattu_tls::{Refused, Speaks};
-use kattu_wire::{ASK_ME, Codec, Frame, Hello, Lane, PROTOCOL_MIN};
+use kattu_wire::{Codec, Hello, Lane};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -31,7 +32,6 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{self, AbortHandle};
@@ -161,17 +161,15 @@ impl Readers {
 /// A connection after its handshake.
 struct Caller {
     hello: Hello,
-    /// When the handshake was complete.
-    came: Instant,
     codec: Codec,
-    /// The proof that is due; `None` once it is given.
-    asked: RefCell<Option<Asked>>,
+    /// What its frames mean.
+    steps: RefCell<steps::Caller>,
     /// Its place among callers without a proof.
     place: Cell<Option<u64>>,
     /// Ends its reader.
     reader: OnceCell<AbortHandle>,
-    /// The feature level that it has announced.
-    level: Cell<Option<u16>>,
+    /// The challenge that it has to answer, if any: forgotten with the connection.
+    _asked: Option<Asked>,
 }
 
 /// Aborts a task when this is dropped.
@@ -192,7 +190,7 @@ fn end_when_let_in_no_more(shown: Shown, caller: &Rc<Caller>, peer_table: &Rc<Pe
         let from = caller.hello.from.0;
         let cause = Cause { what: "certificate of a member no longer accepted", whose: from };
         report::warn_of(cause, format_args!("connection of member {from:x} closed: {why}"));
-        peer_table.forget_places(caller.hello.from);
+        peer_table.with(|table| table.forget_places(caller.hello.from));
         if let Some(reader) = caller.reader.get() {
             reader.abort();
         }
@@ -202,7 +200,7 @@ fn end_when_let_in_no_more(shown: Shown, caller: &Rc<Caller>, peer_table: &Rc<Pe
 
 impl Caller {
     fn is_believed(&self) -> bool {
-        self.asked.borrow().is_none()
+        self.steps.borrow().is_believed()
     }
 }
 
@@ -247,18 +245,18 @@ impl PeerListener {
             }
             Ok(Err(Unaccepted::Told(reason, mut socket))) => {
                 self.refused_by_tls(address, Refused::NotTls.kind(), reason);
-                let said = peer_table::turn_away(&mut socket, reason);
+                let said = handshake::turn_away(&mut socket, reason);
                 let _ = tokio::time::timeout(HANDSHAKE_MAX, said).await;
                 return;
             }
             Err(_) => return self.refused(address, "no handshake within 5 s"),
         };
         let signed = shown.as_ref().and_then(Shown::signed);
-        let received = peer_table::receive(&mut socket, &self.peer_table, signed);
+        let received = handshake::receive(&mut socket, &self.peer_table, self.group, signed);
         let handshaken = tokio::time::timeout(HANDSHAKE_MAX, received).await;
-        let (hello, asked) = match handshaken {
-            Ok(Ok(Received::Member(hello, asked))) => (hello, asked),
-            Ok(Ok(Received::Joiner(join))) => {
+        let (steps, asked) = match handshaken {
+            Ok(Ok(Received::Member(steps, asked))) => (steps, asked),
+            Ok(Ok(Received::Newcomer(join))) => {
                 let reached = join.peer_urls.join(",");
                 return match self.tell(&mut socket).await {
                     Ok(()) => report::info_of(
@@ -275,19 +273,17 @@ impl PeerListener {
                     ),
                 };
             }
-            Ok(Ok(Received::Bootstrap)) => return,
+            Ok(Ok(Received::Founder)) => return,
             Ok(Err(reason)) => return self.refused(address, &reason),
             Err(_) => return self.refused(address, "no handshake within 5 s"),
         };
-        let codec = crate::codec().speaking(hello.agree().unwrap_or(PROTOCOL_MIN)); // as its welcome says
         let caller = Rc::new(Caller {
-            hello,
-            came: Instant::now(),
-            codec,
-            asked: RefCell::new(asked),
+            hello: steps.hello().clone(),
+            codec: crate::codec().speaking(steps.protocol()),
+            steps: RefCell::new(steps),
             place: Cell::new(None),
             reader: OnceCell::new(),
-            level: Cell::new(None),
+            _asked: asked,
         });
         let (peer_listener, speaker) = (self.clone(), caller.clone());
         let mut reading = task::spawn_local(async move { peer_listener.frames(&mut socket, &speaker).await });
@@ -296,6 +292,7 @@ impl PeerListener {
         let _judge = shown.map(|shown| EndsWithIt(end_when_let_in_no_more(shown, &caller, &self.peer_table)));
         self.places.unknown.leave(place);
         let ended = if caller.is_believed() {
+            self.peer_table.with(|table| caller.steps.borrow().let_in(table));
             self.believe(&caller);
             reading.await
         } else {
@@ -368,8 +365,6 @@ impl PeerListener {
     fn believe(&self, caller: &Caller) {
         let Hello { from, lane, .. } = caller.hello;
         self.leave_crowd(caller);
-        self.peer_table.let_in(&caller.hello);
-        self.peer_table.proofs.arrived(from);
         let Some(reader) = caller.reader.get() else { unreachable!("its reading was spawned before") };
         let older = self.readers.replace(from, lane, reader.clone());
         if let Some(older) = older.filter(|older| !older.is_finished()) {
@@ -381,7 +376,7 @@ impl PeerListener {
     /// Sends a newcomer the member list, if a quorum confirms it.
     async fn tell(&self, socket: &mut impl Duplex) -> Result<(), String> {
         let asked = tokio::time::timeout(CONFIRM_MAX, self.engine.call(newcomer::question())).await;
-        peer_table::tell(socket, &self.peer_table, newcomer::confirmed(asked.ok())).await
+        handshake::tell(socket, &self.peer_table, newcomer::confirmed(asked.ok())).await
     }
 
     /// Reports the end of a connection. Messages in flight on this lane may be lost. On the control lane all of them
@@ -402,7 +397,7 @@ impl PeerListener {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let mut wanted = 0_usize;
         // Frames up to the proof, and the one behind it, are no longer than a handshake.
-        let mut bytes_max = peer_table::HANDSHAKE_BYTES_MAX;
+        let mut bytes_max = HANDSHAKE_BYTES_MAX;
         let mut waited = Duration::ZERO;
         let mut turn = Turn::default();
         let mut has_more = false;
@@ -456,10 +451,7 @@ impl PeerListener {
             if complete > 0 {
                 waited = Duration::ZERO;
                 let frames = split_off_front(&mut buffer, complete);
-                match caller.is_believed() {
-                    true => self.deliver(&frames, caller)?,
-                    false => self.judge(&frames, caller)?,
-                }
+                self.deliver(&frames, caller)?;
             }
         }
     }
@@ -468,111 +460,35 @@ impl PeerListener {
         self.frame_patience + Duration::from_secs((bytes / FRAME_BYTES_PER_S) as u64)
     }
 
-    /// Handles the one frame of a caller without a proof.
-    fn judge(&self, frame: &SharedBytes, caller: &Caller) -> Result<(), String> {
-        match caller.codec.decode(frame).map_err(|error| error.to_string())? {
-            Frame::Challenge(challenge) => {
-                self.peer_table.proofs.told(caller.hello.from, challenge);
-                Ok(())
-            }
-            Frame::Proof(ASK_ME) => {
-                if let Some(asked) = &*caller.asked.borrow() {
-                    self.peer_table.proofs.ready(asked, |id| self.peer_table.knows(id));
-                }
-                Ok(())
-            }
-            Frame::Proof(secret) => {
-                let is_proven =
-                    caller.asked.borrow().as_ref().is_some_and(|asked| asked.is_proven_by(secret));
-                if !is_proven {
-                    return Err(format!("wrong proof of identity for member {:x}", caller.hello.from.0));
-                }
-                if self.peer_table.has_left(&caller.hello) {
-                    return Err(format!(
-                        "member {:x} was removed, or has another data directory",
-                        caller.hello.from.0
-                    ));
-                }
-                caller.asked.take();
-                self.believe(caller);
-                Ok(())
-            }
-            Frame::Goodbye(_) | Frame::Unknown { .. } => Ok(()),
-            Frame::Hello(_)
-            | Frame::Welcome(_)
-            | Frame::Refused(_)
-            | Frame::Join(_)
-            | Frame::MemberList(_)
-            | Frame::Removed(_)
-            | Frame::Conflict(_)
-            | Frame::Introduction(_)
-            | Frame::Level(_)
-            | Frame::Quota(_)
-            | Frame::Message(_) => Err("a frame before the proof of identity".into()),
-        }
-    }
-
+    /// Handles whole frames; of a caller without a proof it is one.
     fn deliver(&self, frames: &SharedBytes, caller: &Caller) -> Result<(), String> {
-        let (from, codec) = (caller.hello.from, caller.codec);
-        let mut at = 0;
-        while at < frames.len() {
-            let len = codec
-                .peek_len(&frames[at..], self.frame_bytes_max)
-                .map_err(|error| error.to_string())?
-                .expect("only whole frames are delivered");
-            let frame = codec.decode(&frames.slice(at..at + len)).map_err(|error| error.to_string())?;
-            at += len;
-            match frame {
-                Frame::Message(message) => self.accept_message(message, caller, len)?,
-                Frame::Goodbye(_) | Frame::Unknown { .. } => {}
-                Frame::Level(level) => {
-                    if caller.level.replace(Some(level)) != Some(level) {
-                        self.inbox.push(Event::Knows(from, level), len);
+        let codec = caller.codec;
+        let mut is_let_in = false;
+        self.peer_table.with(|table| {
+            let mut steps = caller.steps.borrow_mut();
+            let mut at = 0;
+            while at < frames.len() {
+                let len = codec
+                    .peek_len(&frames[at..], self.frame_bytes_max)
+                    .map_err(|error| error.to_string())?
+                    .expect("only whole frames are delivered");
+                let frame = codec.decode(&frames.slice(at..at + len)).map_err(|error| error.to_string())?;
+                at += len;
+                match steps.hear(frame, table)? {
+                    Heard::Nothing => {}
+                    Heard::Believed => is_let_in = true,
+                    Heard::Event(event) => {
+                        let is_message = matches!(event, Event::Peer(_));
+                        self.metrics.peer_received_msgs.add(u64::from(is_message));
+                        self.inbox.push(event, len);
                     }
                 }
-                Frame::Quota(bytes) => self.peer_table.learnt_quota(from, bytes),
-                Frame::Introduction(introduction) => {
-                    self.peer_table.learnt_places(from, introduction.peer_urls);
-                    if self.peer_table.learnt_priority(from, introduction.priority) {
-                        self.inbox.push(Event::Priority(from, introduction.priority), len);
-                    }
-                }
-                Frame::Challenge(challenge) => self.peer_table.proofs.told(from, challenge),
-                Frame::Proof(_) => {} // not asked for, or not any more
-                Frame::Hello(_)
-                | Frame::Welcome(_)
-                | Frame::Refused(_)
-                | Frame::Join(_)
-                | Frame::MemberList(_)
-                | Frame::Removed(_)
-                | Frame::Conflict(_) => return Err("a second handshake".into()),
             }
+            Ok::<(), String>(())
+        })?;
+        if is_let_in {
+            self.believe(caller);
         }
-        Ok(())
-    }
-
-    fn accept_message(&self, message: PeerMessage, caller: &Caller, bytes: usize) -> Result<(), String> {
-        let from = caller.hello.from;
-        if message.from() != from || message.to() != self.peer_table.id {
-            return Err(format!(
-                "a message from {:x} to {:x} on the link of {:x}",
-                message.from().0,
-                message.to().0,
-                from.0
-            ));
-        }
-        if let PeerMessage::Raft(envelope) = &message
-            && envelope.group != self.group
-        {
-            return Err(format!("a message of group {}, which this member does not have", envelope.group.0));
-        }
-        if let PeerMessage::Raft(envelope) = &message
-            && let Message::Remind(remind) = &envelope.message
-        {
-            self.peer_table.proofs.started(from, remind.nonce, caller.came);
-        }
-        self.metrics.peer_received_msgs.add(1);
-        self.inbox.push(Event::Peer(message), bytes);
         Ok(())
     }
 }
@@ -636,27 +552,38 @@ async fn accept(listener: TcpListener, speaks: Speaks, peer_listener: Rc<PeerLis
 mod tests {
     use super::*;
     use crate::engine::Call;
-    use crate::links::Failure;
-    use crate::peer_address::PeerAddress;
-    use kattu_node::contract::{MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody};
-    use kattu_raft::{Incarnation, Term};
+    use kattu_member::dialler::Failure;
+    use kattu_member::peer_address::PeerAddress;
+    use kattu_member::peer_table::Own;
+    use kattu_node::contract::{MemberInfo, Members, Outcome, PeerMessage, Refusal, Reply, ReplyBody};
+    use kattu_raft::{Incarnation, LogIndex, Term};
+    use kattu_wire::{ASK_ME, Frame, MemberList};
     use std::net::SocketAddr;
     use tokio::io::AsyncWriteExt;
 
     const US: NodeId = NodeId(1);
     const PEER: NodeId = NodeId(2);
 
+    fn own(id: NodeId) -> Own {
+        let peer_urls = vec![format!("http://10.0.0.{}:2380", id.0)];
+        let incarnation = Incarnation(9);
+        Own { cluster: 0xC1, id, incarnation, peer_urls, priority: 100, ..Own::default() }
+    }
+
+    fn table_of(own: Own) -> PeerTable {
+        PeerTable::new(own, BTreeMap::new(), None)
+    }
+
     fn peer_table(id: NodeId) -> PeerTable {
-        let own_urls = vec![format!("http://10.0.0.{}:2380", id.0)];
-        let priority = 100;
-        PeerTable {
-            cluster: 0xC1,
-            id,
-            incarnation: Incarnation(9),
-            own_urls,
-            priority,
-            ..PeerTable::default()
-        }
+        table_of(own(id))
+    }
+
+    fn has_heard(us: &PeerTable, id: NodeId) -> bool {
+        us.ask(|table| table.heard().contains(&id))
+    }
+
+    fn open_proofs(us: &PeerTable) -> usize {
+        us.ask(|table| table.proofs.open())
     }
 
     thread_local! {
@@ -675,14 +602,14 @@ mod tests {
         until("it is asked for its proof", || TOLD.with_borrow(|told| told.contains_key(&number))).await;
         let secret = TOLD.with_borrow(|told| told[&number]);
         socket.write_all(&bytes_of(&Frame::Proof(secret))).await.expect("sent");
-        assert!(peer_table::introduce(&mut socket, own).await.is_ok());
+        assert!(handshake::introduce(&mut socket, own).await.is_ok());
         socket
     }
 
     /// A connection that was welcomed and challenged, and the number of the challenge.
     async fn call_as(own: &PeerTable, address: SocketAddr, lane: Lane) -> (TcpStream, u64) {
         let mut socket = TcpStream::connect(address).await.expect("a listener");
-        match peer_table::handshake(&mut socket, own, US, lane).await {
+        match handshake::open(&mut socket, own, US, lane).await {
             Ok(welcome) => {
                 assert_ne!(welcome.proof, 0, "every caller is challenged");
                 socket.write_all(&bytes_of(&Frame::Proof(ASK_ME))).await.expect("sent");
@@ -723,10 +650,13 @@ mod tests {
             let post = us.clone();
             tokio::task::spawn_local(async move {
                 loop {
-                    let news = post.proofs.news();
-                    let told = post.proofs.take_all().into_iter();
+                    let news = post.news();
+                    let told = post.with(|table| {
+                        let all = (0..400).map(NodeId);
+                        all.flat_map(|id| table.proofs.take_untold(id)).collect::<Vec<_>>()
+                    });
                     TOLD.with_borrow_mut(|all| {
-                        all.extend(told.map(|challenge| (challenge.number, challenge.secret)));
+                        all.extend(told.iter().map(|challenge| (challenge.number, challenge.secret)));
                     });
                     news.await;
                 }
@@ -827,26 +757,28 @@ mod tests {
     fn a_member_that_others_have_added_is_heard_when_they_have_named_it() {
         meet(Members::default(), |address, us, _| async move {
             let (mut socket, number) = call_as(&peer_table(PEER), address, Lane::Bulk).await;
-            until("an unknown caller is there", || us.proofs.open() == 1).await;
+            until("an unknown caller is there", || open_proofs(&us) == 1).await;
             assert!(
-                us.places().is_empty() && !us.knows(PEER),
+                us.places().is_empty() && !us.ask(|table| table.knows(PEER)),
                 "the address that it announces is not dialled"
             );
             assert!(TOLD.with_borrow(|told| !told.contains_key(&number)));
 
             let peer_urls = vec!["http://10.0.0.2:2380".to_string()];
             let list = vec![MemberInfo { id: PEER, peer_urls, ..MemberInfo::default() }];
-            us.vouched_for(Members { list, ..Members::default() });
+            let members = Members { at: LogIndex(1), list, removed: vec![] };
+            let list = MemberList { cluster: 0xC1, began_with: vec![], members, heard: vec![] };
+            assert_eq!(us.with(|table| table.vouched_for(list)), Some(true));
             assert_eq!(
                 us.places(),
                 [(PEER, PeerAddress::of("http://10.0.0.2:2380").into_iter().collect())].into()
             );
             until("it is asked for its proof", || TOLD.with_borrow(|told| told.contains_key(&number))).await;
             let secret = TOLD.with_borrow(|told| told[&number]);
-            assert!(us.heard.borrow().is_empty());
+            assert!(!has_heard(&us, PEER));
             socket.write_all(&bytes_of(&Frame::Proof(secret))).await.expect("sent");
-            until("it is heard", || us.heard.borrow().contains(&PEER)).await;
-            assert_eq!(us.proofs.open(), 0);
+            until("it is heard", || has_heard(&us, PEER)).await;
+            assert_eq!(open_proofs(&us), 0);
         });
     }
 
@@ -923,7 +855,7 @@ mod tests {
                 matches!(&refused, Frame::Refused(it) if it.reason.contains("not in the receiver's member list")),
                 "{refused:?}"
             );
-            us.level.set(level::PROOFS);
+            us.with(|table| table.set_level(level::PROOFS));
             let (refused, _) = answer(PEER).await;
             assert!(matches!(&refused, Frame::Refused(it) if it.reason.contains("version")), "{refused:?}");
         });
@@ -933,7 +865,7 @@ mod tests {
     fn who_is_eager_to_lead_says_so_once_and_again_when_it_has_changed_its_mind() {
         run(|address, inbox, _| async move {
             for (priority, told) in [(100, None), (200, Some(200)), (200, None), (100, Some(100))] {
-                let eager = PeerTable { priority, ..peer_table(PEER) };
+                let eager = table_of(Own { priority, ..own(PEER) });
                 drop(connect_as(&eager, address, Lane::Bulk).await);
                 inbox.arrived().await;
                 let mut heard = events(&inbox);
@@ -954,10 +886,10 @@ mod tests {
         let removed = Members { removed: vec![PEER], ..Members::default() };
         meet(removed, |address, us, _| async move {
             let mut socket = TcpStream::connect(address).await.expect("a listener");
-            let told = peer_table::handshake(&mut socket, &peer_table(PEER), US, Lane::Bulk).await;
+            let told = handshake::open(&mut socket, &peer_table(PEER), US, Lane::Bulk).await;
             assert!(matches!(told, Err(Failure::Removed)));
             assert_eq!(socket.read(&mut [0; 8]).await.expect("an orderly end"), 0);
-            assert!(us.places().is_empty() && us.heard.borrow().is_empty());
+            assert!(us.places().is_empty() && !has_heard(&us, PEER));
         });
     }
 
@@ -968,35 +900,32 @@ mod tests {
         meet(table(voter("")), |address, us, _| async move {
             let is_known = async || {
                 let mut socket = TcpStream::connect(address).await.expect("a listener");
-                peer_table::is_known(&mut socket, 0xC1, PEER, US).await
+                handshake::is_known(&mut socket, 0xC1, PEER, US).await
             };
             assert!(!is_known().await, "it may begin");
             assert!(!is_known().await, "to have asked is not to have begun");
             drop(connect(address, Lane::Bulk).await);
-            until("it is heard", || us.heard.borrow().contains(&PEER)).await;
+            until("it is heard", || has_heard(&us, PEER)).await;
             assert!(is_known().await, "it has greeted us from a directory");
 
-            let other = PeerTable { incarnation: Incarnation(10), ..peer_table(PEER) };
+            let other = table_of(Own { incarnation: Incarnation(10), ..own(PEER) });
             let mut socket = TcpStream::connect(address).await.expect("a listener");
-            let answer = peer_table::handshake(&mut socket, &other, US, Lane::Bulk).await;
+            let answer = handshake::open(&mut socket, &other, US, Lane::Bulk).await;
             let Err(Failure::Refused(why)) = answer else { panic!("another directory of a voter") };
             assert!(why.contains("another data directory"), "{why}");
         });
         meet(table(MemberInfo { learner: true, ..voter("") }), |address, _, _| async move {
             drop(connect(address, Lane::Bulk).await);
-            let other = PeerTable { incarnation: Incarnation(10), ..peer_table(PEER) };
+            let other = table_of(Own { incarnation: Incarnation(10), ..own(PEER) });
             let mut socket = TcpStream::connect(address).await.expect("a listener");
-            let again = peer_table::handshake(&mut socket, &other, US, Lane::Bulk).await;
+            let again = handshake::open(&mut socket, &other, US, Lane::Bulk).await;
             assert!(again.is_ok(), "a learner has no votes and acknowledgements that count");
         });
         meet(table(voter("n2")), |address, _, _| async move {
             let mut socket = TcpStream::connect(address).await.expect("a listener");
-            assert!(
-                peer_table::is_known(&mut socket, 0xC1, PEER, US).await,
-                "the log says that it was there"
-            );
+            assert!(handshake::is_known(&mut socket, 0xC1, PEER, US).await, "the log says that it was there");
             let mut socket = TcpStream::connect(address).await.expect("a listener");
-            let elsewhere = peer_table::is_known(&mut socket, 0xC2, PEER, US).await;
+            let elsewhere = handshake::is_known(&mut socket, 0xC2, PEER, US).await;
             assert!(!elsewhere, "of another cluster nothing is known");
         });
     }
@@ -1006,7 +935,7 @@ mod tests {
         let list = vec![MemberInfo { id: US, name: "n1".into(), ..MemberInfo::default() }];
         meet(Members { list: list.clone(), ..Members::default() }, |address, _, _| async move {
             let mut socket = TcpStream::connect(address).await.expect("a listener");
-            let Ok(member_list) = peer_table::ask(&mut socket, &[]).await else { panic!("no answer") };
+            let Ok(member_list) = handshake::ask(&mut socket, &[]).await else { panic!("no answer") };
             assert_eq!(
                 (member_list.cluster, member_list.members.list, member_list.heard),
                 (0xC1, list, vec![US])
@@ -1019,7 +948,7 @@ mod tests {
     fn whoever_joins_is_told_nothing_that_no_quorum_confirms() {
         meet(Members::default(), |address, _, _| async move {
             let mut socket = TcpStream::connect(address).await.expect("a listener");
-            let Err(Failure::Refused(why)) = peer_table::ask(&mut socket, &[]).await else {
+            let Err(Failure::Refused(why)) = handshake::ask(&mut socket, &[]).await else {
                 panic!("it got an answer")
             };
             assert!(why.contains("quorum"), "{why}");
@@ -1247,13 +1176,12 @@ mod tests {
         meet(Members { list, ..Members::default() }, |address, us, inbox| async move {
             for (id, lane) in (2..).map(NodeId).zip([Lane::Bulk, Lane::Control, Lane::Snapshot].repeat(3)) {
                 let (socket, _) = call_as(&peer_table(id), address, lane).await;
-                until("it is there", || us.proofs.open() == 1).await;
+                until("it is there", || open_proofs(&us) == 1).await;
                 drop(socket);
-                until("it has gone", || us.proofs.open() == 0).await;
+                until("it has gone", || open_proofs(&us) == 0).await;
             }
             assert_eq!(events(&inbox), []);
-            assert!(us.heard.borrow().is_empty() && us.lives.borrow().is_empty());
-            assert!(us.priorities.borrow().is_empty() && us.quotas.borrow().is_empty());
+            assert!(us.ask(|table| table.is_blank()));
         });
     }
 

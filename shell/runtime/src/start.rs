@@ -12,13 +12,14 @@ use crate::join::{self, Joiner};
 use crate::links::Links;
 use crate::listener::{Crowds, FRAME_PATIENCE, PeerListener, Readers};
 use crate::metrics::Metrics;
-use crate::peer_address::PeerAddress;
 use crate::peer_table::PeerTable;
 use crate::scrub;
 use crate::snapshots::{Snapshots, thaw};
 use crate::waiting::Waiting;
 use crate::watchdog::Watchdog;
 use crate::{clock, encoder, entropy};
+use kattu_member::peer_address::PeerAddress;
+use kattu_member::peer_table::Own;
 use kattu_node::contract::{Event, MemberInfo};
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
 use kattu_raft::newest_found;
@@ -27,7 +28,6 @@ use kattu_raft::{
 };
 use kattu_tls::{ServerTls, Speaks};
 use kattu_wal::{DataDir, Identity, Incarnations, InitialMember, RealFiles, Wal, WalError, WalOptions};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -335,19 +335,18 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
 
     let inbox = Rc::new(Inbox::default());
     let found = identity.joined.iter().flatten();
-    let peer_table = Rc::new(PeerTable {
+    let about_us = Own {
         cluster: config.cluster_id,
         id: config.id,
         incarnation,
         began_with: began_with(&identity),
-        found: RefCell::new(found.map(|member| (member.id, member.peer_urls.clone())).collect()),
-        own_urls: own.peer_urls.clone(),
-        tls: config.peer_tls.clone(),
+        peer_urls: own.peer_urls.clone(),
         priority: config.leadership.priority,
         quota: capacity.quota(),
-        ..PeerTable::default()
-    });
-    peer_table.remember(lives);
+    };
+    let found = found.map(|member| (member.id, member.peer_urls.clone())).collect();
+    let peer_table = Rc::new(PeerTable::new(about_us, found, config.peer_tls.clone()));
+    peer_table.recall(lives);
     peer_table.follow(members.clone());
     let frame_bytes_max = config.limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
     let readers = Rc::new(Readers::default());
@@ -378,7 +377,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     node.handle(now, Event::Space(space), &mut nothing);
     node.handle(now, Event::Members(members), &mut nothing);
     metrics.feature_level.set(health.level.into());
-    peer_table.level.set(health.level);
+    peer_table.with(|table| table.set_level(health.level));
     node.handle(now, Event::Health(health), &mut nothing);
     let driver = Driver {
         node,

@@ -5,11 +5,11 @@
 //!   listener  goes by its own URLs and the first byte; asks for a certificate if it has authorities to check it
 //! ```
 //! A signed certificate proves the identity of a member if it is for a host at which the table lists that member; then
-//! no proof is asked for. Without one, proofs are asked for in TLS as without. [`crate::proofs`]
+//! no proof is asked for. Without one, proofs are asked for in TLS as without. [`kattu_member::proofs`]
 //! Knows nothing of: frames, the member list.
 
-use crate::links::Failure;
-use crate::peer_address::PeerAddress;
+use kattu_member::dialler::Failure;
+use kattu_member::peer_address::PeerAddress;
 use kattu_tls::handshake::{self, Line, RECORD_OF_HANDSHAKE};
 use kattu_tls::{Asker, Refused, ServerTls, Socket, Speaks};
 use rustls::pki_types::{CertificateDer, ServerName};

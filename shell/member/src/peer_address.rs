@@ -6,18 +6,19 @@ use std::fmt;
 
 /// A parsed peer URL. Its order has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PeerAddress {
+pub struct PeerAddress {
     /// TLS is spoken there.
-    pub(crate) is_tls: bool,
+    pub is_tls: bool,
     /// The host alone, without brackets: what a certificate must be for.
-    pub(crate) host: String,
+    pub host: String,
     /// `host:port`; resolved anew for every attempt.
-    pub(crate) authority: String,
+    pub authority: String,
 }
 
 impl PeerAddress {
     /// Parses a peer URL; none if it is invalid.
-    pub(crate) fn of(url: &str) -> Option<PeerAddress> {
+    #[must_use]
+    pub fn of(url: &str) -> Option<PeerAddress> {
         let (is_tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),
             (_, Some(rest)) => (true, rest),
@@ -41,7 +42,8 @@ impl fmt::Display for PeerAddress {
 }
 
 /// All of them in a line.
-pub(crate) fn join(addresses: &[PeerAddress]) -> String {
+#[must_use]
+pub fn join(addresses: &[PeerAddress]) -> String {
     addresses.iter().map(PeerAddress::to_string).collect::<Vec<_>>().join(",")
 }
 
