@@ -114,7 +114,7 @@ impl World {
                 state.disk.lose_power_after(u64::MAX);
             }
             if let Some(process) = &mut state.process {
-                process.fuse = None;
+                process.hands.fuse.set(None);
                 self.sh.queue.plan(now, Event::Resume { member });
             }
         }
@@ -160,7 +160,7 @@ impl World {
     /// replaced by new ones, an operator restarts the leader. [fault-model NT5, F61]
     fn readmit_wiped(&mut self) -> Result<(), Violation> {
         let Some(leader) = self.leader() else { return Ok(()) };
-        let term = self.members[leader].process.as_ref().expect("it leads").node.raft().term();
+        let term = self.members[leader].process.as_ref().expect("it leads").node().raft().term();
         if self.members.iter().any(|member| member.wiped_in == Some(term)) {
             self.kill(leader, "restarted, to accept a member that has lost its directory")?;
         }
@@ -209,8 +209,10 @@ impl World {
     /// one try in nine. So many tries fail once in 10^5 such storms.
     fn disturbed(&self) -> u64 {
         const TRIES: u64 = 100;
-        let mut known =
-            self.members.iter().filter_map(|member| Some(member.process.as_ref()?.node.raft().membership()));
+        let mut known = self
+            .members
+            .iter()
+            .filter_map(|member| Some(member.process.as_ref()?.node().raft().membership()));
         let first = known.next();
         match known.any(|membership| Some(membership) != first) && !self.plan.settings.pre_vote {
             true => TRIES * 2 * self.slowly(self.plan.settings.election_timeout),
@@ -236,8 +238,8 @@ impl World {
         let entry = 2 * sync + 4 * frame + 8 * (pace.turn + 4 * pace.event) + pace.apply;
         let logs = self.members.iter().filter_map(|member| {
             let process = member.process.as_ref()?;
-            let raft = process.node.raft();
-            Some((raft.last_id().index.0, raft.persisted_index().0, process.keeper.applied().0))
+            let raft = process.node().raft();
+            Some((raft.last_id().index.0, raft.persisted_index().0, process.keeper().applied().0))
         });
         let logs: Vec<_> = logs.collect();
         // All members may be down.
@@ -274,7 +276,7 @@ impl World {
         match &self.members[member].process {
             None => format!("{name} (down)"),
             Some(process) => {
-                let raft = process.node.raft();
+                let raft = process.node().raft();
                 format!(
                     "{name} ({} in term {}, log up to {}, persisted {}, committed {}, delivered {}, applied {}, space {})",
                     raft.role_name(),
@@ -283,7 +285,7 @@ impl World {
                     raft.persisted_index().0,
                     raft.committed().0,
                     raft.applied_delivered().0,
-                    process.keeper.applied().0,
+                    process.keeper().applied().0,
                     process.room(),
                 )
             }
@@ -336,7 +338,7 @@ impl World {
     /// The cluster must reach the feature level that all members know.
     fn rise(&mut self, bound: u64) -> Result<(), Violation> {
         let level_of = |world: &World, member: usize| {
-            world.members[member].process.as_ref().map_or(0, |process| process.keeper.health().level)
+            world.members[member].process.as_ref().map_or(0, |process| process.keeper().health().level)
         };
         let waits = |world: &mut World| {
             let current = world.current();
@@ -361,8 +363,8 @@ impl World {
             let current = world.current();
             let mut applied = current.iter().filter_map(|&member| {
                 let process = world.members[member].process.as_ref()?;
-                let raft = process.node.raft();
-                Some((process.keeper.applied(), raft.committed(), raft.last_id()))
+                let raft = process.node().raft();
+                Some((process.keeper().applied(), raft.committed(), raft.last_id()))
             });
             let Some(first) = applied.next() else { return true };
             first.0 != first.1 || first.1 != first.2.index || !applied.all(|other| other == first)
@@ -374,7 +376,7 @@ impl World {
         let right =
             self.current().into_iter().filter(|&it| !self.sh.diverged.is_divergent(crate::net::id_of(it)));
         let stores = right.filter_map(|number| {
-            let store = self.members[number].process.as_ref()?.keeper.store();
+            let store = self.members[number].process.as_ref()?.keeper().store();
             Some((number, store.revision(), store.digest()))
         });
         let stores: Vec<_> = stores.collect();
@@ -398,7 +400,9 @@ impl World {
         up.retain(|&member| self.members[member].process.is_some() && !self.is_out_of_service(member));
         // The final read must be complete, beyond the limits of clients.
         for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
-            process.keeper.limit(RequestLimits { answer_bytes_max: usize::MAX, ..RequestLimits::default() });
+            process
+                .keeper_mut()
+                .limit(RequestLimits { answer_bytes_max: usize::MAX, ..RequestLimits::default() });
         }
         for _ in 0..8 {
             let member = up[self.dice.below(up.len() as u64) as usize];

@@ -106,7 +106,7 @@ impl World {
             return false;
         }
         self.sh.diverged.struck.insert(id_of(member));
-        self.members[member].process.as_mut().expect("it runs").goes_wrong = true;
+        self.members[member].process.as_mut().expect("it runs").hands.eyes.goes_wrong = true;
         true
     }
 
@@ -117,7 +117,7 @@ impl World {
         }
         for member in self.up() {
             let process = self.members[member].process.as_ref().expect("it is up");
-            let alarms = process.keeper.health().alarms;
+            let alarms = process.keeper().health().alarms;
             for id in (0..=self.members.len() as u64).map(NodeId) {
                 if !alarms.contains(Alarm::corrupt(id)) || self.sh.diverged.named.contains(&id) {
                     continue;
@@ -142,7 +142,7 @@ impl World {
             return false;
         };
         let digest = |member: usize| {
-            self.members[member].process.as_ref().map(|process| process.keeper.store().digest())
+            self.members[member].process.as_ref().map(|process| process.keeper().store().digest())
         };
         let divergent = diverged.divergent.iter().filter(|id| digest((id.0 - 1) as usize) != digest(right));
         divergent.into_iter().any(|&id| !diverged.is_named(id))

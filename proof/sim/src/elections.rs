@@ -101,7 +101,7 @@ fn one(world: &mut World, death: Death) -> Result<Election, Violation> {
 }
 
 fn raft(world: &World, member: usize) -> Option<&kattu_raft::Raft> {
-    Some(world.members[member].process.as_ref()?.node.raft())
+    Some(world.members[member].process.as_ref()?.node().raft())
 }
 
 /// All members follow one leader, and hold what it has committed.

@@ -817,8 +817,10 @@ impl World {
                 let received = self.link_count(leader, member).taken;
                 let reachable = self.sh.net.is_up(leader, member) && self.sh.net.is_up(member, leader);
                 let lacks = self.could_gain(leader, member, held, last).then(|| {
-                    let written =
-                        self.members[leader].process.as_ref().map_or(0, |process| process.entry_bytes);
+                    let written = self.members[leader]
+                        .process
+                        .as_ref()
+                        .map_or(0, |process| process.hands.eyes.entry_bytes);
                     written as i64 - received as i64
                 });
                 let standing = Standing { reachable, held, received, lacks };
@@ -856,10 +858,10 @@ impl World {
         let waiting = (0..self.members.len()).map(|to| self.sh.net.waiting(member, to));
         let (peers, snapshots) = waiting.fold((0, 0), |sum, lanes| (sum.0 + lanes.0, sum.1 + lanes.1));
         let Some(process) = &self.members[member].process else { return Ok(()) };
-        let stats = process.keeper.store().stats();
+        let stats = process.keeper().store().stats();
         let (history, compacted) =
-            (stats.bytes - stats.bytes_in_use, process.keeper.store().compact_revision());
-        let recent = process.node.raft().recent_bytes() as u64;
+            (stats.bytes - stats.bytes_in_use, process.keeper().store().compact_revision());
+        let recent = process.node().raft().recent_bytes() as u64;
         let clients = process.call_bytes();
         for (held, bytes) in
             [(Held::Clients, clients), (Held::Peers, peers + recent), (Held::Snapshots, snapshots)]

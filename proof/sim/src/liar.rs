@@ -270,8 +270,8 @@ impl World {
         let Some(Lies { member: liar, .. }) = self.plan.liar else { return Ok(Summary::default()) };
         for member in self.up() {
             let Some(process) = &self.members[member].process else { continue };
-            let held = format!("{:?}", process.node).len();
-            let recent = process.node.raft().recent_bytes() + process.node.pending_bytes();
+            let held = format!("{:?}", process.node()).len();
+            let recent = process.node().raft().recent_bytes() + process.node().pending_bytes();
             // Bytes are written out as numbers, each with a comma and a blank.
             let bound = STATE_MAX + 5 * recent;
             if bound < held {

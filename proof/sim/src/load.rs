@@ -133,7 +133,7 @@ impl World {
         let operation = self.load.number;
         self.load.number += 1;
         let Some(process) = &mut self.members[member].process else { return };
-        let revision = process.keeper.store().revision();
+        let revision = process.keeper().store().revision();
         // It is not timed, and a refusal is as good as an answer.
         let _ = process.call(operation, Request::Write(encode_kv(&Command::Compact(revision))));
         let run = self.members[member].run;
@@ -177,7 +177,7 @@ impl World {
     /// The shortest work of the running members beside writes. Any of them may be in the quorum of the next write.
     fn first_beside(&self, of: impl Fn(&BesideWrites) -> Option<Beside>) -> Option<Beside> {
         let running = self.members.iter().filter_map(|member| member.process.as_ref());
-        running.filter_map(|process| of(&process.beside)).min()
+        running.filter_map(|process| of(&process.hands.log.beside)).min()
     }
 
     /// A request of a stream has been answered, or never will be.

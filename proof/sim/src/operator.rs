@@ -257,10 +257,10 @@ impl World {
             return Asked::Later;
         }
         let Some(process) = &self.members[asked].process else { return Asked::Later };
-        if process.keeper.applied() < self.sh.observer.committed() {
+        if process.keeper().applied() < self.sh.observer.committed() {
             return Asked::Behind;
         }
-        let Members { at, list, removed } = process.keeper.members();
+        let Members { at, list, removed } = process.keeper().members();
         let me = id_of(slot);
         if removed.contains(&me) {
             return Asked::Never;

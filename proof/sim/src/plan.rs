@@ -436,6 +436,13 @@ fn default_settings() -> Settings {
 /// Members that may be added in one storm.
 pub(crate) const SPARES: u64 = 6;
 
+/// How much goes into one batch: fewer tasks may wait for a keeper than in production, so that the limit is reached.
+pub(crate) const LIMITS: kattu_member::step::Limits =
+    kattu_member::step::Limits { tasks: 4096, ..kattu_member::step::LIMITS };
+
+/// Requests that may wait in front of a replica. Production has room for 65,536; this is reached.
+pub(crate) const CALLS_MAX: usize = 2048;
+
 /// Messages and operations that a storm may cost.
 const MESSAGES_MAX: u64 = 200_000;
 const OPERATIONS_MAX: u64 = 4_000;

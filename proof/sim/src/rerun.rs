@@ -4,11 +4,11 @@
 //! arrive at once, in order.
 //! Knows nothing of: storms, where the directories come from.
 
-use crate::log::{GROUP, Log};
+use crate::log::{AtOnce, GROUP};
 use crate::snapshots::thaw;
 use crate::world::Opened;
 use kattu_kv::api::{Command, KeyRange, Put};
-use kattu_member::log::Completion;
+use kattu_member::log::{Completion, Log};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Effects, Event, KeeperEffects, Outcome, PeerMessage, Request, Space, Ticket};
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
@@ -108,7 +108,7 @@ impl Rerun {
             let keeper = keeper.of_member(identity.node);
             let config = options_of(&identity, seed);
             let node = Node::recover(config, seed ^ number as u64, now, recovered).with_snapshot_of(bytes);
-            let log = Log::new(wal);
+            let log = Log::new(wal, GROUP);
             members.push(One { identity, node, keeper, log, outcomes: BTreeMap::new() });
         }
         let mut rerun = Rerun { members, now, network: VecDeque::new(), tickets: 0 };
@@ -138,18 +138,17 @@ impl Rerun {
             self.network.extend(effects.send);
             if !effects.persist.is_empty() {
                 one.log.append(&effects.persist)?;
-                if let Completion::Persisted(lsn, room, ..) = one.log.sync(now.0)? {
+                if let Completion::Persisted(lsn, room, ..) = one.log.sync(now, &mut AtOnce)? {
                     queue.push_back(Event::Space(Space { log_bytes: room.free, short: room.full }));
                     queue.push_back(Event::Persisted(lsn));
                 }
-                if one.log.ready_at.take().is_some() {
-                    one.log.make_segment();
-                    one.log.tell_of_made();
-                    one.log.look(now.0)?;
+                if let Some(job) = one.log.take_job() {
+                    one.log.made(job.task.run());
+                    one.log.look()?;
                 }
             }
             for fetch in effects.fetch {
-                if let Completion::Fetched(fetch, entries) = one.log.fetch(fetch)? {
+                if let Completion::Fetched(fetch, entries) = one.log.fetch(fetch, &mut AtOnce)? {
                     queue.push_back(Event::Fetched { fetch, entries });
                 }
             }

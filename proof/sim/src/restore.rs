@@ -70,7 +70,7 @@ impl World {
             return Ok(false);
         }
         let process = state.process.as_ref().expect("it runs");
-        let mut keeper = process.keeper.clone();
+        let mut keeper = process.keeper().clone();
         // Entries delivered to the keeper are committed and on its disk, and not delivered again: it applies them now.
         keeper.finish(&mut KeeperEffects::default());
         if keeper.is_installing() {
@@ -83,7 +83,7 @@ impl World {
         let elapsed = process.at_disk_for(self.sh.now).unwrap_or(u64::MAX);
         let _ = copy.power_fails(rebuild_step.dice.roll(), elapsed); // losses show in what is recovered
         let _ = copy.take_fired();
-        let raft = process.node.raft();
+        let raft = process.node().raft();
         let base = raft.base();
         let is_covered =
             base == EntryId::default() || copy.good_snapshots().iter().any(|last| base.index <= last.index);

@@ -9,10 +9,10 @@ use crate::clock::{MS, SEC, US};
 use crate::load::{Ask, Stream, Timed};
 use crate::net::{BULK, CONTROL, Wire, id_of};
 use crate::plan::Plan;
-use crate::process::SLICE_UNITS;
 use crate::report::Violation;
 use crate::trace::Told;
 use crate::world::World;
+use kattu_member::step::LIMITS;
 use kattu_node::SnapshotLimits;
 use kattu_raft::{LinkEnd, LogIndex};
 use kattu_verify::service::{BoundedMemory, Done, Held, LinkCount, RECOVERY, Work, no_metastable_state};
@@ -201,7 +201,7 @@ const RUSH_UNIT: u64 = 25 * US;
 /// A world in which keepers work in the slices of production: small ones would cost what production does not pay.
 fn as_in_production(plan: Plan) -> World {
     let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
-    world.sh.slice = SLICE_UNITS;
+    world.sh.slice = LIMITS.slice;
     world
 }
 
@@ -224,7 +224,7 @@ pub fn rush(seed: u64, silent: Option<&'static str>) -> Result<Rushed, Violation
     }
     world.sh.service.silent = silent;
     world.sh.service.count_work(RUSH_UNIT, u64::MAX);
-    world.sh.slice = SLICE_UNITS / RUSH_SCALE as i64;
+    world.sh.slice = LIMITS.slice / RUSH_SCALE as i64;
     let mut peak = Done { requests: 0, time: SEC };
     let mut rate = 500;
     // Until more than a tenth is not served.
@@ -360,7 +360,7 @@ impl World {
     }
 
     pub(crate) fn raft(&self, member: usize) -> Option<&kattu_raft::Raft> {
-        Some(self.members[member].process.as_ref()?.node.raft())
+        Some(self.members[member].process.as_ref()?.node().raft())
     }
 
     /// All members follow one leader, and hold what it has committed.
@@ -377,7 +377,7 @@ impl World {
 
     /// Bytes of entries by which a member's log has grown in this run.
     fn log_bytes(&self, leader: usize) -> u64 {
-        self.members[leader].process.as_ref().map_or(0, |process| process.entry_bytes)
+        self.members[leader].process.as_ref().map_or(0, |process| process.hands.eyes.entry_bytes)
     }
 
     /// What has crossed a link, and what of it was new.

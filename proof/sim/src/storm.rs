@@ -69,7 +69,7 @@ impl World {
             Inject::KillAtEffect { who, effects, down } => {
                 let Some(member) = self.running(who) else { return Ok(false) };
                 self.members[member].down = down;
-                self.members[member].process.as_mut().expect("it runs").fuse = Some(effects);
+                self.members[member].process.as_mut().expect("it runs").hands.fuse.set(Some(effects));
             }
             Inject::KillAtDisk { who, operations, down } => {
                 let Some(member) = self.running(who) else { return Ok(false) };
@@ -197,7 +197,7 @@ impl World {
             Inject::Corrupt { from, to } => self.sh.net.path(from, to).corrupt_next += 1,
             Inject::Replay { who, frames } => {
                 let Some(member) = self.running(who) else { return Ok(false) };
-                let term = self.members[member].process.as_ref().expect("it runs").node.raft().term();
+                let term = self.members[member].process.as_ref().expect("it runs").node().raft().term();
                 let (net, mut around) = self.sh.net();
                 net.replay(&mut around, member, term, frames);
             }
@@ -347,9 +347,9 @@ impl World {
 
     fn note_lag(&mut self, member: usize) {
         let Some(process) = &self.members[member].process else { return };
-        let own = process.node.raft().persisted_index();
+        let own = process.node().raft().persisted_index();
         let Some(leader) = self.leader() else { return };
-        let last = self.members[leader].process.as_ref().expect("it leads").node.raft().last_id().index;
+        let last = self.members[leader].process.as_ref().expect("it leads").node().raft().last_id().index;
         if own.0 + LAG_ENTRIES <= last.0 {
             self.members[member].lagging = Some(last);
         }
@@ -358,7 +358,7 @@ impl World {
     /// Stops a member once it does not lead, or at `until` although it does.
     pub(crate) fn stop_when_free(&mut self, member: usize, until: u64, down: u64) -> Done {
         let Some(process) = &self.members[member].process else { return Ok(()) };
-        if !self.calm && self.sh.now < until && process.node.raft().is_leader() && self.up().len() > 1 {
+        if !self.calm && self.sh.now < until && process.node().raft().is_leader() && self.up().len() > 1 {
             let run = self.members[member].run;
             self.sh.queue.plan(self.sh.now + 2 * MS, Event::Stop { member, run, until, down });
             return Ok(());
@@ -380,7 +380,7 @@ impl World {
             self.members[member].process = Some(process);
             return Ok(false);
         }
-        process.fuse = None;
+        process.hands.fuse.set(None);
         let ended = process.finish(&mut self.sh);
         let state = &mut self.members[member];
         match ended {
@@ -464,7 +464,7 @@ impl World {
     /// How many good snapshots a running member could restart from by itself.
     fn snapshots_with_a_log(&self, member: usize) -> usize {
         let Some(process) = &self.members[member].process else { return 0 };
-        let base = process.node.raft().base().index;
+        let base = process.node().raft().base().index;
         self.members[member].disk.good_snapshots().iter().filter(|last| base <= last.index).count()
     }
 
@@ -485,7 +485,7 @@ impl World {
             return Ok(false);
         }
         let process = self.members[member].process.as_ref().expect("it runs");
-        let term = process.node.raft().term();
+        let term = process.node().raft().term();
         self.members[member].down = down;
         self.members[member].wiped_in = Some(term);
         self.kill(member, "its directory is lost")?;
@@ -501,7 +501,7 @@ impl World {
     /// remind the member, or know all that it knew. [fault-model F19]
     fn roll_back(&mut self, who: Who, down: u64) -> Result<bool, Violation> {
         let Some(member) = self.running(who) else { return Ok(false) };
-        let raft = self.members[member].process.as_ref().expect("it runs").node.raft();
+        let raft = self.members[member].process.as_ref().expect("it runs").node().raft();
         if self.plan.spares > 0 || !self.is_whole(member) || raft.persisted_index() == LogIndex(0) {
             return Ok(false);
         }
@@ -515,7 +515,7 @@ impl World {
         if asks_first && self.can_be_reminded(member) {
             // The committed index, and what a leader counts as acknowledged.
             let rafts =
-                self.members.iter().filter_map(|other| other.process.as_ref().map(|it| it.node.raft()));
+                self.members.iter().filter_map(|other| other.process.as_ref().map(|it| it.node().raft()));
             let counted = rafts.filter_map(|raft| raft.matched(id_of(member))).max();
             let owed = self.sh.observer.committed().max(counted.unwrap_or_default());
             self.members[member].down = down;
@@ -544,10 +544,10 @@ impl World {
     /// that is committed. Not for a leader: it counts its own copy for commits, which no other member is shown.
     /// [fault-model §4]
     fn can_be_reminded(&self, member: usize) -> bool {
-        let own = self.members[member].process.as_ref().expect("it runs").node.raft();
+        let own = self.members[member].process.as_ref().expect("it runs").node().raft();
         let others = self.current().into_iter().filter(|&other| other != member);
         let rafts: Vec<_> =
-            others.map(|other| self.members[other].process.as_ref().map(|p| p.node.raft())).collect();
+            others.map(|other| self.members[other].process.as_ref().map(|p| p.node().raft())).collect();
         let is_up = |raft: &Option<&kattu_raft::Raft>| raft.is_some_and(|raft| !raft.is_returning());
         let committed = self.sh.observer.committed();
         2 < self.plan.members
@@ -568,7 +568,7 @@ impl World {
             self.sh.tally.add(Fault::F19);
         }
         let process = self.members[member].process.as_ref();
-        if process.is_some_and(|process| copy.owed <= process.node.raft().persisted_index()) {
+        if process.is_some_and(|process| copy.owed <= process.node().raft().persisted_index()) {
             self.sh.older_copies.remove(&id);
         }
     }
@@ -619,7 +619,7 @@ impl World {
     /// any other time it could, in production, too.
     fn can_be_forgotten(&self, member: usize) -> bool {
         let rafts: Vec<_> =
-            self.members.iter().map(|member| member.process.as_ref().map(|p| p.node.raft())).collect();
+            self.members.iter().map(|member| member.process.as_ref().map(|p| p.node().raft())).collect();
         let own = rafts[member].expect("it runs");
         let knows_all = |raft: &kattu_raft::Raft| {
             raft.term() == own.term()
@@ -682,7 +682,7 @@ impl World {
     /// The number of waiting requests is bounded. [fault-model F50]
     fn memory_is_bounded(&self, member: usize) -> Done {
         let Some(process) = &self.members[member].process else { return Ok(()) };
-        let limit = self.plan.settings.pending_max + crate::process::CALLS_MAX + 1;
+        let limit = self.plan.settings.pending_max + crate::plan::CALLS_MAX + 1;
         if process.held() <= limit {
             return Ok(());
         }

@@ -12,16 +12,17 @@ use crate::family::Service;
 use crate::faults::{Fault, Tally};
 use crate::liar::Liar;
 use crate::load::{LOAD_FROM, Load};
-use crate::log::{GROUP, Log};
+use crate::log::GROUP;
 use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
 use crate::observer::Observer;
 use crate::operator::{Asked, Operator, info_of};
 use crate::plan::{Disagrees, Pace, Plan, Settings};
-use crate::process::{End, Process, SLICE_UNITS};
+use crate::process::{End, Process};
 use crate::queue::Queue;
 use crate::report::{Counts, Violation};
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
+use kattu_member::step::LIMITS;
 use kattu_node::contract::{
     Consistency, Doubt, Event as Input, Forward, Outcome, PeerMessage, Refusal, Request,
 };
@@ -347,7 +348,7 @@ pub(crate) struct World {
 /// As in production, or so small that no task fits into one slice.
 fn draw_slice(seed: u64) -> i64 {
     let mut dice = Dice::new(seed, "slices");
-    if dice.one_in(3) { SLICE_UNITS } else { dice.log_within(1, 4096) as i64 }
+    if dice.one_in(3) { LIMITS.slice } else { dice.log_within(1, 4096) as i64 }
 }
 
 fn draw_older(seed: u64, count: usize) -> Option<usize> {
@@ -404,7 +405,7 @@ impl World {
             net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
             dice: Dice::new(seed, "processes"),
             service: Service::default(),
-            slice: if plan.service.is_some() { SLICE_UNITS } else { draw_slice(seed) },
+            slice: if plan.service.is_some() { LIMITS.slice } else { draw_slice(seed) },
             older: draw_older(seed, plan.members as usize),
             diverged: Diverged::new(plan.kinds.has(crate::inject::Kind::Diverge)),
             forgot: BTreeMap::new(),
@@ -697,7 +698,7 @@ impl World {
         self.forget_newest(member);
         self.part_from_liars();
         match ended {
-            Ok(()) if self.members[member].process.as_ref().is_some_and(|process| process.is_gone) => {
+            Ok(()) if self.members[member].process.as_ref().is_some_and(|process| process.is_gone()) => {
                 self.leave(member, "has applied its removal")
             }
             Ok(()) if self.members[member].disk.is_out() => {
@@ -743,7 +744,7 @@ impl World {
         match net.receive(&mut around, flying) {
             Heard::Message(message) => {
                 let run = self.members[to].run;
-                let raft = self.members[to].process.as_ref().expect("just seen").node.raft();
+                let raft = self.members[to].process.as_ref().expect("just seen").node().raft();
                 let liar = self.sh.liar.as_mut();
                 let lie = liar.and_then(|liar| liar.instead(flying.from, &message, raft));
                 self.sh.counts.lies += u64::from(lie.is_some());
@@ -1054,7 +1055,7 @@ impl World {
     pub(crate) fn look_at_vote_floor(&mut self, member: usize) {
         let state = &mut self.members[member];
         let (Some(vote_floor), Some(process)) = (state.vote_floor, &state.process) else { return };
-        let raft = process.node.raft();
+        let raft = process.node().raft();
         let index = raft.persisted_index();
         let held = raft.term_at(index).map(|term| EntryId { term, index });
         if held.is_some_and(|held| vote_floor <= held) {
@@ -1212,13 +1213,13 @@ impl World {
         let state = &self.members[member];
         let is_covered = |upto: LogIndex| {
             let Some(process) = &state.process else { return false };
-            let raft = process.node.raft();
+            let raft = process.node().raft();
             let newest = raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index);
             raft.base() == EntryId::default() || upto <= newest
         };
         // A divergent store is no evidence of the right state.
         let is_divergent = self.sh.diverged.is_divergent(id_of(member))
-            || state.process.as_ref().is_some_and(|process| process.goes_wrong);
+            || state.process.as_ref().is_some_and(|process| process.hands.eyes.goes_wrong);
         !is_divergent
             && !state.ruined
             && !state.lost_directory
@@ -1352,7 +1353,7 @@ impl World {
         knows.extend(joined.into_iter().flatten().map(|found| found.id));
         let disk = state.disk.mount();
         let covered = keeper.applied();
-        let process = Process::new((member, run), node, keeper, (Log::new(wal), disk), clock, &mut self.sh);
+        let process = Process::new((member, run), node, keeper, (wal, disk), clock, &mut self.sh);
         state.process = Some(Box::new(process));
         self.sh.trace.mix(19 ^ self.sh.now);
         self.sh.line(Some(member), "process", || {
@@ -1397,7 +1398,7 @@ impl World {
     /// Checks the whole state, now and then.
     fn look(&mut self) -> Result<(), Violation> {
         // A check walks whole logs: the longer they are, the rarer it is.
-        let rafts = self.members.iter().filter_map(|member| Some(member.process.as_ref()?.node.raft()));
+        let rafts = self.members.iter().filter_map(|member| Some(member.process.as_ref()?.node().raft()));
         let longest = rafts.map(|raft| raft.last_id().index.0).max().unwrap_or(0);
         self.sh.queue.plan(self.sh.now + LOOK_EVERY * (1 + longest / LOOK_ENTRIES), Event::Look);
         self.sh.trace.passed(self.sh.now);
@@ -1409,7 +1410,7 @@ impl World {
             self.look_at_vote_floor(member);
             if let (Some(target), Some(process)) =
                 (self.members[member].lagging, &self.members[member].process)
-                && target <= process.node.raft().persisted_index()
+                && target <= process.node().raft().persisted_index()
             {
                 self.members[member].lagging = None;
                 self.sh.tally.add(Fault::F51);
@@ -1427,7 +1428,7 @@ impl World {
             .members
             .iter()
             .enumerate()
-            .filter_map(|(number, member)| Some((id_of(number), member.process.as_ref()?.node.raft())))
+            .filter_map(|(number, member)| Some((id_of(number), member.process.as_ref()?.node().raft())))
             .collect();
         self.sh.observer.whole(&members)
     }
@@ -1436,7 +1437,7 @@ impl World {
     pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |member: &usize| {
             let process = self.members[*member].process.as_ref()?;
-            let raft = process.node.raft();
+            let raft = process.node().raft();
             raft.is_leader().then(|| raft.term())
         };
         (0..self.members.len()).filter(|member| leads(member).is_some()).max_by_key(leads)
@@ -1489,7 +1490,7 @@ impl World {
             return self.on_answer(operation, What::Refused { reason: "no process listens".into() });
         };
         if let Request::Read(_, Consistency::Session(seen)) = &request
-            && process.node.raft().applied_delivered() < *seen
+            && process.node().raft().applied_delivered() < *seen
         {
             self.sh.counts.behind += 1;
         }

@@ -8,18 +8,28 @@
 //! Time comes in as an argument, and what is to be done comes out as data: a completion, a job, a note for the operator. So
 //! the simulator tries what production runs, and not a copy of it. (docs/decisions/0058)
 //!
-//! Reading order: `log` (syncs, full disks, the next segment) · `peer_table`, `peer_address` (which members it knows) · `handshake`,
-//! `proofs`, `join` (how members meet) · `lanes` (which connection a message takes) · `dialler`, `pauses` (when to dial again) · `snapshots` (snapshot files, step by step).
+//! Reading order: `member` (a batch, step by step) · `step` (what its executor does) · `host` (what executes it) · `apply` (the
+//! keeper, here or on a thread) · `log` (syncs, full disks, the next segment) · `log_orders` (a log on its own thread) · `capacity`
+//! (when growth is refused) · `peer_table`, `peer_address` (which members it knows) · `handshake`, `proofs`, `join` (how members
+//! meet) · `lanes` (which connection a message takes) · `dialler`, `pauses` (when to dial again) · `snapshots` (snapshot files, step
+//! by step) · `waiting` (the clients that wait).
 //! Knows nothing of: clocks, threads, sockets, tokio, how jobs are carried out.
 #![forbid(unsafe_code)]
 
+pub mod apply;
+pub mod capacity;
 pub mod dialler;
 pub mod handshake;
+pub mod host;
 pub mod join;
 pub mod lanes;
 pub mod log;
+pub mod log_orders;
+pub mod member;
 pub mod pauses;
 pub mod peer_address;
 pub mod peer_table;
 pub mod proofs;
 pub mod snapshots;
+pub mod step;
+pub mod waiting;

@@ -24,7 +24,8 @@ use crate::readings::{Reading, Readings};
 use crate::report::{self, Cause};
 use crate::watchdog::{Watchdog, Work};
 use kattu_member::log::{Completion, FULL_RETRY, LogSpace, Note, SegmentJob, Timed};
-use kattu_raft::{Duration, Fetch, FetchFor, GroupId, LogBody, LogRecord, Lsn};
+use kattu_member::log_orders::{Order, Orders, Turn, Underway};
+use kattu_raft::{Duration, Fetch, FetchFor, GroupId, LogRecord};
 use kattu_wal::{Prepared, Wal, WalError};
 use std::collections::VecDeque;
 use std::sync::mpsc as sync_mpsc;
@@ -35,28 +36,6 @@ use tokio::sync::{Notify, mpsc};
 
 /// Longest pause between two pieces of work of the thread that makes a segment, so that it finishes.
 const SEGMENT_PAUSE_MAX: Duration = Duration::from_millis(100);
-
-pub(crate) enum Order {
-    Persist(Vec<LogRecord>),
-    Fetch(Fetch),
-    /// Reads beside the log.
-    FetchBeside(Fetch),
-    /// A segment has been made ready beside the log, or could not be.
-    Look,
-    /// The thread ends and gives the log back.
-    Return,
-    Close,
-}
-
-impl Order {
-    /// The log space that it takes, in bytes.
-    fn bytes(&self) -> u64 {
-        match self {
-            Order::Persist(records) => records.iter().map(record_bytes).sum(),
-            Order::Fetch(_) | Order::FetchBeside(_) | Order::Look | Order::Return | Order::Close => 0,
-        }
-    }
-}
 
 /// On a thread, a sync is quick if it took at most this part of the time that sends a log there: a disk at the edge
 /// does not move it to and fro.
@@ -90,8 +69,7 @@ enum Place {
 struct Away {
     thread: LogThread,
     completions: mpsc::UnboundedReceiver<Completion>,
-    /// Orders that are not durable yet: (last record, bytes). Their space is not free any more.
-    underway: VecDeque<(Lsn, u64)>,
+    underway: Underway,
     /// Readings by the log itself that are under way.
     fetching: usize,
     /// Syncs in a row that were quick.
@@ -145,7 +123,7 @@ impl Away {
         match std::thread::Builder::new().name("kattu-log".into()).spawn(work) {
             Ok(thread) => {
                 let thread = LogThread { orders: Some(orders), thread: Some(thread) };
-                let underway = VecDeque::new();
+                let underway = Underway::default();
                 Ok(Away { thread, completions, underway, fetching: 0, quick: 0, waiting: None })
             }
             Err(error) => Err((error, take(&log).expect("the thread has not taken it"))),
@@ -157,40 +135,25 @@ impl Away {
             return waiting.push_back(order);
         }
         match &order {
-            Order::Persist(records) => {
-                self.underway.extend(records.last().map(|record| (record.lsn, order.bytes())));
-            }
+            Order::Persist(records) => self.underway.ordered(records),
             Order::Fetch(_) => self.fetching += 1,
             Order::FetchBeside(_) | Order::Look | Order::Return | Order::Close => {}
         }
         self.thread.order(order);
     }
 
-    /// Takes note of a completion, and corrects its free space: the thread does not know which orders are on their way.
+    /// Takes note of a completion, and corrects its free space.
     fn completed(&mut self, completion: Completion, patience: Option<Duration>) -> Completion {
-        let quick = patience.map(|patience| patience / QUICK_PART);
-        match completion {
-            Completion::Persisted(lsn, room, took) => {
-                if let (Some(took), Some(quick)) = (took, quick) {
-                    self.quick = if took <= quick { self.quick + 1 } else { 0 };
-                }
-                Completion::Persisted(lsn, self.less_underway(lsn, room), took)
+        match &completion {
+            Completion::Persisted(_, _, Some(took)) => {
+                let is_quick = patience.is_some_and(|patience| *took <= patience / QUICK_PART);
+                self.quick = if is_quick { self.quick + 1 } else { 0 };
             }
-            Completion::Room(room) => Completion::Room(self.less_underway(Lsn(0), room)),
-            fetched @ Completion::Fetched(..) => {
-                self.fetching -= 1;
-                fetched
-            }
+            Completion::Fetched(..) => self.fetching -= 1,
+            Completion::Persisted(..) | Completion::Room(_) => {}
         }
-    }
-
-    fn less_underway(&mut self, lsn: Lsn, room: LogSpace) -> LogSpace {
-        while self.underway.front().is_some_and(|&(last, _)| last <= lsn) {
-            self.underway.pop_front();
-        }
-        let underway: u64 = self.underway.iter().map(|&(_, bytes)| bytes).sum();
-        let waiting: u64 = self.waiting.iter().flatten().map(Order::bytes).sum();
-        LogSpace { free: room.free.saturating_sub(underway + waiting), ..room }
+        let waiting = self.waiting.iter().flatten().map(Order::bytes).sum();
+        self.underway.less(completion, waiting)
     }
 
     /// Whether everything that was ordered of the thread is done.
@@ -281,30 +244,10 @@ impl Disk {
         let mut log = thread.give_back();
         // The last messages of the thread are of space: all others have been received.
         self.done.extend(std::iter::from_fn(|| completions.try_recv().ok()));
-        let mut dirty = false;
-        for order in waiting.into_iter().flatten() {
-            match order {
-                Order::Persist(records) => {
-                    log.append(&records);
-                    dirty = true;
-                }
-                Order::Fetch(fetch) => {
-                    if std::mem::take(&mut dirty) {
-                        self.done.push_back(log.sync_if_due());
-                    }
-                    self.done.push_back(log.fetch(fetch));
-                }
-                Order::FetchBeside(fetch) => {
-                    if std::mem::take(&mut dirty) {
-                        self.done.push_back(log.sync_if_due());
-                    }
-                    log.fetch_beside(fetch);
-                }
-                Order::Look | Order::Return | Order::Close => {}
-            }
-        }
-        if dirty {
-            self.done.push_back(log.sync_if_due());
+        let mut orders = Orders::default();
+        waiting.into_iter().flatten().for_each(|order| orders.push(order));
+        while let Some(Turned::Told(completion)) = log.turn(&mut orders) {
+            self.done.extend(completion);
         }
         self.done.push_back(log.look());
         self.place = Place::Inline(log);
@@ -315,17 +258,23 @@ impl Disk {
         );
     }
 
-    /// Makes records durable. Inline, the completion is returned.
-    pub(crate) fn persist(&mut self, records: Vec<LogRecord>) -> Option<Completion> {
+    /// Whether records wait here that a full disk refused, and it may be tried again.
+    pub(crate) fn retries(&self) -> bool {
+        matches!(&self.place, Place::Inline(log) if log.is_blocked() && log.is_due())
+    }
+
+    /// Makes records durable, and what a full disk refused. Inline, the completion is returned. The records are taken.
+    pub(crate) fn persist(&mut self, records: &mut Vec<LogRecord>) -> Option<Completion> {
         match &mut self.place {
             Place::Inline(log) => {
-                log.append(&records);
+                log.append(records);
+                records.clear();
                 let completion = log.sync_if_due();
                 self.leave_if_slow();
                 self.in_turn(completion)
             }
             Place::Thread(away) => {
-                away.order(Order::Persist(records));
+                away.order(Order::Persist(std::mem::take(records)));
                 None
             }
             Place::Nowhere => unreachable!("only inside a move"),
@@ -402,7 +351,7 @@ impl Disk {
         }
     }
 
-    /// The next such result, if there is one already; a write that a full disk refused is retried on the way.
+    /// The next such result, if there is one already.
     pub(crate) fn try_completed(&mut self) -> Option<Completion> {
         if let Some(done) = self.done.pop_front() {
             return Some(done);
@@ -413,9 +362,6 @@ impl Disk {
             return Some(completion);
         }
         match &mut self.place {
-            Place::Inline(log) if log.is_blocked() => {
-                log.is_due().then(|| log.sync()).filter(|done| matches!(done, Completion::Persisted(..)))
-            }
             Place::Inline(log) => log.look_if_ready(),
             Place::Thread(away) => {
                 let completion = away.completions.try_recv().ok()?;
@@ -464,17 +410,6 @@ async fn read(readings: &mut Option<mpsc::UnboundedReceiver<Reading>>) -> Readin
     }
 }
 
-fn record_bytes(record: &LogRecord) -> u64 {
-    match &record.body {
-        LogBody::Entry(entry) => entry.len() as u64,
-        LogBody::HardState(_)
-        | LogBody::Truncate(_)
-        | LogBody::Commit(_)
-        | LogBody::Base(_)
-        | LogBody::VoteFloor(_) => 0,
-    }
-}
-
 /// The thread: the orders that arrived during the last sync are the next group. [replication-protocols B3]
 fn run(
     mut log: Box<Log>,
@@ -482,50 +417,39 @@ fn run(
     report: &mpsc::UnboundedSender<Completion>,
 ) -> Option<Box<Log>> {
     let _abort = crate::AbortOnPanic;
+    let mut orders = Orders::default();
     loop {
         let first = match inbox.recv_timeout(if log.is_blocked() { FULL_RETRY } else { Duration::MAX }) {
             Ok(order) => Some(order),
             Err(sync_mpsc::RecvTimeoutError::Timeout) => None,
             Err(sync_mpsc::RecvTimeoutError::Disconnected) => return None,
         };
-        let mut dirty = log.is_blocked();
-        for order in first.into_iter().chain(inbox.try_iter()) {
-            match order {
-                Order::Persist(records) => {
-                    log.append(&records);
-                    dirty = true;
-                }
-                Order::Fetch(fetch) => {
-                    // Entries to be read may still be in the block that is not written yet.
-                    if std::mem::take(&mut dirty) && report.send(log.sync_if_due()).is_err() {
-                        return None;
-                    }
-                    if report.send(log.fetch(fetch)).is_err() {
-                        return None;
+        first.into_iter().chain(inbox.try_iter()).for_each(|order| orders.push(order));
+        orders.wake(&log.log);
+        loop {
+            match log.turn(&mut orders) {
+                None => break,
+                Some(Turned::Told(completion)) => {
+                    if completion.is_some_and(|completion| report.send(completion).is_err()) {
+                        return None; // the driver is gone
                     }
                 }
-                Order::FetchBeside(fetch) => {
-                    if std::mem::take(&mut dirty) && report.send(log.sync_if_due()).is_err() {
-                        return None;
-                    }
-                    log.fetch_beside(fetch);
-                }
-                Order::Look => {
-                    if report.send(log.look()).is_err() {
-                        return None;
-                    }
-                }
-                Order::Return => return Some(log),
-                Order::Close => {
+                Some(Turned::Return) => return Some(log),
+                Some(Turned::Close) => {
                     log.close();
                     return None;
                 }
             }
         }
-        if dirty && report.send(log.sync_if_due()).is_err() {
-            return None; // the driver is gone
-        }
     }
+}
+
+/// What an order has come to.
+enum Turned {
+    /// This is to be told, if anything.
+    Told(Option<Completion>),
+    Return,
+    Close,
 }
 
 /// The log and what it counts.
@@ -600,6 +524,23 @@ impl Log {
 
     fn append(&mut self, records: &[LogRecord]) {
         self.log.append(records).unwrap_or_else(|error| fatal(&error));
+    }
+
+    /// Carries out the next order, if there is one.
+    fn turn(&mut self, orders: &mut Orders) -> Option<Turned> {
+        let told = match orders.next(&mut self.log).unwrap_or_else(|error| fatal(&error)) {
+            Turn::Sync => Some(self.sync_if_due()),
+            Turn::Fetch(fetch) => Some(self.fetch(fetch)),
+            Turn::FetchBeside(fetch) => {
+                self.fetch_beside(fetch);
+                None
+            }
+            Turn::Look => Some(self.look()),
+            Turn::Return => return Some(Turned::Return),
+            Turn::Close => return Some(Turned::Close),
+            Turn::Idle => return None,
+        };
+        Some(Turned::Told(told))
     }
 
     fn sync_if_due(&mut self) -> Completion {
@@ -780,7 +721,8 @@ fn fatal(error: &WalError) -> ! {
 mod tests {
     use super::*;
     use kattu_raft::{
-        Entry, EntryHead, EntryId, EntryKind, FetchFor, Form, Incarnation, LogIndex, NodeId, Stamp,
+        Entry, EntryHead, EntryId, EntryKind, FetchFor, Form, Incarnation, LogBody, LogIndex, Lsn, NodeId,
+        Stamp,
     };
     use kattu_wal::files::LockGuard;
     use kattu_wal::sim::{Dice, SimDisk};
@@ -931,9 +873,9 @@ mod tests {
     #[test]
     fn only_groups_that_are_more_than_commit_marks_say_what_the_disk_took() {
         let (mut disk, _) = ready(&SimDisk::new());
-        let entries = disk.persist(entries(1, 3));
+        let entries = disk.persist(&mut entries(1, 3));
         assert!(matches!(entries, Some(Completion::Persisted(Lsn(3), _, Some(_)))), "{entries:?}");
-        let mark = disk.persist(vec![LogRecord { lsn: Lsn(4), body: LogBody::Commit(LogIndex(3)) }]);
+        let mark = disk.persist(&mut vec![LogRecord { lsn: Lsn(4), body: LogBody::Commit(LogIndex(3)) }]);
         assert!(matches!(mark, Some(Completion::Persisted(_, _, None))), "{mark:?}");
     }
 
@@ -945,18 +887,24 @@ mod tests {
         let (mut disk, _) = ready(&sim);
         sim.limit_to(Some(sim.bytes()));
         log_of(&mut disk).shows = Some(BEFORE);
-        let refused = disk.persist(entries(1, 30));
+        let refused = disk.persist(&mut entries(1, 30));
         assert!(matches!(refused, Some(Completion::Room(LogSpace { full: true, .. }))), "{refused:?}");
 
         sim.limit_to(None);
-        assert!(disk.try_completed().is_none(), "it is not time");
-        let waits = disk.persist(entries(31, 1));
+        assert!(!disk.retries(), "it is not time");
+        let waits = disk.persist(&mut entries(31, 1));
         assert!(matches!(waits, Some(Completion::Room(LogSpace { full: true, .. }))), "{waits:?}");
 
         log_of(&mut disk).shows = Some(BEFORE + FULL_RETRY);
-        let written = disk.try_completed();
+        let written = retry(&mut disk);
         assert!(matches!(written, Some(Completion::Persisted(Lsn(31), _, Some(_)))), "{written:?}");
         assert!(!log_of(&mut disk).is_blocked());
+    }
+
+    /// What the driver does at its next batch with a disk that was full.
+    fn retry(disk: &mut Disk) -> Option<Completion> {
+        assert!(disk.retries(), "it is time");
+        disk.persist(&mut Vec::new())
     }
 
     /// A log whose segment is full to the last sector, on a disk without room for another one. Returns how many entries
@@ -968,7 +916,7 @@ mod tests {
         let mut count = 0;
         while 512 <= log_of(&mut disk).room().free {
             count += 1;
-            let written = disk.persist(small(count));
+            let written = disk.persist(&mut small(count));
             assert!(
                 matches!(written, Some(Completion::Persisted(lsn, ..)) if lsn == Lsn(count)),
                 "{written:?}"
@@ -986,18 +934,23 @@ mod tests {
         let sim = SimDisk::new();
         let (mut disk, count) = filled(&sim);
         log_of(&mut disk).shows = Some(BEFORE);
-        let written = disk.persist(commit(count + 1, count));
+        let written = disk.persist(&mut commit(count + 1, count));
         assert!(
             matches!(written, Some(Completion::Persisted(lsn, LogSpace { full: true, .. }, None)) if lsn == Lsn(count + 1)),
             "{written:?}"
         );
         assert!(log_of(&mut disk).is_blocked());
         log_of(&mut disk).shows = Some(BEFORE + FULL_RETRY);
-        assert!(disk.try_completed().is_none(), "it is full still");
+        let refused = retry(&mut disk);
+        assert!(
+            matches!(refused, Some(Completion::Room(LogSpace { full: true, .. }))),
+            "it is full still: {refused:?}"
+        );
+        assert!(!disk.retries(), "not again at once");
 
         sim.limit_to(None);
         log_of(&mut disk).shows = Some(BEFORE + FULL_RETRY + FULL_RETRY);
-        let written = disk.try_completed();
+        let written = retry(&mut disk);
         assert!(matches!(written, Some(Completion::Persisted(..))), "{written:?}");
         assert!(!log_of(&mut disk).is_blocked());
         // Killed now, it still knows what was committed.
@@ -1012,7 +965,7 @@ mod tests {
         let (disk, count) = filled(&sim);
         let Place::Inline(log) = disk.place else { panic!("it is inline") };
         let mut disk = Disk::thread(*log).expect("a thread");
-        assert!(disk.persist(commit(count + 1, count)).is_none());
+        assert!(disk.persist(&mut commit(count + 1, count)).is_none());
         hear_until(&mut disk, count + 1);
         sim.limit_to(None);
         while !matches!(next(&mut disk), Completion::Persisted(..)) {}
@@ -1028,7 +981,7 @@ mod tests {
         let log = log_on(&sim);
         sim.limit_to(Some(sim.bytes()));
         let mut disk = Disk::thread(log).expect("a thread");
-        assert!(disk.persist(entries(1, 30)).is_none());
+        assert!(disk.persist(&mut entries(1, 30)).is_none());
         let mut was_full = false;
         loop {
             match disk.try_completed() {
@@ -1053,7 +1006,7 @@ mod tests {
         for round in 0..20 {
             let sim = SimDisk::new();
             let mut disk = Disk::thread(log_on(&sim)).expect("a thread");
-            assert!(disk.persist(entries(1, 6)).is_none());
+            assert!(disk.persist(&mut entries(1, 6)).is_none());
             if round % 2 == 0 {
                 drop(disk);
             } else {
@@ -1098,10 +1051,10 @@ mod tests {
     #[test]
     fn a_log_whose_syncs_outlast_a_heartbeat_goes_to_a_thread_and_nobody_waits_for_it_there() {
         let (_, mood, mut disk) = slow();
-        assert!(disk.persist(small(1)).is_some(), "a disk that is well");
+        assert!(disk.persist(&mut small(1)).is_some(), "a disk that is well");
         assert!(!is_away(&disk));
         mood.sync_us.store(SLOW_US, Ordering::Relaxed);
-        let slow = disk.persist(small(2));
+        let slow = disk.persist(&mut small(2));
         assert!(
             matches!(slow, Some(Completion::Persisted(Lsn(2), _, Some(took))) if PATIENCE < took),
             "{slow:?}"
@@ -1109,7 +1062,7 @@ mod tests {
         assert!(is_away(&disk));
         mood.sync_us.store(1_000_000, Ordering::Relaxed);
         let begun = Instant::now();
-        assert!((3..=20).all(|at| disk.persist(small(at)).is_none()));
+        assert!((3..=20).all(|at| disk.persist(&mut small(at)).is_none()));
         assert!(begun.elapsed() < Duration::from_secs(1), "persisting waits for the disk");
         mood.sync_us.store(0, Ordering::Relaxed);
         loop {
@@ -1123,7 +1076,7 @@ mod tests {
     fn a_log_comes_home_when_its_disk_has_been_well_for_long_enough_and_not_sooner() {
         let (_, mood, mut disk) = slow();
         mood.sync_us.store(SLOW_US, Ordering::Relaxed);
-        assert!(disk.persist(small(1)).is_some());
+        assert!(disk.persist(&mut small(1)).is_some());
         mood.sync_us.store(0, Ordering::Relaxed);
         let mut at = 1;
         let mut quick = 0;
@@ -1133,7 +1086,7 @@ mod tests {
                 // One slow sync: the count begins anew.
                 mood.sync_us.store(SLOW_US, Ordering::Relaxed);
             }
-            assert!(disk.persist(small(at)).is_none());
+            assert!(disk.persist(&mut small(at)).is_none());
             hear_until(&mut disk, at);
             mood.sync_us.store(0, Ordering::Relaxed);
             quick += 1;
@@ -1141,7 +1094,7 @@ mod tests {
         }
         assert!(WELL_SYNCS + WELL_SYNCS / 2 < quick, "{quick}");
         // The segment that was ready came with it, and the log goes on as if it had never been away.
-        let mut completion = disk.persist(small(at + 1)).expect("it is inline");
+        let mut completion = disk.persist(&mut small(at + 1)).expect("it is inline");
         while !matches!(completion, Completion::Persisted(lsn, ..) if lsn == Lsn(at + 1)) {
             completion = next(&mut disk);
         }
@@ -1161,28 +1114,28 @@ mod tests {
     fn a_log_that_was_called_home_comes_although_its_disk_is_slow_again() {
         let (_, mood, mut disk) = slow();
         mood.sync_us.store(SLOW_US, Ordering::Relaxed);
-        assert!(disk.persist(small(1)).is_some());
+        assert!(disk.persist(&mut small(1)).is_some());
         mood.sync_us.store(0, Ordering::Relaxed);
         let mut at = 1;
         // Until one quick sync is missing: a slow moment of the machine restarts the count.
         while !matches!(&disk.place, Place::Thread(away) if away.quick == WELL_SYNCS - 1) {
             at += 1;
-            assert!(disk.persist(small(at)).is_none());
+            assert!(disk.persist(&mut small(at)).is_none());
             hear_until(&mut disk, at);
         }
         let synced = disk.metrics.sync.count();
         at += 1;
-        assert!(disk.persist(small(at)).is_none());
+        assert!(disk.persist(&mut small(at)).is_none());
         while disk.metrics.sync.count() == synced {
             std::thread::yield_now();
         }
         mood.sync_us.store(SLOW_US, Ordering::Relaxed);
         at += 1;
-        assert!(disk.persist(small(at)).is_none());
+        assert!(disk.persist(&mut small(at)).is_none());
         hear_until(&mut disk, at);
         mood.sync_us.store(0, Ordering::Relaxed);
         at += 1;
-        let mut completion = disk.persist(small(at));
+        let mut completion = disk.persist(&mut small(at));
         let end = Instant::now() + Duration::from_secs(20);
         while !matches!(completion, Some(Completion::Persisted(lsn, ..)) if lsn == Lsn(at)) {
             assert!(Instant::now() < end, "what was ordered waits for ever");
@@ -1202,13 +1155,13 @@ mod tests {
             let (_, mood, mut disk) = slow();
             let mut heard = Heard::default();
             mood.sync_us.store(if is_slow { SLOW_US } else { 0 }, Ordering::Relaxed);
-            heard.hear(disk.persist(small(1)).expect("it is inline"));
+            heard.hear(disk.persist(&mut small(1)).expect("it is inline"));
             mood.sync_us.store(0, Ordering::Relaxed);
             assert_eq!(is_away(&disk), is_slow);
             mood.reads_hang.store(true, Ordering::Relaxed);
             assert!(disk.fetch(fetch(FOR_A_PEER, 1, 2)).is_none());
             for at in 2..=9 {
-                disk.persist(small(at)).into_iter().for_each(|completion| heard.hear(completion));
+                disk.persist(&mut small(at)).into_iter().for_each(|completion| heard.hear(completion));
             }
             // Meanwhile the log itself reads for apply.
             disk.fetch(fetch(FetchFor::Apply, 1, 2))
@@ -1239,9 +1192,9 @@ mod tests {
         for is_slow in [false, true] {
             let (_, mood, mut disk) = slow();
             let mut heard = Heard::default();
-            heard.hear(disk.persist(small(1)).expect("it is inline"));
+            heard.hear(disk.persist(&mut small(1)).expect("it is inline"));
             mood.sync_us.store(if is_slow { SLOW_US } else { 0 }, Ordering::Relaxed);
-            heard.hear(disk.persist(small(2)).expect("it is inline"));
+            heard.hear(disk.persist(&mut small(2)).expect("it is inline"));
             mood.sync_us.store(0, Ordering::Relaxed);
             mood.reads_fail.store(true, Ordering::Relaxed);
             assert!(disk.fetch(fetch(FOR_A_PEER, 1, 2)).is_none());
@@ -1257,7 +1210,7 @@ mod tests {
         let (_, _, mut disk) = slow();
         let mut heard = Heard::default();
         for at in 1..=2 {
-            heard.hear(disk.persist(small(at)).expect("it is inline"));
+            heard.hear(disk.persist(&mut small(at)).expect("it is inline"));
         }
         assert!(disk.fetch(fetch(FOR_A_PEER, 1, 2)).is_none());
         while heard.for_peers < 1 {
@@ -1308,7 +1261,7 @@ mod tests {
                     mood.sync_us.store(SLOW_US, Ordering::Relaxed);
                 }
                 ordered += 1;
-                let completion = disk.persist(small(ordered));
+                let completion = disk.persist(&mut small(ordered));
                 mood.sync_us.store(0, Ordering::Relaxed);
                 completion.into_iter().for_each(|completion| heard.hear(completion));
                 for (asked, purpose) in asked.iter_mut().zip([FetchFor::Apply, FOR_A_PEER]) {

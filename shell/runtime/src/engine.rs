@@ -21,13 +21,8 @@ const INBOX_BYTES_MAX: usize = 256 << 20;
 /// Pause between two checks whether another member leads.
 const TRANSFER_PAUSE: Duration = Duration::from_millis(1);
 
-/// One call on its way in.
-pub(crate) enum Call {
-    /// A request, and where its outcome goes.
-    Ask(Request, Reply),
-    /// A leadership transfer, and where to report whether it has begun.
-    Transfer(oneshot::Sender<bool>),
-}
+/// One call on its way in: a request and where its outcome goes, or a transfer and where to report whether it has begun.
+pub(crate) type Call = kattu_member::host::Call<Reply, oneshot::Sender<bool>>;
 
 /// Facts that can be read without asking the replica. Each is one atomic; two may be of different moments.
 #[derive(Debug, Default)]
@@ -96,8 +91,8 @@ impl Engine {
             return self.too_many();
         }
         let (reply, asked) = Asked::new(is_write);
-        match self.inbox.try_send(Call::Ask(request, reply)) {
-            Err(mpsc::error::TrySendError::Full(Call::Ask(request, _))) => {
+        match self.inbox.try_send(Call::Ask(reply, request)) {
+            Err(mpsc::error::TrySendError::Full(Call::Ask(_, request))) => {
                 self.facts.taken_in(&request);
                 self.too_many()
             }
@@ -202,7 +197,7 @@ mod tests {
             local.run_until(async { assert_eq!(third.await.expect("it ends"), too_many) }).await;
             assert_eq!(engine.metrics().failed.get(), 1);
             assert_eq!(facts.inbox_bytes.load(Ordering::Relaxed), INBOX_BYTES_MAX);
-            let Some(Call::Ask(request, _reply)) = inbox.recv().await else { panic!("the first one waits") };
+            let Some(Call::Ask(_reply, request)) = inbox.recv().await else { panic!("the first one waits") };
             facts.taken_in(&request);
             assert_eq!(facts.inbox_bytes.load(Ordering::Relaxed), 10);
             assert!(!first.is_finished() && !second.is_finished());

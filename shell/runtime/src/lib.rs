@@ -4,15 +4,14 @@
 //! connections: on few cores a hand-off between threads costs more than the work it would share out
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
-//! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `apply_executor` (where the keeper sits) ·
+//! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `apply_thread` (a keeper on its own thread) ·
 //! `snapshots` (the worker beside) · `links`, `lane`, `outgoing`, `tls`, `peer_table`, `handshake`, `listener`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
-//! `capacity` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
+//! `operator` (words for notes) · `lookout` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
 pub mod allocator;
-mod apply_executor;
+mod apply_thread;
 mod asked;
-mod capacity;
 mod clock;
 mod disk;
 mod driver;
@@ -24,9 +23,11 @@ mod join;
 mod lane;
 mod links;
 mod listener;
+mod lookout;
 pub mod memory;
 pub mod metrics;
 mod name_clash;
+mod operator;
 mod outgoing;
 mod peer_table;
 mod readings;
@@ -36,12 +37,11 @@ mod snapshots;
 mod start;
 mod tls;
 mod vouching;
-mod waiting;
 mod watchdog;
 
 pub use asked::{Asked, Behind};
-pub use capacity::{default_quota, memory_limit};
 pub use engine::Engine;
+pub use lookout::{default_quota, memory_limit};
 pub use start::{Began, End, Member, Running, RuntimeConfig, StartError, Threading, start};
 
 use kattu_raft::RecordEncoder;

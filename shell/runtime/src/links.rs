@@ -157,12 +157,12 @@ impl Links {
     /// Sends a batch: each message is encoded once, each lane flushed once. Returns the forwarded writes that cannot
     /// leave; of the protocol's own messages any may be lost. A write leaves only for a leader whose own link to this
     /// member is open: otherwise its answer could not come back, and the caller would wait for its timeout.
-    pub(crate) fn send(&self, messages: Vec<PeerMessage>) -> Vec<Forward> {
+    pub(crate) fn send(&self, messages: &mut Vec<PeerMessage>) -> Vec<Forward> {
         let mut unsent = Vec::new();
         if messages.is_empty() {
             return unsent;
         }
-        for message in messages {
+        for message in messages.drain(..) {
             let Some(link) = self.links.get(&message.to()) else { continue };
             let lane = match lanes::lane_of(&message, || link.bulk.unsent_bytes() > 0, link.control.is_up()) {
                 LaneKind::Bulk => &link.bulk,
@@ -453,14 +453,18 @@ mod tests {
             let mut links = Links::new(&peer_table, pause, pause, &Rc::default(), &readers, &Arc::default());
             links.links.insert(LEADER, link);
 
-            assert_eq!(links.send(message()), std::slice::from_ref(&forward), "no reader for the answer");
+            assert_eq!(
+                links.send(&mut message()),
+                std::slice::from_ref(&forward),
+                "no reader for the answer"
+            );
             let reader = tokio::task::spawn_local(std::future::pending::<()>());
             readers.replace(LEADER, LaneKind::Bulk, reader.abort_handle());
-            assert_eq!(links.send(message()), []);
+            assert_eq!(links.send(&mut message()), []);
             reader.abort();
             assert!(reader.await.is_err_and(|ended| ended.is_cancelled()));
             assert_eq!(
-                links.send(message()),
+                links.send(&mut message()),
                 std::slice::from_ref(&forward),
                 "the link of the leader has ended"
             );

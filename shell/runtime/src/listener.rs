@@ -663,7 +663,7 @@ mod tests {
             });
             let (calls, mut asked) = tokio::sync::mpsc::channel(1);
             tokio::task::spawn_local(async move {
-                while let Some(Call::Ask(request, reply)) = asked.recv().await {
+                while let Some(Call::Ask(reply, request)) = asked.recv().await {
                     assert_eq!(request, newcomer::question());
                     let outcome = match members.list.is_empty() {
                         true => Outcome::Refused(Refusal::NoLeader),

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: metric names, text formats.
 
+use kattu_member::step::Counts;
 use kattu_raft::{NodeId, PeerFlow};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -139,8 +140,6 @@ pub struct Metrics {
     pub leader_changes: Counter,
     /// Highest committed index (a level).
     pub committed: Counter,
-    /// Highest applied index (a level).
-    pub applied: Counter,
     /// Client requests waiting (a level).
     pub pending: Counter,
     /// Client requests refused or left in doubt.
@@ -182,4 +181,21 @@ pub struct Metrics {
     pub scrubs: Counter,
     /// Damaged places found by scrubs.
     pub scrub_damages: Counter,
+}
+
+impl Metrics {
+    /// Takes over what a member has counted since `before`.
+    pub(crate) fn count(&self, counts: &Counts, before: &Counts) {
+        self.batches.add(counts.batches - before.batches);
+        self.events.add(counts.events - before.events);
+        self.requests.add(counts.requests - before.requests);
+        self.abandoned.add(counts.abandoned - before.abandoned);
+        self.failed.add(counts.failed - before.failed);
+        self.applied_entries.add(counts.applied_entries - before.applied_entries);
+        self.work_units.add(counts.work_units - before.work_units);
+        self.step_units_max.set(self.step_units_max.get().max(counts.slice_units_max));
+        self.refused_for_work.add(counts.refused_for_work - before.refused_for_work);
+        let late = u64::try_from(counts.late_max.as_micros()).unwrap_or(u64::MAX);
+        self.late_us_max.set(self.late_us_max.get().max(late));
+    }
 }

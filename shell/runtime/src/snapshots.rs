@@ -16,6 +16,7 @@ use crate::disk::Watched;
 use crate::metrics::Metrics;
 use crate::report::{self, Cause};
 use crate::watchdog::{Watchdog, Work};
+use kattu_member::host::Brought;
 use kattu_member::snapshots::{self as steps, Note, STORE_RETRY};
 use kattu_node::Keeper;
 use kattu_node::contract::Event;
@@ -39,14 +40,6 @@ pub(crate) enum Order {
     /// Drop tables that are no longer needed: it takes a while.
     Drop(Box<Keeper>),
     Stop,
-}
-
-/// Results of the worker.
-pub(crate) enum Done {
-    /// Something for the node.
-    Told(Event),
-    /// The tables that the keeper waits for.
-    Thawed(Box<Keeper>),
 }
 
 /// A handle for giving orders.
@@ -74,7 +67,7 @@ impl Orders {
 /// The worker. Dropping it abandons its current work.
 pub(crate) struct Snapshots {
     orders: Orders,
-    done: mpsc::UnboundedReceiver<Done>,
+    done: mpsc::UnboundedReceiver<Brought>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -105,12 +98,12 @@ impl Snapshots {
     }
 
     /// Returns the next result.
-    pub(crate) async fn done(&mut self) -> Done {
+    pub(crate) async fn done(&mut self) -> Brought {
         self.done.recv().await.expect("a panic on the snapshot thread aborts")
     }
 
     /// The next result, if there is one already.
-    pub(crate) fn try_done(&mut self) -> Option<Done> {
+    pub(crate) fn try_done(&mut self) -> Option<Brought> {
         self.done.try_recv().ok()
     }
 }
@@ -151,7 +144,7 @@ struct Worker {
     bytes_per_s: u64,
     metrics: Arc<Metrics>,
     watchdog: Watchdog,
-    report: mpsc::UnboundedSender<Done>,
+    report: mpsc::UnboundedSender<Brought>,
     stop: Arc<AtomicBool>,
     /// When the snapshot that is being taken was begun.
     taking_since: Instant,
@@ -165,7 +158,7 @@ impl Worker {
         group: GroupId,
         bytes_per_s: u64,
         (metrics, watchdog): (Arc<Metrics>, Watchdog),
-        report: mpsc::UnboundedSender<Done>,
+        report: mpsc::UnboundedSender<Brought>,
         stop: Arc<AtomicBool>,
     ) -> Worker {
         let (steps, now) = (steps::Worker::new(store, group), Instant::now());
@@ -240,8 +233,8 @@ impl Worker {
                 std::thread::sleep(STORE_RETRY);
                 self.tell(event);
             }
-            steps::Done::Thawed(_, keeper) => {
-                let _ = self.report.send(Done::Thawed(keeper)); // the driver may be gone
+            steps::Done::Thawed(meta, keeper) => {
+                let _ = self.report.send(Brought::Tables(meta, keeper)); // the driver may be gone
             }
             steps::Done::NoTables(_, why) => self.cannot_thaw(&why),
         }
@@ -254,7 +247,7 @@ impl Worker {
     }
 
     fn tell(&self, event: Event) {
-        let _ = self.report.send(Done::Told(event)); // the driver may be gone
+        let _ = self.report.send(Brought::Event(event)); // the driver may be gone
     }
 
     /// Tells the operator, and counts.
@@ -354,11 +347,11 @@ mod tests {
         (SnapshotMeta { last, ..SnapshotMeta::default() }, keeper.pin())
     }
 
-    fn worker(bytes_per_s: u64) -> (Worker, mpsc::UnboundedReceiver<Done>) {
+    fn worker(bytes_per_s: u64) -> (Worker, mpsc::UnboundedReceiver<Brought>) {
         worker_on(&SimDisk::new(), bytes_per_s)
     }
 
-    fn worker_on(disk: &SimDisk, bytes_per_s: u64) -> (Worker, mpsc::UnboundedReceiver<Done>) {
+    fn worker_on(disk: &SimDisk, bytes_per_s: u64) -> (Worker, mpsc::UnboundedReceiver<Brought>) {
         let (report, done) = mpsc::unbounded_channel();
         let store = SnapshotStore::of(Arc::new(disk.clone()), 0xC1).expect("a disk without faults");
         let beside = (Arc::default(), Watchdog::default());
@@ -391,7 +384,9 @@ mod tests {
             now += wait;
         }
         match done.try_recv() {
-            Ok(Done::Told(Event::SnapshotTaken { meta: taken, bytes })) if taken == meta => (waits, bytes),
+            Ok(Brought::Event(Event::SnapshotTaken { meta: taken, bytes })) if taken == meta => {
+                (waits, bytes)
+            }
             _ => panic!("it is not reported"),
         }
     }
@@ -450,7 +445,7 @@ mod tests {
             assert!(waits.is_some(), "the snapshot up to {} is gone", meta.last);
             worker.carry_out(steps::Order::Thaw(meta.clone()));
             match done.try_recv() {
-                Ok(Done::Thawed(keeper)) => assert_eq!(keeper.applied(), meta.last.index),
+                Ok(Brought::Tables(_, keeper)) => assert_eq!(keeper.applied(), meta.last.index),
                 _ => panic!("the tables up to {} do not come", meta.last),
             }
         }
@@ -461,20 +456,20 @@ mod tests {
     }
 
     /// Takes a snapshot of a few values; returns what it covers.
-    fn taken(worker: &mut Worker, done: &mut mpsc::UnboundedReceiver<Done>) -> SnapshotMeta {
+    fn taken(worker: &mut Worker, done: &mut mpsc::UnboundedReceiver<Brought>) -> SnapshotMeta {
         let (meta, frozen) = tables(3);
         worker.carry_out(steps::Order::Take(meta.clone(), Box::new(frozen)));
         while worker.steps.is_taking() {
             worker.go_on(Instant::now());
         }
-        assert!(matches!(done.try_recv(), Ok(Done::Told(Event::SnapshotTaken { .. }))));
+        assert!(matches!(done.try_recv(), Ok(Brought::Event(Event::SnapshotTaken { .. }))));
         meta
     }
 
     /// The workers of a leader and a follower, and the stream between them, as raft drives it.
     struct Stream {
-        leader: (Worker, mpsc::UnboundedReceiver<Done>),
-        follower: (Worker, mpsc::UnboundedReceiver<Done>),
+        leader: (Worker, mpsc::UnboundedReceiver<Brought>),
+        follower: (Worker, mpsc::UnboundedReceiver<Brought>),
         meta: SnapshotMeta,
     }
 
@@ -484,7 +479,7 @@ mod tests {
             let request = ReadChunk { peer, last: self.meta.last, offset, bytes_max: 64 << 10 };
             self.leader.0.carry_out(steps::Order::Read(request));
             match self.leader.1.try_recv() {
-                Ok(Done::Told(Event::ChunkRead { read, .. })) => read,
+                Ok(Brought::Event(Event::ChunkRead { read, .. })) => read,
                 _ => panic!("a reading has an answer"),
             }
         }
@@ -493,7 +488,7 @@ mod tests {
             let piece = StoreChunk { meta: self.meta.clone(), offset, bytes, total };
             self.follower.0.carry_out(steps::Order::Store(piece));
             match self.follower.1.try_recv() {
-                Ok(Done::Told(Event::ChunkStored(stored))) => stored,
+                Ok(Brought::Event(Event::ChunkStored(stored))) => stored,
                 _ => panic!("a piece has an answer"),
             }
         }
@@ -568,7 +563,7 @@ mod tests {
             stream.follower.0.carry_out(steps::Order::Store(piece));
             assert!(matches!(
                 stream.follower.1.try_recv(),
-                Ok(Done::Told(Event::SnapshotUnreadable { last: told })) if told == last
+                Ok(Brought::Event(Event::SnapshotUnreadable { last: told })) if told == last
             ));
             let follower = stream.follower.0.steps.store();
             assert!(follower.open(GROUP, last).expect("a good disk").is_none(), "nothing of it is left");
@@ -587,7 +582,7 @@ mod tests {
             if is_wanted {
                 worker.carry_out(steps::Order::Thaw(stream.meta.clone()));
                 assert!(
-                    matches!(done.try_recv(), Ok(Done::Thawed(keeper)) if keeper.applied() == stream.meta.last.index)
+                    matches!(done.try_recv(), Ok(Brought::Tables(_, keeper)) if keeper.applied() == stream.meta.last.index)
                 );
                 assert!(!worker.steps.has_received());
                 stream.follower = self::worker(0);
@@ -595,7 +590,7 @@ mod tests {
                 worker.idle(Instant::now() + RECEIVED_FOR);
                 assert!(!worker.steps.has_received());
                 worker.carry_out(steps::Order::Thaw(stream.meta.clone()));
-                assert!(matches!(done.try_recv(), Ok(Done::Thawed(_))), "the file is still there");
+                assert!(matches!(done.try_recv(), Ok(Brought::Tables(..))), "the file is still there");
             }
         }
     }

@@ -2,25 +2,26 @@
 //!
 //! Knows nothing of: flags, faces.
 
-use crate::apply_executor::ApplyExecutor;
-use crate::capacity::Capacity;
+use crate::apply_thread::ApplyThread;
 use crate::disk::{Disk, Log};
-use crate::driver::Driver;
+use crate::driver::{Clerk, Driver, Hands, WokenFor};
 use crate::engine::{Engine, Facts, INBOX_MAX};
 use crate::inbox::Inbox;
 use crate::join::{self, Joiner};
 use crate::links::Links;
 use crate::listener::{Crowds, FRAME_PATIENCE, PeerListener, Readers};
+use crate::lookout::{Lookout, default_quota};
 use crate::metrics::Metrics;
 use crate::peer_table::PeerTable;
 use crate::scrub;
 use crate::snapshots::{Snapshots, thaw};
-use crate::waiting::Waiting;
 use crate::watchdog::Watchdog;
 use crate::{clock, encoder, entropy};
+use kattu_member::capacity::Capacity;
 use kattu_member::peer_address::PeerAddress;
 use kattu_member::peer_table::Own;
-use kattu_node::contract::{Event, MemberInfo};
+use kattu_member::step::{LIMITS, Placed};
+use kattu_node::contract::MemberInfo;
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
 use kattu_raft::newest_found;
 use kattu_raft::{
@@ -28,7 +29,6 @@ use kattu_raft::{
 };
 use kattu_tls::{ServerTls, Speaks};
 use kattu_wal::{DataDir, Identity, Incarnations, InitialMember, RealFiles, Wal, WalError, WalOptions};
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -314,23 +314,28 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let (keeper, snapshot_bytes) = first_tables(&identity, &wal, &recovered)?;
     let keeper = keeper.of_member(config.id).with_limits(config.requests);
     let (members, health) = (keeper.members(), keeper.health());
+    let level = health.level;
     let snapshots =
         Snapshots::start(store, group, config.snapshot_bytes_per_s, metrics.clone(), watchdog.clone())
             .map_err(StartError::Thread)?;
     let log = Log::new(wal, group, metrics.clone(), watchdog.clone());
-    let mut capacity =
-        Capacity::start(config.data_dir.clone(), config.quota_bytes).map_err(StartError::Thread)?;
-    let space = capacity.log_is_now(log.room());
+    let lookout = Lookout::of(config.data_dir.clone()).map_err(StartError::Thread)?;
+    let quota = if config.quota_bytes > 0 { config.quota_bytes } else { default_quota() };
+    let room = log.room();
     let disk = match config.log_io {
         // A leader that sits in a sync for longer than a heartbeat loses its followers.
         Threading::Inline => Disk::inline(log, Some(config.heartbeat_interval)),
         Threading::Thread => Disk::thread(log).map_err(StartError::Thread)?,
     };
     let orders = snapshots.orders();
-    let executor = match config.apply {
-        Threading::Inline => ApplyExecutor::inline(keeper, orders, watchdog.clone(), metrics.clone()),
-        Threading::Thread => ApplyExecutor::thread(keeper, orders, watchdog.clone(), metrics.clone())
-            .map_err(StartError::Thread)?,
+    let mut apply = None;
+    let placed = match config.apply {
+        Threading::Inline => Placed::Here(Box::new(keeper)),
+        Threading::Thread => {
+            let thread = ApplyThread::start(keeper, orders, watchdog.clone(), metrics.clone());
+            apply = Some(thread.map_err(StartError::Thread)?);
+            Placed::Apart(members.clone(), health)
+        }
     };
 
     let inbox = Rc::new(Inbox::default());
@@ -342,7 +347,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         began_with: began_with(&identity),
         peer_urls: own.peer_urls.clone(),
         priority: config.leadership.priority,
-        quota: capacity.quota(),
+        quota,
     };
     let found = found.map(|member| (member.id, member.peer_urls.clone())).collect();
     let peer_table = Rc::new(PeerTable::new(about_us, found, config.peer_tls.clone()));
@@ -371,33 +376,23 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     links.follow();
 
     let now = clock::now();
-    let mut node = Node::recover(node_config(&config, own.name, raft), entropy(), now, recovered)
+    let node = Node::recover(node_config(&config, own.name, raft), entropy(), now, recovered)
         .with_snapshot_of(snapshot_bytes);
-    let mut nothing = kattu_node::contract::Effects::default();
-    node.handle(now, Event::Space(space), &mut nothing);
-    node.handle(now, Event::Members(members), &mut nothing);
-    metrics.feature_level.set(health.level.into());
-    peer_table.with(|table| table.set_level(health.level));
-    node.handle(now, Event::Health(health), &mut nothing);
+    metrics.feature_level.set(level.into());
+    peer_table.with(|table| table.set_level(level));
+    let clerk = Clerk { facts: facts.clone(), metrics, watchdog };
+    let woken_for = WokenFor::default();
+    let hands = Hands { disk, apply, snapshots, inbox, calls, peer_table, lookout, clerk, woken_for };
+    let member = kattu_member::member::Member::start(now, node, placed, Capacity::new(quota), room, LIMITS);
     let driver = Driver {
-        node,
-        executor,
-        disk,
-        snapshots,
+        member,
+        hands,
         links,
-        peer_table,
-        inbox,
-        calls,
-        waiting: Waiting::new(),
         facts,
-        metrics,
-        capacity,
-        watchdog,
-        alarms: Default::default(),
         name_clash: Default::default(),
         flows_at: kattu_raft::Instant(0),
+        counted: Default::default(),
         started: now,
-        fetches: VecDeque::new(),
         _engine: engine.clone(),
     };
     Ok(Running { engine, driver })

@@ -1,0 +1,292 @@
+//! Apply: the keeper at its desk, on the node's thread or on one of its own.
+//!
+//! On the node's thread, an answer reaches its client without any hand-off. On its own thread, a long read does not hold up the
+//! log, at the price of a wake-up there and back; tasks and the clients that wait for them cross over together, so that answers
+//! do not travel back through the node. [performance, "The floor of the etcd face"]
+//!
+//! Either way the keeper works in slices. After each slice, on the node's thread, arrivals and the timer are handled; on its own
+//! thread, the keeper looks at its inbox and reports.
+//! Knows nothing of: threads, what tasks do, how long a slice is.
+
+use crate::host::Host;
+use crate::snapshots::Order;
+use crate::waiting::Waiting;
+use kattu_node::Keeper;
+use kattu_node::compare::Health;
+use kattu_node::contract::{Admitted, KeeperEffects, KeeperTask, Members, Outcome, Ticket};
+use kattu_raft::LogIndex;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How far the keeper has come.
+#[derive(Debug)]
+pub struct Progress<C> {
+    /// Highest index applied, if anything was.
+    pub applied: Option<LogIndex>,
+    /// Bytes the store holds.
+    pub store_bytes: u64,
+    /// Whether a copy of the tables is held.
+    pub store_pinned: bool,
+    /// The table of members, if it has changed.
+    pub members: Option<Box<Members>>,
+    /// What the tables say of alarms and digests, if that has changed.
+    pub health: Option<Box<Health>>,
+    /// Commands that may be proposed; from another thread with their waiting clients.
+    pub admitted: Vec<(Admitted, Option<C>)>,
+    /// Tasks done since the last report, on another thread.
+    pub tasks: usize,
+    /// Requests refused because they cost more than one may.
+    pub refused_for_work: u64,
+}
+
+/// What goes to a keeper on another thread.
+#[derive(Debug)]
+pub enum Batch<C> {
+    /// Tasks, in order.
+    Tasks {
+        /// The tasks.
+        tasks: Vec<KeeperTask>,
+        /// The clients that wait for the tasks' tickets, in the tasks' order.
+        clients: VecDeque<(Ticket, C)>,
+    },
+    /// The tables that the keeper waits for.
+    Tables(Box<Keeper>),
+}
+
+impl<C> Batch<C> {
+    /// These tasks, with the clients that wait for them.
+    pub fn of(tasks: Vec<KeeperTask>, waiting: &mut Waiting<C>) -> Batch<C> {
+        let tickets = tasks.iter().filter_map(ticket_of);
+        let clients = tickets.filter_map(|ticket| Some((ticket, waiting.take(ticket)?))).collect();
+        Batch::Tasks { tasks, clients }
+    }
+}
+
+fn ticket_of(task: &KeeperTask) -> Option<Ticket> {
+    match task {
+        KeeperTask::Apply { ticket, .. } => *ticket,
+        KeeperTask::Read { ticket, .. }
+        | KeeperTask::Members { ticket, .. }
+        | KeeperTask::Pin { ticket, .. }
+        | KeeperTask::Weigh { ticket, .. }
+        | KeeperTask::Status { ticket, .. } => Some(*ticket),
+        KeeperTask::Snapshot(_) | KeeperTask::Install(_) => None,
+    }
+}
+
+/// The keeper with what it has not told yet.
+pub struct Desk {
+    keeper: Keeper,
+    effects: KeeperEffects,
+    /// Orders for the worker of snapshots.
+    orders: VecDeque<Order>,
+    /// Something was taken in or done that is not told yet.
+    is_news: bool,
+}
+
+impl Desk {
+    /// A desk with nothing on it.
+    #[must_use]
+    pub fn new(keeper: Keeper) -> Desk {
+        Desk { keeper, effects: KeeperEffects::default(), orders: VecDeque::new(), is_news: false }
+    }
+
+    /// The keeper.
+    #[must_use]
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// The keeper, for tests that change its limits.
+    pub fn keeper_mut(&mut self) -> &mut Keeper {
+        &mut self.keeper
+    }
+
+    /// Takes in tasks, in order.
+    pub fn take_in<H: Host>(&mut self, host: &mut H, tasks: impl Iterator<Item = KeeperTask>) {
+        for task in tasks {
+            host.deliver(&mut self.keeper, task, &mut self.effects);
+            self.is_news = true;
+        }
+    }
+
+    /// Works until nothing is left to do, or nothing of the slice. Returns the units of work done.
+    ///
+    /// # Errors
+    /// The process ends.
+    pub fn work<H: Host>(&mut self, host: &mut H, slice: &mut i64) -> Result<u64, H::Stop> {
+        let before = *slice;
+        while *slice > 0 && self.keeper.is_busy() {
+            host.step(&mut self.keeper, slice, &mut self.effects)?;
+            if let Some((meta, frozen)) = self.effects.snapshot.take() {
+                self.orders.push_back(Order::Take(meta, Box::new(frozen)));
+            }
+            if let Some(meta) = self.effects.install.take() {
+                self.orders.push_back(Order::Thaw(meta));
+            }
+            self.is_news = true;
+        }
+        Ok(before.saturating_sub(*slice).unsigned_abs())
+    }
+
+    /// New tables replace the old ones, which are returned; tasks that waited for them are next.
+    pub fn replace(&mut self, tables: Keeper) -> Keeper {
+        self.is_news = true;
+        self.keeper.replace(tables, &mut self.effects)
+    }
+
+    /// The next order for the worker of snapshots.
+    pub fn order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    /// Whether there is work, or something to tell.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.is_news || self.keeper.is_busy()
+    }
+
+    /// Forgets a little of what nobody can read any more. Returns whether there is more of it.
+    pub fn tidy(&mut self) -> bool {
+        self.keeper.tidy()
+    }
+
+    /// How far the keeper has come since this was last called, if there is anything to tell; answers go behind `answers`.
+    pub fn told<C>(&mut self, answers: &mut Vec<(Ticket, Outcome)>) -> Option<Progress<C>> {
+        if !std::mem::take(&mut self.is_news) {
+            return None;
+        }
+        let effects = &mut self.effects;
+        answers.append(&mut effects.reply);
+        effects.units = 0;
+        let stats = self.keeper.store().stats();
+        Some(Progress {
+            applied: effects.applied.take(),
+            store_bytes: stats.bytes,
+            store_pinned: stats.pinned,
+            members: effects.members.take().map(Box::new),
+            health: effects.health.take().map(Box::new),
+            admitted: effects.admitted.drain(..).map(|admitted| (admitted, None)).collect(),
+            tasks: 0,
+            refused_for_work: std::mem::take(&mut effects.refused_for_work),
+        })
+    }
+}
+
+/// The clients that wait for a keeper on its own thread.
+#[derive(Debug)]
+struct Clients<C> {
+    /// In the order of their tasks, which is mostly that of the answers.
+    in_order: VecDeque<(Ticket, C)>,
+    /// Clients that others have overtaken.
+    passed: BTreeMap<Ticket, C>,
+}
+
+impl<C> Clients<C> {
+    fn take(&mut self, ticket: Ticket) -> Option<C> {
+        let next =
+            self.in_order.pop_front_if(|(waits_for, _)| *waits_for == ticket).map(|(_, client)| client);
+        next.or_else(|| self.passed.remove(&ticket)).or_else(|| {
+            self.passed.extend(self.in_order.drain(..));
+            self.passed.remove(&ticket)
+        })
+    }
+}
+
+/// A desk on a thread of its own, with the clients that wait there.
+pub struct Apart<C> {
+    desk: Desk,
+    clients: Clients<C>,
+    /// Tasks that are not reported done.
+    unreported: usize,
+    /// The keeper has something to forget.
+    untidy: bool,
+    answers: Vec<(Ticket, Outcome)>,
+}
+
+impl<C> Apart<C> {
+    /// A desk with nothing on it.
+    #[must_use]
+    pub fn new(keeper: Keeper) -> Apart<C> {
+        Apart {
+            desk: Desk::new(keeper),
+            clients: Clients { in_order: VecDeque::new(), passed: BTreeMap::new() },
+            unreported: 0,
+            untidy: false,
+            answers: Vec::new(),
+        }
+    }
+
+    /// The desk.
+    #[must_use]
+    pub fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    /// The desk, for tests that change its keeper's limits.
+    pub fn desk_mut(&mut self) -> &mut Desk {
+        &mut self.desk
+    }
+
+    /// Takes in what has come; returns tables that are no longer needed: to drop them takes a while.
+    pub fn take_in<H: Host>(&mut self, host: &mut H, batch: Batch<C>) -> Option<Box<Keeper>> {
+        match batch {
+            Batch::Tasks { tasks, clients } => {
+                self.unreported += tasks.len();
+                self.clients.in_order.extend(clients);
+                self.desk.take_in(host, tasks.into_iter());
+                None
+            }
+            Batch::Tables(tables) => Some(Box::new(self.desk.replace(*tables))),
+        }
+    }
+
+    /// Whether there is work, something to tell, or something to forget: the thread need not wait for its inbox then.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.untidy || self.desk.is_busy()
+    }
+
+    /// Whether the thread may end, if nothing more comes: what is left to forget does not hold it.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        !self.desk.is_busy()
+    }
+
+    /// Works for one slice, and forgets a little if that leaves nothing else to do. Returns the units of work done.
+    ///
+    /// # Errors
+    /// The process ends.
+    pub fn work<H: Host>(&mut self, host: &mut H, slice: &mut i64) -> Result<u64, H::Stop> {
+        self.desk.work(host, slice)
+    }
+
+    /// The next order for the worker of snapshots.
+    pub fn order(&mut self) -> Option<Order> {
+        self.desk.order()
+    }
+
+    /// What to report, if there is anything, and the answers of clients that wait here.
+    pub fn report(&mut self) -> Option<(Progress<C>, impl Iterator<Item = (Option<C>, Ticket, Outcome)>)> {
+        let mut progress = self.desk.told(&mut self.answers)?;
+        let waiting = self.desk.keeper.waiting();
+        progress.tasks = std::mem::replace(&mut self.unreported, waiting) - waiting;
+        for (admitted, client) in &mut progress.admitted {
+            *client = self.clients.take(admitted.ticket);
+        }
+        let clients = &mut self.clients;
+        let answers = self.answers.drain(..);
+        let answered = answers.map(|(ticket, outcome)| (clients.take(ticket), ticket, outcome));
+        Some((progress, answered))
+    }
+
+    /// The clients of a process that has ended in the middle: none of them was answered.
+    pub fn abandon(&mut self) -> impl Iterator<Item = C> {
+        let Clients { in_order, passed } = &mut self.clients;
+        in_order.drain(..).map(|(_, client)| client).chain(std::mem::take(passed).into_values())
+    }
+
+    /// Forgets a little; afterwards [`Apart::is_busy`] says whether there is more.
+    pub fn tidy(&mut self) {
+        self.untidy = self.desk.tidy();
+    }
+}

@@ -1,0 +1,123 @@
+//! Host: what executes a member.
+//!
+//! ```text
+//!   shell/runtime  tokio, threads, files ──┐
+//!                                          ├── Host, Arrivals: what has come, when it was looked at, who calls the replica
+//!   proof/sim      virtual ones, judges  ──┘
+//! ```
+//! Rules: 1. Time is read when something is in hand: a message's claims of time hold before it came and after its request, and a
+//!           read is judged at a moment after its call. So each kind of arrival comes with a moment that is not before it.
+//!           [replication-protocols L-5]
+//!        2. The replica is called through the host, so that the simulator's judges see every step of it.
+//! Knows nothing of: what a member makes of it.
+
+use crate::apply::Progress;
+use crate::capacity::Sight;
+use crate::log::Completion;
+use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, Request};
+use kattu_node::{Keeper, Node};
+use kattu_raft::{Instant, SnapshotMeta};
+
+/// Calls the replica for a member. [Rule 2]
+pub trait Host {
+    /// Why the process ends here and now. Production has no such end.
+    type Stop;
+
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Has the node handle an event.
+    ///
+    /// # Errors
+    /// The process ends.
+    fn handle(
+        &mut self,
+        node: &mut Node,
+        now: Instant,
+        event: Event,
+        effects: &mut Effects,
+    ) -> Result<(), Self::Stop> {
+        node.handle(now, event, effects);
+        Ok(())
+    }
+
+    /// Gives the keeper a task.
+    fn deliver(&mut self, keeper: &mut Keeper, task: KeeperTask, effects: &mut KeeperEffects) {
+        keeper.take_in(task, effects);
+    }
+
+    /// Has the keeper do one step, which takes its work off the slice.
+    ///
+    /// # Errors
+    /// The process ends.
+    fn step(
+        &mut self,
+        keeper: &mut Keeper,
+        slice: &mut i64,
+        effects: &mut KeeperEffects,
+    ) -> Result<(), Self::Stop> {
+        keeper.step(slice, effects);
+        Ok(())
+    }
+}
+
+/// A request for the member.
+#[derive(Debug)]
+pub enum Call<C, A> {
+    /// A client's request, and the client.
+    Ask(C, Request),
+    /// Leadership shall move, because the process is about to stop. The caller is told whether a transfer has begun.
+    Transfer(A),
+}
+
+/// What the worker of snapshots brings.
+pub enum Brought {
+    /// An event for the node.
+    Event(Event),
+    /// The tables of a snapshot, for which the keeper waits.
+    Tables(SnapshotMeta, Box<Keeper>),
+}
+
+/// What has come since the last batch, in the order in which a member takes it in. [Rule 1]
+pub trait Arrivals: Host {
+    /// A client that waits for its answer.
+    type Client;
+    /// A caller that asked for a transfer.
+    type Asker;
+
+    /// The next completion of the log; a full disk's next attempt is one of the executor's.
+    ///
+    /// # Errors
+    /// The process ends.
+    fn completion(&mut self) -> Result<Option<Completion>, Self::Stop>;
+
+    /// The next report of a keeper on a thread of its own.
+    fn progress(&mut self) -> Option<Progress<Self::Client>>;
+
+    /// The next result of the worker of snapshots.
+    ///
+    /// # Errors
+    /// The process ends.
+    fn brought(&mut self) -> Result<Option<Brought>, Self::Stop>;
+
+    /// All events of peers, in their order, and a moment that is not before any of them.
+    fn events(&mut self, into: &mut Vec<Event>) -> Instant;
+
+    /// At most so many calls, in their order, and a moment that is not before any of them.
+    fn calls(&mut self, most: usize, into: &mut Vec<Call<Self::Client, Self::Asker>>) -> Instant;
+
+    /// Whether the client has gone: then its request need not be begun. [fault-model F50]
+    fn is_gone(&self, client: &Self::Client) -> bool;
+
+    /// Tells a caller whether a transfer has begun.
+    fn transferring(&mut self, asker: Self::Asker, has_begun: bool);
+
+    /// The machine as it was last seen.
+    fn sight(&self) -> Sight;
+
+    /// The least quota of the other members, in bytes, if one is known.
+    fn least_quota(&self) -> Option<u64>;
+
+    /// Whether the log holds records that a full disk refused, and may be tried again now.
+    fn retries_log(&self) -> bool;
+}

@@ -1,0 +1,592 @@
+//! Member: how a node's batch is taken in and carried out, one step at a time.
+//!
+//! ```text
+//!   take in:   log ─▶ keeper ─▶ snapshots ─▶ peers ─▶ clients ─▶ timer ─▶ capacity ─▶ "drained"
+//!   carry out: Send ─▶ Answer ─▶ apply ─▶ Answer ─▶ Order ─▶ Persist ─▶ Fetch ─▶ "drained" ─▶ Send … ─▶ Idle
+//! ```
+//! Batching falls out of it: what comes while one batch is carried out is the next. The executor asks for a step, does it, and
+//! reports its result ([`Member::completed`], [`Member::unsent`]) before it asks for the next. So the same member runs in one go
+//! on a thread, and can be stopped between any two steps by a simulated disk or a kill.
+//!
+//! Rules: 1. Messages leave before answers, and answers before the thread blocks on the disk.
+//!        2. Where the log is known to be committed is published before any answer leaves: a client that has an answer finds its
+//!           position here.
+//!        3. Results on the way are news for the node, so the batch ends with one more "drained".
+//!        4. Entries are read back behind the batch's own records, so that no client waits for a peer that lags; between two pieces
+//!           other arrivals are handled, so that a member that replays its log votes and answers meanwhile. [fault-model F53]
+//! Knows nothing of: threads, sockets, files, how a step is done.
+
+use crate::apply::{Batch, Desk, Progress};
+use crate::capacity::Capacity;
+use crate::host::{Arrivals, Brought, Call, Host};
+use crate::log::{Completion, LogSpace};
+use crate::snapshots::Order;
+use crate::step::{Counts, FINISH_UNITS, Limits, Note, Placed, Stage, Step};
+use crate::waiting::Waiting;
+use kattu_node::alarms::Alarms;
+use kattu_node::compare::Health;
+use kattu_node::contract::{
+    Admitted, Effects, Event, Forward, KeeperTask, Members, Outcome, Refusal, Request, Ticket,
+};
+use kattu_node::{Keeper, Node};
+use kattu_raft::{Fetch, Instant};
+use std::collections::VecDeque;
+
+/// Where the keeper is.
+enum Seat {
+    /// On the node's thread.
+    Here(Box<Desk>),
+    /// On its own. Tasks delivered and not reported done are counted.
+    Apart { delivered: usize },
+}
+
+/// A node with what it decides together with its log, its keeper and its clients.
+pub struct Member<C, A> {
+    node: Node,
+    seat: Seat,
+    capacity: Capacity,
+    waiting: Waiting<C>,
+    limits: Limits,
+    stage: Stage,
+    effects: Effects,
+    /// Answers on their way out, the last first.
+    answers: Vec<(Ticket, Outcome)>,
+    /// Pieces of the log that are still to be read back.
+    fetches: VecDeque<Fetch>,
+    fetches_left: usize,
+    /// Units of work that the keeper on this thread may still do in this batch.
+    slice: i64,
+    /// A result has come in this round. [Rule 3]
+    news: bool,
+    /// A client was answered in this round.
+    answered: bool,
+    /// Entries were given to the keeper in this batch.
+    applied: bool,
+    /// The keeper on this thread has something to forget.
+    untidy: bool,
+    stops: bool,
+    alarms: Alarms,
+    level: u16,
+    was_damaged: bool,
+    members: Option<Box<Members>>,
+    notes: VecDeque<Note>,
+    /// Pieces of snapshots to be read and stored.
+    orders: VecDeque<Order>,
+    /// Tables for the keeper on its thread, or such as are no longer needed.
+    tables: VecDeque<Tables>,
+    counts: Counts,
+    events: Vec<Event>,
+    calls: Vec<Call<C, A>>,
+}
+
+/// Tables on their way.
+enum Tables {
+    Bring(Box<Keeper>),
+    Drop(Box<Keeper>),
+}
+
+impl<C, A> Member<C, A> {
+    /// A member that starts with this node, log space and capacity. The keeper sits on this thread, or works apart from it, and then
+    /// only its tables' members and health are needed.
+    #[must_use]
+    pub fn start(
+        now: Instant,
+        mut node: Node,
+        keeper: Placed,
+        mut capacity: Capacity,
+        room: LogSpace,
+        limits: Limits,
+    ) -> Member<C, A> {
+        let (seat, members, health) = match keeper {
+            Placed::Here(keeper) => {
+                let (members, health) = (keeper.members(), keeper.health());
+                (Seat::Here(Box::new(Desk::new(*keeper))), members, health)
+            }
+            Placed::Apart(members, health) => (Seat::Apart { delivered: 0 }, members, health),
+        };
+        let space = capacity.log_is_now(room);
+        let was_damaged = node.raft().is_damaged();
+        let mut effects = Effects::default();
+        let level = health.level;
+        for event in [Event::Space(space), Event::Members(members), Event::Health(health)] {
+            node.handle(now, event, &mut effects);
+        }
+        Member {
+            node,
+            seat,
+            capacity,
+            waiting: Waiting::default(),
+            limits,
+            stage: Stage::Idle,
+            effects,
+            answers: Vec::new(),
+            fetches: VecDeque::new(),
+            fetches_left: 0,
+            slice: 0,
+            news: false,
+            answered: false,
+            applied: false,
+            untidy: false,
+            stops: false,
+            alarms: Alarms::default(),
+            level,
+            was_damaged,
+            members: None,
+            notes: VecDeque::new(),
+            orders: VecDeque::new(),
+            tables: VecDeque::new(),
+            counts: Counts::default(),
+            events: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The desk of a keeper on this thread.
+    #[must_use]
+    pub fn desk(&self) -> Option<&Desk> {
+        match &self.seat {
+            Seat::Here(desk) => Some(desk),
+            Seat::Apart { .. } => None,
+        }
+    }
+
+    /// The same, for tests that change its keeper's limits.
+    pub fn desk_mut(&mut self) -> Option<&mut Desk> {
+        match &mut self.seat {
+            Seat::Here(desk) => Some(desk),
+            Seat::Apart { .. } => None,
+        }
+    }
+
+    /// What limits growth here.
+    #[must_use]
+    pub fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// Where the batch stands.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The clients that wait here.
+    #[must_use]
+    pub fn waiting(&self) -> &Waiting<C> {
+        &self.waiting
+    }
+
+    /// The clients of a member whose process has ended in the middle: none of them was answered.
+    pub fn abandon(&mut self) -> impl Iterator<Item = C> {
+        let not_taken = self.calls.drain(..).filter_map(|call| match call {
+            Call::Ask(client, _) => Some(client),
+            Call::Transfer(_) => None,
+        });
+        self.waiting.drain().chain(not_taken)
+    }
+
+    /// Other limits from now on, for tests that scale them.
+    pub fn limit(&mut self, limits: Limits, quota: u64) {
+        self.limits = limits;
+        self.capacity.limit(quota);
+    }
+
+    /// What is counted since the start.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// When there is something to do at the latest, even if nothing arrives.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.node.deadline()
+    }
+
+    /// Whether there is something to do now, even if nothing arrives.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.untidy || !self.fetches.is_empty() || self.desk().is_some_and(Desk::is_busy)
+    }
+
+    /// Takes in all that has arrived: a batch begins. Only in [`Stage::Idle`].
+    ///
+    /// # Errors
+    /// The host ends the process.
+    pub fn begin<H: Arrivals<Client = C, Asker = A>>(&mut self, host: &mut H) -> Result<(), H::Stop> {
+        debug_assert_eq!(self.stage, Stage::Idle, "one batch at a time");
+        self.counts.batches += 1;
+        self.applied = false;
+        while let Some(completion) = host.completion()? {
+            self.completed(host, completion)?;
+        }
+        while let Some(progress) = host.progress() {
+            self.progressed(host, progress)?;
+        }
+        while let Some(brought) = host.brought()? {
+            self.brought(host, brought)?;
+        }
+        self.take_events(host)?;
+        self.take_calls(host)?;
+        let now = host.now(); // not before what was just taken in
+        let due = self.node.deadline();
+        if due <= now {
+            self.counts.late_max = self.counts.late_max.max(now.since(due));
+            self.handle(host, now, Event::Tick)?;
+        }
+        if let Some(space) = self.capacity.look(host.sight(), host.least_quota()) {
+            self.handle(host, now, Event::Space(space))?;
+        }
+        self.handle(host, now, Event::Drained)?;
+        (self.fetches_left, self.slice) = (self.limits.fetches, self.limits.slice);
+        self.stage = Stage::Send;
+        Ok(())
+    }
+
+    fn take_events<H: Arrivals<Client = C, Asker = A>>(&mut self, host: &mut H) -> Result<(), H::Stop> {
+        let mut events = std::mem::take(&mut self.events);
+        let now = host.events(&mut events);
+        self.counts.events += events.len() as u64;
+        let taken = events.drain(..).try_for_each(|event| self.handle(host, now, event));
+        self.events = events;
+        taken
+    }
+
+    fn take_calls<H: Arrivals<Client = C, Asker = A>>(&mut self, host: &mut H) -> Result<(), H::Stop> {
+        let now = host.calls(self.limits.calls, &mut self.calls);
+        self.counts.requests += self.calls.len() as u64;
+        let refuses = self.is_full();
+        self.calls.reverse();
+        while let Some(call) = self.calls.pop() {
+            self.take_call(host, now, refuses, call)?;
+        }
+        Ok(())
+    }
+
+    fn take_call<H: Arrivals<Client = C, Asker = A>>(
+        &mut self,
+        host: &mut H,
+        now: Instant,
+        refuses: bool,
+        call: Call<C, A>,
+    ) -> Result<(), H::Stop> {
+        let (client, request) = match call {
+            Call::Ask(client, request) => (client, request),
+            Call::Transfer(asker) => {
+                self.handle(host, now, Event::Transfer(None))?;
+                host.transferring(asker, self.node.raft().transferring().is_some());
+                return Ok(());
+            }
+        };
+        if host.is_gone(&client) {
+            // Nothing was begun: under overload, only work that a caller still waits for is of use. [fault-model F50]
+            self.counts.abandoned += 1;
+            return Ok(());
+        }
+        let ticket = self.waiting.enter(client);
+        if refuses && !matches!(request, Request::Status) {
+            self.effects.reply.push((ticket, Outcome::Refused(Refusal::TooManyRequests)));
+            return Ok(());
+        }
+        self.handle(host, now, Event::Client { ticket, request })
+    }
+
+    /// Whether the keeper is so far behind that clients have to be refused.
+    fn is_full(&self) -> bool {
+        let tasks = match &self.seat {
+            Seat::Here(desk) => desk.keeper().waiting(),
+            Seat::Apart { delivered } => *delivered,
+        };
+        self.limits.tasks <= tasks
+    }
+
+    /// The next step of the batch.
+    ///
+    /// # Errors
+    /// The host ends the process.
+    pub fn next<H: Arrivals<Client = C, Asker = A>>(&mut self, host: &mut H) -> Result<Step<'_, C>, H::Stop> {
+        loop {
+            match self.stage {
+                Stage::Idle | Stage::Stopped => return Ok(Step::Idle),
+                Stage::Send => {
+                    (self.news, self.answered) = (false, false);
+                    self.stage = Stage::Answer;
+                    return Ok(Step::Send(self.node.raft().committed(), &mut self.effects.send));
+                }
+                Stage::Answer => {
+                    if self.answers.is_empty() {
+                        std::mem::swap(&mut self.answers, &mut self.effects.reply);
+                        self.answers.reverse();
+                    }
+                    if let Some(step) = self.answer() {
+                        return Ok(step);
+                    }
+                    self.stage = Stage::Apply;
+                }
+                Stage::Apply => {
+                    self.stage = Stage::Tell;
+                    if let Some(batch) = self.apply(host)? {
+                        return Ok(Step::Deliver(batch));
+                    }
+                }
+                Stage::Tell => {
+                    if let Some(step) = self.answer() {
+                        return Ok(step);
+                    }
+                    if self.stops {
+                        self.stage = Stage::Stopped;
+                        continue;
+                    }
+                    if let Some(step) = self.tell() {
+                        return Ok(step);
+                    }
+                    self.stage = Stage::Order;
+                }
+                Stage::Order => {
+                    if let Some(order) = self.order() {
+                        return Ok(Step::Order(order));
+                    }
+                    self.fetches.extend(self.effects.fetch.drain(..));
+                    self.stage = Stage::Persist;
+                }
+                Stage::Persist => {
+                    self.stage = Stage::Fetch;
+                    if !self.effects.persist.is_empty() || host.retries_log() {
+                        return Ok(Step::Persist {
+                            records: &mut self.effects.persist,
+                            answered: self.answered,
+                        });
+                    }
+                }
+                Stage::Fetch => {
+                    if 0 < self.fetches_left
+                        && let Some(fetch) = self.fetches.pop_front()
+                    {
+                        return Ok(Step::Fetch(fetch));
+                    }
+                    self.stage = Stage::Next;
+                }
+                Stage::Next => {
+                    if !self.news && is_empty(&self.effects) {
+                        self.end();
+                        return Ok(Step::Idle);
+                    }
+                    self.handle(host, host.now(), Event::Drained)?;
+                    self.stage = Stage::Send;
+                }
+            }
+        }
+    }
+
+    /// The batch is over. A keeper that had nothing to apply forgets a little.
+    fn end(&mut self) {
+        self.stage = Stage::Idle;
+        let applied = self.applied;
+        if let Seat::Here(desk) = &mut self.seat {
+            self.untidy = !applied && desk.tidy();
+        }
+    }
+
+    /// The next answer on its way out.
+    fn answer(&mut self) -> Option<Step<'static, C>> {
+        let (ticket, outcome) = self.answers.pop()?;
+        self.answered = true;
+        if !matches!(outcome, Outcome::Done(_)) {
+            self.counts.failed += 1;
+        }
+        Some(match self.waiting.take(ticket) {
+            Some(client) => Step::Answer(client, outcome),
+            None => Step::Unclaimed(ticket, outcome),
+        })
+    }
+
+    /// Gives the keeper its tasks. One on this thread works as long as the slice lasts.
+    fn apply<H: Host>(&mut self, host: &mut H) -> Result<Option<Batch<C>>, H::Stop> {
+        let is_entry = |task: &KeeperTask| matches!(task, KeeperTask::Apply { .. });
+        let entries = self.effects.apply.iter().filter(|task| is_entry(task)).count() as u64;
+        self.counts.applied_entries += entries;
+        self.applied |= 0 < entries;
+        match &mut self.seat {
+            Seat::Here(desk) => {
+                desk.take_in(host, self.effects.apply.drain(..));
+                let units = desk.work(host, &mut self.slice)?;
+                self.counts.work_units += units;
+                self.counts.slice_units_max = self.counts.slice_units_max.max(units);
+                if let Some(progress) = desk.told(&mut self.answers) {
+                    self.answers.reverse();
+                    self.progressed(host, progress)?;
+                }
+                Ok(None)
+            }
+            Seat::Apart { delivered } => {
+                if self.effects.apply.is_empty() {
+                    return Ok(None);
+                }
+                let tasks = std::mem::take(&mut self.effects.apply);
+                *delivered += tasks.len();
+                Ok(Some(Batch::of(tasks, &mut self.waiting)))
+            }
+        }
+    }
+
+    fn tell(&mut self) -> Option<Step<'static, C>> {
+        if let Some(members) = self.members.take() {
+            return Some(Step::Members(members));
+        }
+        if let Some(tables) = self.tables.pop_front() {
+            return Some(match tables {
+                Tables::Bring(tables) => Step::Deliver(Batch::Tables(tables)),
+                Tables::Drop(tables) => Step::Drop(tables),
+            });
+        }
+        if let Some((peer, falsehood)) = self.effects.distrust.pop() {
+            return Some(Step::Distrust(peer, falsehood));
+        }
+        if !self.effects.trace.is_empty() {
+            self.notes.extend(self.effects.trace.drain(..).map(Note::Trace));
+        }
+        let is_damaged = self.node.raft().is_damaged();
+        if std::mem::replace(&mut self.was_damaged, is_damaged) && !is_damaged {
+            self.notes.push_back(Note::Whole(self.node.raft().last_id()));
+        }
+        self.notes.pop_front().map(Step::Note)
+    }
+
+    /// The next order for the worker of snapshots.
+    fn order(&mut self) -> Option<Order> {
+        if let Seat::Here(desk) = &mut self.seat
+            && let Some(order) = desk.order()
+        {
+            return Some(order);
+        }
+        if self.orders.is_empty() {
+            self.orders.extend(self.effects.read_chunks.drain(..).map(Order::Read));
+            self.orders.extend(self.effects.store_chunks.drain(..).map(Order::Store));
+        }
+        self.orders.pop_front()
+    }
+
+    /// The log has done something.
+    ///
+    /// # Errors
+    /// The host ends the process.
+    pub fn completed<H: Host>(&mut self, host: &mut H, completion: Completion) -> Result<(), H::Stop> {
+        self.news = true;
+        let now = host.now();
+        match completion {
+            Completion::Persisted(lsn, room, took) => {
+                let space = self.capacity.log_is_now(room);
+                self.handle(host, now, Event::Space(space))?;
+                if let Some(took) = took {
+                    self.handle(host, now, Event::DiskTook(took))?;
+                }
+                self.handle(host, now, Event::Persisted(lsn))
+            }
+            Completion::Room(room) => {
+                let space = self.capacity.log_is_now(room);
+                self.handle(host, now, Event::Space(space))
+            }
+            Completion::Fetched(fetch, entries) => {
+                if self.stage == Stage::Fetch {
+                    self.fetches_left = self.fetches_left.saturating_sub(1);
+                }
+                self.handle(host, now, Event::Fetched { fetch, entries })
+            }
+        }
+    }
+
+    /// These forwarded writes could not leave, in the order in which they were to. The newest is handled first, because
+    /// each goes to the head of the queue.
+    ///
+    /// # Errors
+    /// The host ends the process.
+    pub fn unsent<H: Host>(&mut self, host: &mut H, forwards: Vec<Forward>) -> Result<(), H::Stop> {
+        for forward in forwards.into_iter().rev() {
+            self.handle(host, host.now(), Event::Unsent(forward))?;
+        }
+        Ok(())
+    }
+
+    fn progressed<H: Host>(&mut self, host: &mut H, progress: Progress<C>) -> Result<(), H::Stop> {
+        self.news = true;
+        if let Seat::Apart { delivered } = &mut self.seat {
+            *delivered -= progress.tasks;
+        }
+        self.counts.refused_for_work += progress.refused_for_work;
+        self.capacity.store_is_now(progress.store_bytes, progress.store_pinned);
+        let now = host.now();
+        if let Some(members) = progress.members {
+            self.handle(host, now, Event::Members((*members).clone()))?;
+            self.members = Some(members);
+        }
+        for (admitted, client) in progress.admitted {
+            // A keeper on another thread returns its client with it.
+            let ticket = client.map_or(admitted.ticket, |client| self.waiting.enter(client));
+            self.handle(host, now, Event::Admitted(Admitted { ticket, ..admitted }))?;
+        }
+        if let Some(health) = progress.health {
+            self.note_health(&health);
+            self.handle(host, now, Event::Health(*health))?;
+        }
+        match progress.applied {
+            Some(index) => self.handle(host, now, Event::Applied { index }),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes each alarm that was raised or cleared, and another feature level: from there on older versions cannot follow.
+    fn note_health(&mut self, health: &Health) {
+        let raised = health.alarms.iter().filter(|alarm| !self.alarms.contains(*alarm)).map(Note::Raised);
+        self.notes.extend(raised);
+        let cleared = self.alarms.iter().filter(|alarm| !health.alarms.contains(*alarm)).map(Note::Cleared);
+        self.notes.extend(cleared);
+        self.alarms.clone_from(&health.alarms);
+        if std::mem::replace(&mut self.level, health.level) != health.level {
+            self.notes.push_back(Note::Level(health.level));
+        }
+    }
+
+    fn brought<H: Host>(&mut self, host: &mut H, brought: Brought) -> Result<(), H::Stop> {
+        match brought {
+            Brought::Event(event) => self.handle(host, host.now(), event),
+            Brought::Tables(_, tables) => {
+                self.tables.push_back(match &mut self.seat {
+                    Seat::Here(desk) => Tables::Drop(Box::new(desk.replace(*tables))),
+                    Seat::Apart { .. } => Tables::Bring(tables),
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// The process is about to stop: [`Member::next`] answers all clients that can be answered. Only in [`Stage::Idle`].
+    ///
+    /// # Errors
+    /// The host ends the process.
+    pub fn stop<H: Host>(&mut self, host: &mut H) -> Result<(), H::Stop> {
+        self.handle(host, host.now(), Event::Stop)?;
+        (self.slice, self.stops) = (FINISH_UNITS, true);
+        self.stage = Stage::Answer;
+        Ok(())
+    }
+
+    fn handle<H: Host>(&mut self, host: &mut H, now: Instant, event: Event) -> Result<(), H::Stop> {
+        host.handle(&mut self.node, now, event, &mut self.effects)
+    }
+}
+
+fn is_empty(effects: &Effects) -> bool {
+    effects.persist.is_empty()
+        && effects.send.is_empty()
+        && effects.fetch.is_empty()
+        && effects.apply.is_empty()
+        && effects.read_chunks.is_empty()
+        && effects.store_chunks.is_empty()
+        && effects.reply.is_empty()
+}

@@ -1,0 +1,480 @@
+//! Batches of a member that is its whole cluster: what is done in which order, and what is not begun.
+
+use kattu_kv::api::{self as kv, Answer};
+use kattu_member::apply::{Apart, Batch, Progress};
+use kattu_member::capacity::{Capacity, Sight};
+use kattu_member::host::{Arrivals, Brought, Call, Host};
+use kattu_member::log::{Completion, LogSpace};
+use kattu_member::member::Member;
+use kattu_member::step::{LIMITS, Limits, Note, Placed, Stage, Step};
+use kattu_node::command::encode_kv;
+use kattu_node::contract::{
+    Consistency, Doubt, Event, MemberInfo, Outcome, Refusal, ReplyBody, Request, Space,
+};
+use kattu_node::level;
+use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
+use kattu_raft::{
+    Config, Duration, Entry, Fetch, GroupId, Incarnation, Instant, LeadershipConfig, LogIndex, LogRecord,
+    NodeId, Policies, RecordEncoder, Recovered, SharedBytes, Trace,
+};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+const ET: Duration = Duration::from_millis(1000);
+const ROOM: LogSpace = LogSpace { free: 1 << 20, full: false };
+
+/// What has arrived, and what was done.
+#[derive(Default)]
+struct Bench {
+    now: Instant,
+    events: Vec<Event>,
+    calls: VecDeque<(u64, Request)>,
+    /// Clients from this number on have gone.
+    gone_from: Option<u64>,
+    completions: VecDeque<Completion>,
+    progress: VecDeque<Progress<u64>>,
+    brought: VecDeque<Brought>,
+    sight: Sight,
+    retries: bool,
+    /// The steps, in words.
+    steps: Vec<&'static str>,
+    answers: Vec<(u64, Outcome)>,
+    records: Vec<LogRecord>,
+    notes: Vec<Note>,
+    fetches: Vec<Fetch>,
+    batches: Vec<Batch<u64>>,
+    committed: LogIndex,
+    /// Completions are for the next batch, as of a log on a thread.
+    beside: bool,
+    /// Leadership shall move.
+    transfers: bool,
+    has_transferred: Option<bool>,
+}
+
+impl Host for Bench {
+    type Stop = Infallible;
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+}
+
+impl Arrivals for Bench {
+    type Client = u64;
+    type Asker = ();
+
+    fn completion(&mut self) -> Result<Option<Completion>, Infallible> {
+        Ok(self.completions.pop_front())
+    }
+
+    fn progress(&mut self) -> Option<Progress<u64>> {
+        self.progress.pop_front()
+    }
+
+    fn brought(&mut self) -> Result<Option<Brought>, Infallible> {
+        Ok(self.brought.pop_front())
+    }
+
+    fn events(&mut self, into: &mut Vec<Event>) -> Instant {
+        into.append(&mut self.events);
+        self.now
+    }
+
+    fn calls(&mut self, most: usize, into: &mut Vec<Call<u64, ()>>) -> Instant {
+        let count = most.min(self.calls.len());
+        into.extend(self.calls.drain(..count).map(|(client, request)| Call::Ask(client, request)));
+        if std::mem::take(&mut self.transfers) {
+            into.push(Call::Transfer(()));
+        }
+        self.now
+    }
+
+    fn is_gone(&self, client: &u64) -> bool {
+        self.gone_from.is_some_and(|first| first <= *client)
+    }
+
+    fn transferring(&mut self, (): (), has_begun: bool) {
+        self.has_transferred = Some(has_begun);
+    }
+
+    fn sight(&self) -> Sight {
+        self.sight
+    }
+
+    fn least_quota(&self) -> Option<u64> {
+        None
+    }
+
+    fn retries_log(&self) -> bool {
+        self.retries
+    }
+}
+
+type Lone = Member<u64, ()>;
+
+fn node() -> Node {
+    let raft = Config {
+        group: GroupId(0),
+        id: NodeId(1),
+        incarnation: Incarnation(1),
+        voters: vec![NodeId(1)],
+        learners: vec![],
+        election_timeout: ET,
+        heartbeat_interval: ET / 10,
+        pre_vote: true,
+        leadership: LeadershipConfig::default(),
+        check_quorum: true,
+        parallel_append: true,
+        pipelining: true,
+        limits: kattu_raft::Limits::default(),
+        policies: Policies::default(),
+        encoder: RecordEncoder(|_, head, payload| Entry::new(head, SharedBytes::from(payload.to_vec()), 0)),
+    };
+    let config = NodeConfig {
+        raft,
+        request_timeout: Duration::from_secs(7),
+        pending_max: 100,
+        pending_bytes_max: 1 << 20,
+        snapshots: SnapshotLimits::default(),
+        digest_interval: Duration::ZERO,
+        level_known: level::KNOWN,
+        name: "n1".into(),
+        client_urls: vec![],
+    };
+    Node::recover(config, 1, Instant(0), Recovered::default())
+}
+
+fn keeper() -> Keeper {
+    Keeper::new(vec![MemberInfo { id: NodeId(1), ..MemberInfo::default() }]).of_member(NodeId(1))
+}
+
+fn member(limits: Limits) -> Lone {
+    let placed = Placed::Here(Box::new(keeper()));
+    Member::start(Instant(0), node(), placed, Capacity::new(1 << 30), ROOM, limits)
+}
+
+fn put(key: &str) -> Request {
+    let put = kv::Put { key: key.into(), value: b"v".to_vec(), ..kv::Put::default() };
+    Request::Write(encode_kv(&kv::Command::Put(put)))
+}
+
+fn get(key: &str) -> Request {
+    let keys = kv::KeyRange { start: key.into(), end: vec![] };
+    Request::Read(kv::Query::Range(kv::Range { keys, ..kv::Range::default() }), Consistency::Linearizable)
+}
+
+/// Does the steps of a batch that has begun, at once.
+fn carry_out(member: &mut Lone, bench: &mut Bench) {
+    loop {
+        let Ok(step) = member.next(bench);
+        match step {
+            Step::Idle => return,
+            Step::Send(committed, messages) => {
+                assert!(messages.is_empty(), "nobody else is there");
+                assert!(bench.committed <= committed, "it never moves back");
+                bench.committed = committed;
+                bench.steps.push("send");
+            }
+            Step::Answer(client, outcome) => {
+                bench.steps.push("answer");
+                bench.answers.push((client, outcome));
+            }
+            Step::Unclaimed(ticket, outcome) => panic!("{ticket:?} is answered twice: {outcome:?}"),
+            Step::Deliver(batch) => {
+                bench.steps.push("deliver");
+                bench.batches.push(batch);
+            }
+            Step::Members(_) => bench.steps.push("members"),
+            Step::Distrust(peer, _) => panic!("{peer:?} is nobody"),
+            Step::Note(note) => bench.notes.push(note),
+            Step::Order(_) => bench.steps.push("order"),
+            Step::Drop(_) => bench.steps.push("drop"),
+            Step::Persist { records, answered } => {
+                bench.steps.push(if answered { "persist after answers" } else { "persist" });
+                let last = records.last().map(|record| record.lsn);
+                bench.records.append(records);
+                let completion = match last {
+                    Some(last) => Completion::Persisted(last, ROOM, None),
+                    None => Completion::Room(ROOM),
+                };
+                match bench.beside {
+                    true => bench.completions.push_back(completion),
+                    false => member.completed(bench, completion).unwrap_or_else(|never| match never {}),
+                }
+            }
+            Step::Fetch(fetch) => {
+                bench.steps.push("fetch");
+                bench.fetches.push(fetch.clone());
+                let completion = Completion::Fetched(fetch, Vec::new());
+                match bench.beside {
+                    true => bench.completions.push_back(completion),
+                    false => member.completed(bench, completion).unwrap_or_else(|never| match never {}),
+                }
+            }
+        }
+    }
+}
+
+fn batch(member: &mut Lone, bench: &mut Bench) {
+    let Ok(()) = member.begin(bench);
+    carry_out(member, bench);
+}
+
+/// A leader with nothing left to do.
+fn leader(limits: Limits) -> (Lone, Bench) {
+    let (mut member, mut bench) = (member(limits), Bench::default());
+    while !member.node().raft().is_leader() {
+        bench.now = bench.now + ET / 4;
+        batch(&mut member, &mut bench);
+    }
+    catch_up(&mut member, &mut bench);
+    bench.steps.clear();
+    (member, bench)
+}
+
+/// Batches until the keeper has nothing left to do, of which no time is taken.
+fn catch_up(member: &mut Lone, bench: &mut Bench) {
+    for _ in 0..10_000 {
+        if !member.is_busy() {
+            return;
+        }
+        batch(member, bench);
+    }
+    panic!("it has not caught up in 10,000 batches");
+}
+
+fn is_done(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Done(_))
+}
+
+#[test]
+fn a_write_is_durable_before_it_is_answered_and_its_position_is_published_before_that() {
+    let (mut member, mut bench) = leader(LIMITS);
+    let before = bench.committed;
+    bench.calls.push_back((7, put("a")));
+    batch(&mut member, &mut bench);
+    assert!(matches!(&bench.answers[..], [(7, outcome)] if is_done(outcome)), "{:?}", bench.answers);
+    let place = |what| bench.steps.iter().position(|step| *step == what).expect(what);
+    assert!(place("send") < place("persist"), "{:?}", bench.steps);
+    assert!(place("persist") < place("answer"), "{:?}", bench.steps);
+    assert!(before < bench.committed, "published");
+    assert_eq!(member.stage(), Stage::Idle);
+    assert_eq!(member.counts().requests, 1);
+    assert!(member.waiting().is_empty());
+}
+
+#[test]
+fn an_answer_leaves_before_the_thread_goes_to_the_disk() {
+    let (mut member, mut bench) = leader(LIMITS);
+    bench.calls.extend([(1, put("a")), (2, Request::Status)]);
+    batch(&mut member, &mut bench);
+    let order: Vec<u64> = bench.answers.iter().map(|(client, _)| *client).collect();
+    assert_eq!(order, [2, 1], "a status needs no disk");
+    assert!(bench.steps.contains(&"persist after answers"), "{:?}", bench.steps);
+}
+
+#[test]
+fn a_request_of_a_client_that_has_gone_is_not_begun() {
+    let (mut member, mut bench) = leader(LIMITS);
+    bench.gone_from = Some(2);
+    bench.calls.extend([(1, put("a")), (2, put("b"))]);
+    let records = bench.records.len();
+    batch(&mut member, &mut bench);
+    assert_eq!(bench.answers.len(), 1);
+    let entries = bench.records[records..]
+        .iter()
+        .filter(|record| matches!(record.body, kattu_raft::LogBody::Entry(_)))
+        .count();
+    assert_eq!((entries, member.counts().abandoned), (1, 1));
+}
+
+#[test]
+fn a_batch_takes_no_more_calls_than_its_limit() {
+    let (mut member, mut bench) = leader(Limits { calls: 2, ..LIMITS });
+    bench.calls.extend((0..5).map(|client| (client, put("a"))));
+    for answered in [2, 4, 5] {
+        batch(&mut member, &mut bench);
+        assert_eq!(bench.answers.len(), answered);
+    }
+}
+
+#[test]
+fn a_keeper_that_is_far_behind_refuses_clients_until_it_has_caught_up() {
+    // A slice of one unit: the keeper does not finish what it is given in one batch.
+    let (mut member, mut bench) = leader(Limits { slice: 1, tasks: 4, ..LIMITS });
+    bench.calls.extend((0..8).map(|client| (client, put("a"))));
+    batch(&mut member, &mut bench);
+    assert!(member.is_busy());
+    bench.answers.clear();
+    bench.calls.extend([(20, put("b")), (21, Request::Status)]);
+    batch(&mut member, &mut bench);
+    let refused = Outcome::Refused(Refusal::TooManyRequests);
+    assert!(bench.answers.contains(&(20, refused.clone())), "{:?}", bench.answers);
+    catch_up(&mut member, &mut bench);
+    let outcome = |client| bench.answers.iter().find(|(one, _)| *one == client).map(|(_, outcome)| outcome);
+    assert!(outcome(21).is_some_and(is_done), "a status is not refused");
+    assert!((2..8).all(|client| outcome(client).is_some_and(is_done)), "{:?}", bench.answers);
+    bench.calls.push_back((22, get("a")));
+    batch(&mut member, &mut bench);
+    catch_up(&mut member, &mut bench);
+    assert!(
+        matches!(bench.answers.last(), Some((22, outcome)) if is_done(outcome)),
+        "{:?}",
+        bench.answers.last()
+    );
+    assert_eq!(member.counts().failed, 1);
+}
+
+#[test]
+fn a_keeper_on_the_nodes_thread_keeps_the_member_busy_until_all_is_tidy() {
+    let (mut member, mut bench) = leader(LIMITS);
+    for _ in 0..20 {
+        bench.calls.extend((0..100).map(|client| (client, put("k"))));
+        batch(&mut member, &mut bench);
+    }
+    catch_up(&mut member, &mut bench);
+    let revision = member.desk().expect("it sits here").keeper().store().revision();
+    let bytes = |member: &Lone| member.desk().expect("it sits here").keeper().store().stats().bytes;
+    let full = bytes(&member);
+    bench.calls.push_back((1, Request::Write(encode_kv(&kv::Command::Compact(revision)))));
+    batch(&mut member, &mut bench);
+    assert!(member.is_busy(), "old versions are still to be forgotten");
+    catch_up(&mut member, &mut bench);
+    assert!(bytes(&member) < full / 100, "{full} bytes have become {}", bytes(&member));
+}
+
+#[test]
+fn a_log_on_a_thread_of_its_own_is_not_waited_for() {
+    let (mut member, mut bench) = leader(LIMITS);
+    bench.beside = true;
+    bench.calls.push_back((1, put("a")));
+    batch(&mut member, &mut bench);
+    assert!(bench.answers.is_empty(), "it is not durable yet");
+    assert_eq!(bench.completions.len(), 1);
+    batch(&mut member, &mut bench);
+    assert!(matches!(&bench.answers[..], [(1, outcome)] if is_done(outcome)));
+}
+
+#[test]
+fn a_keeper_on_a_thread_of_its_own_gets_tasks_with_their_clients_and_gives_weighed_ones_back() {
+    let tables = keeper();
+    let placed = Placed::Apart(tables.members(), tables.health());
+    let mut member: Lone = Member::start(Instant(0), node(), placed, Capacity::new(1 << 30), ROOM, LIMITS);
+    let (mut apart, mut bench) = (Apart::<u64>::new(tables), Bench::default());
+    let command = kv::Command::DeleteRange(kv::DeleteRange {
+        keys: kv::KeyRange { start: vec![], end: vec![0xff] },
+        ..kv::DeleteRange::default()
+    });
+    let bytes = encode_kv(&command);
+    let weigh = kattu_node::command::request(command, bytes);
+    assert!(matches!(weigh, Request::Weigh(..)), "it may take long");
+    let mut requests = vec![put("a"), weigh, get("a")].into_iter();
+    let mut asked = 0;
+    for _ in 0..100 {
+        bench.now = bench.now + ET / 4;
+        if member.node().raft().is_leader() && bench.answers.len() == asked {
+            let Some(request) = requests.next() else { break };
+            asked += 1;
+            bench.calls.push_back((asked as u64, request));
+        }
+        batch(&mut member, &mut bench);
+        assert!(member.desk().is_none());
+        for batch in std::mem::take(&mut bench.batches) {
+            assert!(apart.take_in(&mut bench, batch).is_none());
+        }
+        let Ok(_) = apart.work(&mut bench, &mut LIMITS.slice.clone());
+        if let Some((progress, answers)) = apart.report() {
+            let answers: Vec<_> =
+                answers.map(|(client, _, outcome)| (client.expect("it waits"), outcome)).collect();
+            bench.answers.extend(answers);
+            bench.progress.push_back(progress);
+        }
+        apart.tidy();
+    }
+    assert_eq!(bench.answers.iter().map(|(client, _)| *client).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(bench.answers.iter().all(|(_, outcome)| is_done(outcome)), "{:?}", bench.answers);
+    let Outcome::Done(answer) = &bench.answers[2].1 else { unreachable!("just seen") };
+    let ReplyBody::Kv(response) = &answer.body else { panic!("{answer:?}") };
+    assert!(matches!(&response.answer, Answer::Range(range) if range.kvs.is_empty()), "it was deleted");
+    assert!(apart.is_done() && member.waiting().is_empty());
+}
+
+#[test]
+fn a_full_disk_is_tried_again_when_it_is_time() {
+    let (mut member, mut bench) = leader(LIMITS);
+    batch(&mut member, &mut bench);
+    assert!(!bench.steps.contains(&"persist"), "nothing waits: {:?}", bench.steps);
+    bench.retries = true;
+    let Ok(()) = member.begin(&mut bench);
+    bench.retries = true;
+    loop {
+        let Ok(step) = member.next(&mut bench);
+        match step {
+            Step::Persist { records, .. } => {
+                assert!(records.is_empty());
+                break;
+            }
+            Step::Idle => panic!("it was not tried again"),
+            _ => {}
+        }
+    }
+    bench.retries = false;
+    let full = LogSpace { free: 0, full: true };
+    let Ok(()) = member.completed(&mut bench, Completion::Room(full));
+    carry_out(&mut member, &mut bench);
+    assert_eq!(member.capacity().space(), Space { log_bytes: 0, short: true });
+}
+
+#[test]
+fn a_machine_that_is_short_refuses_growth() {
+    let (mut member, mut bench) = leader(LIMITS);
+    bench.sight.disk_short = true;
+    bench.calls.push_back((1, put("a")));
+    batch(&mut member, &mut bench);
+    assert!(member.capacity().space().short);
+    // The first one came in before the look at the machine; the next does not.
+    bench.calls.push_back((2, put("b")));
+    batch(&mut member, &mut bench);
+    assert!(bench.answers.contains(&(2, Outcome::Refused(Refusal::NoSpace))), "{:?}", bench.answers);
+}
+
+#[test]
+fn a_member_that_stops_answers_every_client() {
+    let (mut member, mut bench) = leader(LIMITS);
+    bench.beside = true;
+    bench.calls.extend([(1, put("a")), (2, put("b"))]);
+    batch(&mut member, &mut bench);
+    assert!(bench.answers.is_empty());
+    let Ok(()) = member.stop(&mut bench);
+    carry_out(&mut member, &mut bench);
+    assert_eq!(member.stage(), Stage::Stopped);
+    let unknown = Outcome::Unknown(Doubt::Stopping);
+    bench.answers.sort_by_key(|(client, _)| *client);
+    assert_eq!(bench.answers, [(1, unknown.clone()), (2, unknown)]);
+    assert!(member.waiting().is_empty());
+}
+
+#[test]
+fn a_process_that_ends_in_the_middle_knows_whom_it_has_not_answered() {
+    let (mut member, mut bench) = leader(LIMITS);
+    bench.beside = true;
+    bench.calls.extend([(1, put("a")), (2, put("b"))]);
+    batch(&mut member, &mut bench);
+    assert_eq!(member.abandon().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(member.abandon().count(), 0);
+}
+
+#[test]
+fn a_transfer_that_cannot_begin_is_reported_so() {
+    let (mut member, mut bench) = leader(LIMITS);
+    bench.transfers = true;
+    batch(&mut member, &mut bench);
+    assert_eq!(bench.has_transferred, Some(false), "the only voter has no successor");
+}
+
+#[test]
+fn the_operator_is_told_who_leads_once() {
+    let (_, bench) = leader(LIMITS);
+    let leads = |note: &&Note| matches!(note, Note::Trace(Trace::BecameLeader(_)));
+    assert_eq!(bench.notes.iter().filter(leads).count(), 1, "{:?}", bench.notes);
+}
