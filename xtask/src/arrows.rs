@@ -36,7 +36,7 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "kattu-member",
-        may_know: &["kattu-wal", "kattu-wire", "kattu-node", "kattu-raft"],
+        may_know: &["kattu-wal", "kattu-wire", "kattu-node", "kattu-raft", "kattu-kv"],
         never: ASYNC,
     },
     Crate { name: "kattu-proto", may_know: &[], never: &[] },

@@ -145,7 +145,13 @@ impl Desk {
         self.is_news || self.keeper.is_busy()
     }
 
-    /// Forgets a little of what nobody can read any more. Returns whether there is more of it.
+    /// Whether compacted versions wait to be forgotten.
+    #[must_use]
+    pub fn is_untidy(&self) -> bool {
+        self.keeper.store().stats().forgets
+    }
+
+    /// Forgets a few compacted versions. Returns whether there are more of them.
     pub fn tidy(&mut self) -> bool {
         self.keeper.tidy()
     }

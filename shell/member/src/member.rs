@@ -33,7 +33,7 @@ use kattu_raft::{Fetch, Instant};
 use std::collections::VecDeque;
 
 /// Where the keeper is.
-enum Seat {
+enum ApplyExecutor {
     /// On the node's thread.
     Here(Box<Desk>),
     /// On its own. Tasks delivered and not reported done are counted.
@@ -43,7 +43,7 @@ enum Seat {
 /// A node with what it decides together with its log, its keeper and its clients.
 pub struct Member<C, A> {
     node: Node,
-    seat: Seat,
+    executor: ApplyExecutor,
     capacity: Capacity,
     waiting: Waiting<C>,
     limits: Limits,
@@ -97,12 +97,12 @@ impl<C, A> Member<C, A> {
         room: LogSpace,
         limits: Limits,
     ) -> Member<C, A> {
-        let (seat, members, health) = match keeper {
+        let (executor, members, health) = match keeper {
             Placed::Here(keeper) => {
                 let (members, health) = (keeper.members(), keeper.health());
-                (Seat::Here(Box::new(Desk::new(*keeper))), members, health)
+                (ApplyExecutor::Here(Box::new(Desk::new(*keeper))), members, health)
             }
-            Placed::Apart(members, health) => (Seat::Apart { delivered: 0 }, members, health),
+            Placed::Apart(members, health) => (ApplyExecutor::Apart { delivered: 0 }, members, health),
         };
         let space = capacity.log_is_now(room);
         let was_damaged = node.raft().is_damaged();
@@ -113,7 +113,7 @@ impl<C, A> Member<C, A> {
         }
         Member {
             node,
-            seat,
+            executor,
             capacity,
             waiting: Waiting::default(),
             limits,
@@ -150,17 +150,17 @@ impl<C, A> Member<C, A> {
     /// The desk of a keeper on this thread.
     #[must_use]
     pub fn desk(&self) -> Option<&Desk> {
-        match &self.seat {
-            Seat::Here(desk) => Some(desk),
-            Seat::Apart { .. } => None,
+        match &self.executor {
+            ApplyExecutor::Here(desk) => Some(desk),
+            ApplyExecutor::Apart { .. } => None,
         }
     }
 
     /// The same, for tests that change its keeper's limits.
     pub fn desk_mut(&mut self) -> Option<&mut Desk> {
-        match &mut self.seat {
-            Seat::Here(desk) => Some(desk),
-            Seat::Apart { .. } => None,
+        match &mut self.executor {
+            ApplyExecutor::Here(desk) => Some(desk),
+            ApplyExecutor::Apart { .. } => None,
         }
     }
 
@@ -299,9 +299,9 @@ impl<C, A> Member<C, A> {
 
     /// Whether the keeper is so far behind that clients have to be refused.
     fn is_full(&self) -> bool {
-        let tasks = match &self.seat {
-            Seat::Here(desk) => desk.keeper().waiting(),
-            Seat::Apart { delivered } => *delivered,
+        let tasks = match &self.executor {
+            ApplyExecutor::Here(desk) => desk.keeper().waiting(),
+            ApplyExecutor::Apart { delivered } => *delivered,
         };
         self.limits.tasks <= tasks
     }
@@ -384,12 +384,13 @@ impl<C, A> Member<C, A> {
         }
     }
 
-    /// The batch is over. A keeper that had nothing to apply forgets a little.
+    /// The batch is over. A keeper that had nothing to apply forgets a little; one that had does so in the next batch, which need
+    /// not wait for an arrival.
     fn end(&mut self) {
         self.stage = Stage::Idle;
         let applied = self.applied;
-        if let Seat::Here(desk) = &mut self.seat {
-            self.untidy = !applied && desk.tidy();
+        if let ApplyExecutor::Here(desk) = &mut self.executor {
+            self.untidy = if applied { desk.is_untidy() } else { desk.tidy() };
         }
     }
 
@@ -412,8 +413,8 @@ impl<C, A> Member<C, A> {
         let entries = self.effects.apply.iter().filter(|task| is_entry(task)).count() as u64;
         self.counts.applied_entries += entries;
         self.applied |= 0 < entries;
-        match &mut self.seat {
-            Seat::Here(desk) => {
+        match &mut self.executor {
+            ApplyExecutor::Here(desk) => {
                 desk.take_in(host, self.effects.apply.drain(..));
                 let units = desk.work(host, &mut self.slice)?;
                 self.counts.work_units += units;
@@ -424,7 +425,7 @@ impl<C, A> Member<C, A> {
                 }
                 Ok(None)
             }
-            Seat::Apart { delivered } => {
+            ApplyExecutor::Apart { delivered } => {
                 if self.effects.apply.is_empty() {
                     return Ok(None);
                 }
@@ -460,7 +461,7 @@ impl<C, A> Member<C, A> {
 
     /// The next order for the worker of snapshots.
     fn order(&mut self) -> Option<Order> {
-        if let Seat::Here(desk) = &mut self.seat
+        if let ApplyExecutor::Here(desk) = &mut self.executor
             && let Some(order) = desk.order()
         {
             return Some(order);
@@ -515,7 +516,7 @@ impl<C, A> Member<C, A> {
 
     fn progressed<H: Host>(&mut self, host: &mut H, progress: Progress<C>) -> Result<(), H::Stop> {
         self.news = true;
-        if let Seat::Apart { delivered } = &mut self.seat {
+        if let ApplyExecutor::Apart { delivered } = &mut self.executor {
             *delivered -= progress.tasks;
         }
         self.counts.refused_for_work += progress.refused_for_work;
@@ -556,9 +557,9 @@ impl<C, A> Member<C, A> {
         match brought {
             Brought::Event(event) => self.handle(host, host.now(), event),
             Brought::Tables(_, tables) => {
-                self.tables.push_back(match &mut self.seat {
-                    Seat::Here(desk) => Tables::Drop(Box::new(desk.replace(*tables))),
-                    Seat::Apart { .. } => Tables::Bring(tables),
+                self.tables.push_back(match &mut self.executor {
+                    ApplyExecutor::Here(desk) => Tables::Drop(Box::new(desk.replace(*tables))),
+                    ApplyExecutor::Apart { .. } => Tables::Bring(tables),
                 });
                 Ok(())
             }

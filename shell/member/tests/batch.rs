@@ -328,8 +328,8 @@ fn a_keeper_that_is_far_behind_refuses_clients_until_it_has_caught_up() {
 #[test]
 fn a_keeper_on_the_nodes_thread_keeps_the_member_busy_until_all_is_tidy() {
     let (mut member, mut bench) = leader(LIMITS);
-    for _ in 0..20 {
-        bench.calls.extend((0..100).map(|client| (client, put("k"))));
+    for _ in 0..50 {
+        bench.calls.extend((0..1000).map(|client| (client, put("k"))));
         batch(&mut member, &mut bench);
     }
     catch_up(&mut member, &mut bench);

@@ -46,7 +46,7 @@ impl ApplyThread {
         Ok(ApplyThread { batches, progress, thread })
     }
 
-    /// Hands over tasks with their clients, or tables.
+    /// Delivers tasks with their clients, or tables.
     pub(crate) fn deliver(&self, batch: Batch<Reply>) {
         self.batches.send(batch).expect("the apply thread lives as long as its queue");
     }
