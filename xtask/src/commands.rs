@@ -119,6 +119,7 @@ mod tests {
         ("diff", "proof/differential/src/main.rs"),
         ("power", "proof/power/src/main.rs"),
         ("explore", "proof/explore/src/main.rs"),
+        ("mutate", "proof/mutation/src/main.rs"),
         ("failover", "proof/e2e/src/bin/failover.rs"),
         ("grow", "proof/e2e/src/bin/grow.rs"),
         ("bench comeback", "proof/e2e/src/bin/comeback.rs"),

@@ -13,6 +13,7 @@ mod commands;
 mod explore;
 mod fix;
 mod house;
+mod mutate;
 mod pages;
 mod power;
 mod profiles;

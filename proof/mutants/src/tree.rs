@@ -23,9 +23,17 @@ pub fn check(root: &Path, bugs: &[Bug]) -> Result<(), String> {
 /// # Errors
 /// The mutants that cannot be placed; the system's errors.
 pub fn write(root: &Path, copy: &Path, bugs: &[Bug]) -> Result<(), String> {
-    let mut changed = changed(root, bugs)?;
-    let homes: BTreeSet<&str> =
-        bugs.iter().flat_map(|bug| &bug.edits).filter_map(|edit| folder_of(&edit.file)).collect();
+    write_changed(root, copy, changed(root, bugs)?)
+}
+
+/// Makes, or brings up to date, a copy of `root` in which these files have other texts. The crates of these files depend
+/// on `kattu-plant` there.
+///
+/// # Errors
+/// The system's errors; a crate without dependencies.
+pub fn write_changed(root: &Path, copy: &Path, mut changed: BTreeMap<String, String>) -> Result<(), String> {
+    let homes: BTreeSet<String> =
+        changed.keys().filter_map(|file| folder_of(file)).map(str::to_string).collect();
     for home in homes {
         let manifest = format!("{home}/Cargo.toml");
         let text = read(root, &manifest)?;

@@ -5,7 +5,7 @@
 //! Knows nothing of: how the table is printed.
 
 use super::{Command, Group, alone};
-use crate::{bench, bugs, chaos, check, explore, fix, house, power, rigs, test, tools, upgrade};
+use crate::{bench, bugs, chaos, check, explore, fix, house, mutate, power, rigs, test, tools, upgrade};
 
 /// All of them, by group, in the order in which they are printed.
 pub const COMMANDS: &[Command] = &[
@@ -148,6 +148,17 @@ pub const COMMANDS: &[Command] = &[
         time: "3 min; `--fast` 30 s",
         group: Group::Rigs,
         run: bugs::run,
+    },
+    Command {
+        name: "mutate",
+        arguments: "[--crate raft|kv|member] [--count N (150)] [--seed N (1)] [--survivors] [--own] [--list] [--record]",
+        about: "small mistakes by the syntax of a crate, one at a time: its tests must find 85 % of them",
+        more: "Without `--crate` all three are tried. `--survivors` tries only those that survived the last run, `--own` \
+               only the tests of the crate itself; `--list` prints the sample, `--record` appends the result to \
+               docs/figures/mutation.csv.",
+        time: "15 min a crate",
+        group: Group::Rigs,
+        run: mutate::run,
     },
     Command {
         name: "fuzz",
