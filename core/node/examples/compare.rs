@@ -11,7 +11,7 @@ use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
 use kattu_node::digests::{Report, mark};
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, NodeId, Stamp, Term};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, NodeId, Stamp, Term};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ fn put(key: u64) -> Vec<u8> {
 
 fn apply(keeper: &mut Keeper, payload: Vec<u8>) {
     let id = EntryId { term: Term(1), index: keeper.applied().next() };
-    let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp::default() };
+    let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
     let entry = Entry::new(head, payload.into(), 0);
     keeper.handle(KeeperTask::Apply { entry, ticket: None, term: Term(1) }, &mut KeeperEffects::default());
 }

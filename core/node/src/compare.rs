@@ -66,7 +66,7 @@ impl Compare {
     /// An entry is delivered to the keeper.
     pub(crate) fn delivered(&mut self, entry: &Entry) {
         if entry.head.kind == EntryKind::Command {
-            match entry.payload().first() {
+            match entry.payload().and_then(<[u8]>::first) {
                 Some(&MARK_BYTE) => (self.is_due, self.mark_at) = (false, None),
                 Some(&REPORT_BYTE) => {}
                 _ => self.is_due = true,

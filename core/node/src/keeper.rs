@@ -263,7 +263,7 @@ impl Keeper {
                         if entry.head.kind == EntryKind::Config {
                             effects.members = Some(self.members());
                         }
-                        let is_for_store = is_for_store(entry.payload());
+                        let is_for_store = is_for_store(whole(&entry));
                         self.conclude(entry.id().index, is_for_store, waits, body, effects);
                     }
                     Applied::Begun(work) => {
@@ -488,7 +488,7 @@ impl Keeper {
             EntryKind::Noop => None,
             EntryKind::Config => Some(self.apply_configuration(entry)),
             EntryKind::Command => {
-                let command = Command::decode(entry.payload()).unwrap_or_else(|_| {
+                let command = Command::decode(whole(entry)).unwrap_or_else(|_| {
                     panic!(
                         "committed entry {id} holds no command that this version knows: if other members run a newer version, run that one"
                     )
@@ -549,7 +549,7 @@ impl Keeper {
     /// Applies a configuration entry. An unreadable one stops this member. [fault-model F71]
     fn apply_configuration(&mut self, entry: &Entry) -> ReplyBody {
         let id = entry.id();
-        let (membership, context) = Membership::decode(entry.payload())
+        let (membership, context) = Membership::decode(whole(entry))
             .unwrap_or_else(|why| panic!("committed entry {id} holds no configuration: {why}"));
         let change = match context {
             [] => None,
@@ -601,6 +601,13 @@ impl Keeper {
         status.store_forgets = stats.forgets;
         status.level = self.tables.level;
     }
+}
+
+/// The payload of a committed entry. Apply gets whole entries only: a part means that this member has lost what its
+/// group has committed, and going on without the entry would make the stores differ.
+fn whole(entry: &Entry) -> &[u8] {
+    let form = entry.body().form();
+    entry.payload().unwrap_or_else(|| panic!("committed entry {} came to apply as {form:?}", entry.id()))
 }
 
 fn refuse_work(effects: &mut KeeperEffects, ticket: Ticket) {

@@ -214,11 +214,11 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kattu_raft::{EntryHead, EntryKind, Form, SharedBytes};
+    use kattu_raft::{EntryHead, EntryKind, SharedBytes};
 
     fn entry(index: u64, bytes: usize) -> Entry {
         let id = EntryId::new(1, index);
-        let head = EntryHead { id, kind: EntryKind::Noop, form: Form::Whole, stamp: Stamp(0) };
+        let head = EntryHead { id, kind: EntryKind::Noop, stamp: Stamp(0) };
         Entry::new(head, SharedBytes::from(alloc::vec![0; bytes]), 0)
     }
 

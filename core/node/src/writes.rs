@@ -217,8 +217,8 @@ impl Writes {
             EntryKind::Command => waiting.map(|write| write.ticket),
             EntryKind::Noop => None,
             EntryKind::Config => {
-                let membership = Membership::decode(entry.payload());
-                let is_first_step = membership.is_ok_and(|(membership, _)| membership.is_joint());
+                let membership = entry.payload().and_then(|payload| Membership::decode(payload).ok());
+                let is_first_step = membership.is_some_and(|(membership, _)| membership.is_joint());
                 if is_first_step {
                     self.completing = waiting;
                     return None;

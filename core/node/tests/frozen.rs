@@ -7,7 +7,7 @@ use kattu_node::Keeper;
 use kattu_node::command::{Publish, encode_kv};
 use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, Ticket};
 use kattu_node::frozen::{Thaw, ThawError};
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, LogIndex, NodeId, Stamp, Term};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, LogIndex, NodeId, Stamp, Term};
 
 /// Marsaglia's xorshift.
 struct Random(u64);
@@ -64,7 +64,7 @@ fn random_payload(random: &mut Random, revision: i64) -> Vec<u8> {
 
 fn apply(keeper: &mut Keeper, payload: &[u8]) -> Vec<(Ticket, Outcome)> {
     let id = EntryId { term: Term(3), index: keeper.applied().next() };
-    let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp::default() };
+    let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
     let entry = Entry::new(head, payload.to_vec().into(), 0);
     let mut effects = KeeperEffects::default();
     keeper.handle(KeeperTask::Apply { entry, ticket: Some(Ticket(1)), term: Term(3) }, &mut effects);

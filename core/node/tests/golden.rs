@@ -8,12 +8,12 @@ use kattu_node::command::{Publish, encode_kv};
 use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
 use kattu_node::frozen::VERSION;
 use kattu_node::{Keeper, level};
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, NodeId, Stamp, Term};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, NodeId, Stamp, Term};
 use std::path::PathBuf;
 
 fn apply(keeper: &mut Keeper, payload: Vec<u8>) {
     let id = EntryId { term: Term(3), index: keeper.applied().next() };
-    let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+    let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
     let entry = Entry::new(head, payload.into(), 0);
     let task = KeeperTask::Apply { entry, ticket: None, term: Term(3) };
     keeper.handle(task, &mut KeeperEffects::default());

@@ -100,7 +100,8 @@ fn completes_a_change(message: &PeerMessage) -> bool {
     let PeerMessage::Raft(envelope) = message else { return false };
     let Message::Append(append) = &envelope.message else { return false };
     append.entries.iter().any(|entry| {
-        let ends = || Membership::decode(entry.payload()).is_ok_and(|(membership, _)| !membership.is_joint());
+        let configuration = || Membership::decode(entry.payload()?).ok();
+        let ends = || configuration().is_some_and(|(membership, _)| !membership.is_joint());
         entry.head.kind == EntryKind::Config && ends()
     })
 }

@@ -6,7 +6,7 @@ use kattu_node::alarms::{Alarm, AlarmChange};
 use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::*;
 use kattu_node::{Keeper, RequestLimits, level};
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, LogIndex, NodeId, Stamp, Term};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, LogIndex, NodeId, Stamp, Term};
 
 const KEYS: u64 = 1000;
 const TERM: Term = Term(1);
@@ -25,7 +25,7 @@ fn put(n: u64) -> Command {
 
 fn apply(index: u64, payload: Vec<u8>, ticket: Option<u64>) -> KeeperTask {
     let id = EntryId::new(1, index);
-    let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+    let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
     KeeperTask::Apply { entry: Entry::new(head, payload.into(), 0), ticket: ticket.map(Ticket), term: TERM }
 }
 

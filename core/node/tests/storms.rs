@@ -161,7 +161,7 @@ impl Storm {
             if entry.head.kind != EntryKind::Command {
                 continue;
             }
-            if let Ok(Command::Kv(kv::Command::Put(put))) = Command::decode(entry.payload()) {
+            if let Some(Ok(Command::Kv(kv::Command::Put(put)))) = entry.payload().map(Command::decode) {
                 let value: u64 = std::str::from_utf8(&put.value).unwrap().parse().unwrap();
                 let before = places.insert(value, entry.id().index);
                 assert_eq!(before, None, "value {value} stands in the log twice");

@@ -17,10 +17,10 @@
 use crate::contact::Origin;
 use crate::contract::Effects;
 use crate::distrust::Falsehood;
-use crate::entry::{Entry, EntryKind, Form};
+use crate::entry::{Body, Entry, EntryKind};
 use crate::membership::Membership;
 use crate::message::{Append, AppendReply, Gap, Message, Room};
-use crate::policy::{Coding, Intake};
+use crate::policy::Intake;
 use crate::raft::Raft;
 use crate::role::{Following, PendingAck, Role};
 use crate::types::{EntryId, Instant, LogIndex};
@@ -218,25 +218,24 @@ impl Raft {
         effects.send.push(self.envelope(leader, Message::AppendReply(reply)));
     }
 
-    /// Whether the entries follow `prev` without gaps, in terms that never fall and are not of the future, in a form
-    /// this group uses, and with payloads that can be read.
+    /// Whether the entries follow `prev` without gaps, in terms that never fall and are not of the future, and come with
+    /// whole payloads that can be read.
     fn is_well_formed(&self, append: &Append) -> bool {
         let mut prev = append.prev;
         append.entries.iter().all(|entry| {
             let id = entry.id();
             let follows = id.index == prev.index.next() && prev.term <= id.term && id.term <= self.term;
-            let form_fits = match self.config.policies.coding {
-                Coding::Whole => entry.head.form == Form::Whole,
+            let payload = match entry.body() {
+                Body::Whole(payload) => payload,
+                Body::Shard { .. } | Body::Missing => return false, // leaders send no other form yet
             };
             let is_group = match entry.head.kind {
-                EntryKind::Config => {
-                    Membership::decode(entry.payload()).is_ok_and(|(new, _)| !new.is_empty())
-                }
+                EntryKind::Config => Membership::decode(payload).is_ok_and(|(new, _)| !new.is_empty()),
                 EntryKind::Noop | EntryKind::Command => true,
             };
             prev = id;
-            let readable = (self.reader.0)(entry.head.kind, entry.payload());
-            follows && form_fits && is_group && readable
+            let readable = (self.reader.0)(entry.head.kind, payload);
+            follows && is_group && readable
         })
     }
 }

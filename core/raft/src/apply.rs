@@ -3,8 +3,8 @@
 //! In:    marks that moved, credit that came back, entries read back from the log.
 //! Out:   entries for the store; requests to read back entries that are no longer in memory (after a restart:
 //!        everything up to the commit mark).
-//! Rule:  nothing beyond min(committed, persisted) [replication-protocols B9]; at most `apply_bytes_max` delivered and
-//!        not yet applied, though one entry of any size always passes. [B5]
+//! Rule:  nothing beyond min(committed, persisted) [replication-protocols B9], and whole entries only [R8]; at most
+//!        `apply_bytes_max` delivered and not yet applied, though one entry of any size always passes. [B5]
 //! Knows nothing of: commands, the store's contents.
 
 use crate::canonical::Canonical;
@@ -107,6 +107,13 @@ impl Raft {
         let index = entry.id().index;
         assert_eq!(index, self.marks.delivered.next(), "applied out of order");
         assert!(index <= self.marks.appliable(), "{index:?} is handed out at {:?}", self.marks);
+        // Members that skip what they hold in part would apply different commands. [R8]
+        assert!(
+            entry.payload().is_some(),
+            "committed entry {} is here as {:?}",
+            entry.id(),
+            entry.body().form()
+        );
         self.marks.delivered = index;
         self.delivery.give(index, entry.len());
         effects.apply.push(entry);
@@ -183,5 +190,50 @@ impl Raft {
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => limits.recent_bytes_max,
         };
         recent.saturating_add(limits.apply_bytes_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::canonical::tests::config;
+    use crate::{
+        Effects, Entry, EntryHead, EntryId, EntryKind, Form, HardState, Instant, Lsn, Raft, Recovered, Stamp,
+        Term,
+    };
+    use alloc::vec;
+
+    /// What a member applies first that starts with one committed entry in this form.
+    fn applied_at_start(form: Form) -> Effects {
+        let id = EntryId::new(1, 1);
+        let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
+        let recovered = Recovered {
+            hard: HardState { term: Term(1), vote: None },
+            term_starts: vec![id],
+            last: id,
+            tail: vec![Entry::in_form(form, head, vec![7].into(), 0)],
+            committed: id.index,
+            lsn: Lsn(1),
+            ..Recovered::default()
+        };
+        let (now, mut effects) = (Instant(1000), Effects::default());
+        Raft::recover(config(), 1, now, recovered).tick(now, &mut effects);
+        effects
+    }
+
+    #[test]
+    fn what_is_committed_and_whole_is_applied_at_start() {
+        assert_eq!(applied_at_start(Form::Whole).apply.len(), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "committed entry 1.1 is here as Shard { shard: 2, data: 3 }")]
+    fn a_part_of_a_committed_entry_is_not_applied() {
+        applied_at_start(Form::Shard { shard: 2, data: 3 });
+    }
+
+    #[test]
+    #[should_panic(expected = "committed entry 1.1 is here as Missing")]
+    fn a_committed_entry_without_its_payload_is_not_skipped() {
+        applied_at_start(Form::Missing);
     }
 }

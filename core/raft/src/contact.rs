@@ -117,7 +117,7 @@ mod tests {
     use crate::canonical::tests::{config, heartbeat};
     use crate::message::{Append, AppendReply, Message, PreVote};
     use crate::{
-        Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, LeaderLease, LinkEnd, Recovered, Round,
+        Config, Duration, Entry, EntryHead, EntryId, EntryKind, LeaderLease, LinkEnd, Recovered, Round,
         Stamp, Term,
     };
     use alloc::vec;
@@ -145,7 +145,7 @@ mod tests {
     /// An append of round 5 with the first entry of the log.
     fn append() -> Append {
         let id = EntryId::new(1, 1);
-        let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+        let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
         let entries = vec![Entry::new(head, b"a".to_vec().into(), 0)];
         Append { prev: EntryId::default(), entries, commit: LogIndex(1), round: Round(5), tail: false }
     }

@@ -1,8 +1,10 @@
 //! Entries: the elements of the log.
 //!
-//! An entry is its identity, a few facts about it, and its record: the bytes that are the same on every wire and on
-//! every disk. The core never reads those bytes; it asks the [`RecordEncoder`] for them once, on the leader, when the
-//! entry gets its index. [architecture §4]
+//! An entry is an identity and a body. Votes, hints and the log's rules ask for the identity only, which every member
+//! has; a caller that wants the payload gets an [`Option`], and its code says what happens on a member that holds only a
+//! part of it. Both are in the entry's record: the bytes that are the same on every wire and on every disk. The core
+//! never reads those bytes; it asks the [`RecordEncoder`] for them once, on the leader, when the entry gets its index.
+//! [architecture §4]
 //! Knows nothing of: the layout of a record.
 
 use crate::bytes::SharedBytes;
@@ -19,8 +21,7 @@ pub enum EntryKind {
     Config,
 }
 
-/// The form in which this member holds an entry's payload. The identity never depends on it. [replication-protocols
-/// §1.3]
+/// The form in which a record holds its entry's payload. The identity never depends on it. [replication-protocols §1.3]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// All of it.
@@ -36,37 +37,96 @@ pub enum Form {
     Missing,
 }
 
-/// Everything about an entry but its payload.
+/// The part of an entry's payload that is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Body<'a> {
+    /// All of it.
+    Whole(&'a [u8]),
+    /// One erasure-coded fragment: number `shard` of a split into `data` fragments.
+    Shard {
+        /// The fragment's number.
+        shard: u8,
+        /// How many fragments rebuild the payload.
+        data: u8,
+        /// The fragment.
+        bytes: &'a [u8],
+    },
+    /// Nothing.
+    Missing,
+}
+
+impl<'a> Body<'a> {
+    /// The form that this body has.
+    #[must_use]
+    pub fn form(self) -> Form {
+        match self {
+            Body::Whole(_) => Form::Whole,
+            Body::Shard { shard, data, .. } => Form::Shard { shard, data },
+            Body::Missing => Form::Missing,
+        }
+    }
+
+    /// The bytes that a record of this body carries.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Body::Whole(bytes) | Body::Shard { bytes, .. } => bytes,
+            Body::Missing => &[],
+        }
+    }
+}
+
+/// The identity of an entry: the same on every member, whatever each holds of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryHead {
     /// The term of its leader, and its index.
     pub id: EntryId,
     /// Its purpose.
     pub kind: EntryKind,
-    /// How its payload is held here.
-    pub form: Form,
     /// The log's clock when it was created.
     pub stamp: Stamp,
 }
 
-/// One entry of the log. Cloning shares the bytes.
+/// One entry of the log: its identity, and a record with what is here of its payload. Cloning shares the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// Everything but the payload.
     pub head: EntryHead,
     record: SharedBytes,
-    payload_start: usize,
+    payload_start: u32,
+    form: Form,
 }
 
+/// A put moves its entry by value through log, record, batch and apply, so an entry fits one cache line.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Entry>() <= 64, "an entry has outgrown its cache line");
+
 impl Entry {
-    /// An entry whose `record` holds its payload from `payload_start` to the end.
+    /// An entry whose `record` holds its whole payload, from `payload_start` to the end.
     ///
     /// # Panics
     /// If `payload_start` lies beyond the record.
     #[must_use]
     pub fn new(head: EntryHead, record: SharedBytes, payload_start: usize) -> Entry {
+        Entry::in_form(Form::Whole, head, record, payload_start)
+    }
+
+    /// An entry whose `record` holds its payload in this form, from `payload_start` to the end.
+    ///
+    /// # Panics
+    /// If `payload_start` lies beyond the record, or 4 GiB into it.
+    #[must_use]
+    pub fn in_form(form: Form, head: EntryHead, record: SharedBytes, payload_start: usize) -> Entry {
         assert!(payload_start <= record.len(), "payload at {payload_start} of {} bytes", record.len());
-        Entry { head, record, payload_start }
+        let payload_start = u32::try_from(payload_start).expect("a record's header is short");
+        Entry { head, record, payload_start, form }
+    }
+
+    /// The same entry, its record in a buffer of its own: an entry that stays long must not pin the buffer that it
+    /// came in.
+    #[must_use]
+    pub fn unshared(&self) -> Entry {
+        Entry { record: SharedBytes::from(self.record.to_vec()), ..*self }
     }
 
     /// The term of its leader, and its index.
@@ -81,10 +141,24 @@ impl Entry {
         &self.record
     }
 
-    /// The command itself.
+    /// What is here of the payload.
     #[must_use]
-    pub fn payload(&self) -> &[u8] {
-        &self.record[self.payload_start..]
+    pub fn body(&self) -> Body<'_> {
+        let bytes = &self.record[self.payload_start as usize..];
+        match self.form {
+            Form::Whole => Body::Whole(bytes),
+            Form::Shard { shard, data } => Body::Shard { shard, data, bytes },
+            Form::Missing => Body::Missing,
+        }
+    }
+
+    /// The command itself, if all of it is here.
+    #[must_use]
+    pub fn payload(&self) -> Option<&[u8]> {
+        match self.body() {
+            Body::Whole(payload) => Some(payload),
+            Body::Shard { .. } | Body::Missing => None,
+        }
     }
 
     /// Size on disk and wire, in bytes; what every byte limit counts.
@@ -100,8 +174,8 @@ impl Entry {
     }
 }
 
-/// Lays out a new entry's record and checksums it. Passed in by the shell; called once per entry in the whole cluster,
-/// on the leader that gives the entry its index.
+/// Lays out a new entry's record, whole, and checksums it. Passed in by the shell; called once per entry in the whole
+/// cluster, on the leader that gives the entry its index.
 #[derive(Clone, Copy)]
 pub struct RecordEncoder(pub fn(group: GroupId, head: EntryHead, payload: &[u8]) -> Entry);
 

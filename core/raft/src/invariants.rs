@@ -143,8 +143,8 @@ fn configurations_are_those_of_the_log(raft: &Raft) -> Checked {
         before = Some(*at);
         expect(membership.check().is_ok(), name, || format!("{membership:?} at {at:?}"))?;
         if let Some(entry) = raft.log.entry(*at) {
-            let said = Membership::decode(entry.payload()).map(|(said, _)| said);
-            expect(said.as_ref() == Ok(membership), name, || {
+            let said = entry.payload().map(Membership::decode);
+            expect(matches!(&said, Some(Ok((said, _))) if said == membership), name, || {
                 format!("{membership:?} at {at:?}, not {said:?}")
             })?;
         }

@@ -66,7 +66,7 @@
 //! assert!(effects.apply.is_empty());
 //! let entry = effects.persist.last().unwrap().lsn;
 //! raft.persisted(now, entry, &mut effects);
-//! assert_eq!(effects.apply.last().unwrap().payload(), b"hello");
+//! assert_eq!(effects.apply.last().unwrap().payload(), Some(&b"hello"[..]));
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -126,7 +126,7 @@ pub use contract::{
     Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,
 };
 pub use distrust::Falsehood;
-pub use entry::{Entry, EntryHead, EntryKind, Form, PayloadReader, RecordEncoder};
+pub use entry::{Body, Entry, EntryHead, EntryKind, Form, PayloadReader, RecordEncoder};
 pub use flow::{FlowCounts, PeerFlow};
 pub use leader_lease::LeaderLease;
 pub use membership::{Membership, MembershipError};

@@ -2,7 +2,8 @@
 //!
 //! Each is an enum matched in full where it acts, so a new variant does not compile until every place that depends on
 //! it handles it. Today each has one value: plain Raft. Choices that act in no place yet are no enums: the path of
-//! entries (`contact.rs` keeps a leader and a sender apart), and signatures.
+//! entries (`contact.rs` keeps a leader and a sender apart), and signatures. Nor is the form of a payload: it is a fact
+//! about each entry ([`crate::entry::Body`]).
 //! Knows nothing of: roles, messages, the log.
 
 /// One choice per seam.
@@ -10,8 +11,6 @@
 pub struct Policies {
     /// What a follower does with entries that leave a gap.
     pub intake: Intake,
-    /// The form in which a peer gets a payload.
-    pub coding: Coding,
 }
 
 /// What a follower does with entries after a gap in its log. [replication-protocols §1.3]
@@ -20,12 +19,4 @@ pub enum Intake {
     /// Refuses them with a hint.
     #[default]
     Strict,
-}
-
-/// The form in which peers store payloads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Coding {
-    /// Every peer gets all of it.
-    #[default]
-    Whole,
 }

@@ -13,7 +13,7 @@ use crate::contact::Origin;
 use crate::contract::{Effects, Fetch, LogBody, Recovered};
 use crate::distrust::Falsehood;
 use crate::durability::Durability;
-use crate::entry::{Entry, EntryHead, EntryKind, Form, PayloadReader};
+use crate::entry::{Entry, EntryHead, EntryKind, PayloadReader};
 use crate::flow::PeerFlow;
 use crate::log::Log;
 use crate::marks::Marks;
@@ -426,11 +426,11 @@ impl Raft {
         let head = EntryHead {
             id: EntryId { term: self.term, index: self.log.last().index.next() },
             kind,
-            form: Form::Whole,
             stamp: clock.max(self.log.stamp()),
         };
         let entry = (self.config.encoder.0)(self.config.group, head, payload);
         assert_eq!(entry.head, head, "the encoder changed the head of an entry");
+        assert!(entry.payload().is_some(), "the encoder left out some of entry {}", entry.id());
         entry
     }
 
@@ -445,7 +445,9 @@ impl Raft {
         }
         self.log.append(entry.clone());
         if entry.head.kind == EntryKind::Config {
-            let membership = Membership::decode(entry.payload());
+            // Of a configuration that arrives, `is_well_formed` has read the payload; a leader makes its own ones whole.
+            let payload = entry.payload().unwrap_or_else(|| panic!("entry {} came in part", entry.id()));
+            let membership = Membership::decode(payload);
             let (membership, _) = membership.unwrap_or_else(|error| panic!("entry {}: {error}", entry.id()));
             self.configure(entry.id().index, membership, effects);
         }

@@ -25,7 +25,6 @@ use crate::message::{
     Append, AppendReply, Envelope, Gap, Lost, Message, PreVote, PreVoteReply, ReadIndexReply, StaleTerm,
     VoteReply,
 };
-use crate::policy::Coding;
 use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::role::Leader;
@@ -462,9 +461,6 @@ fn fill(
         if entries.first().is_none_or(|entry| !progress.flow.fits(credit, entry.len())) {
             return; // an entry of any size passes, but alone
         }
-        let entries = match view.config.policies.coding {
-            Coding::Whole => entries,
-        };
         effects.send.push(view.send_entries(peer, progress, round, now, entries));
         if matches!(progress.flow.mode, Mode::Probe { .. }) {
             return;

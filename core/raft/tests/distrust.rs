@@ -53,7 +53,7 @@ fn is_not_believed(world: &World, envelope: Envelope, falsehood: Falsehood) {
 }
 
 fn entry(term: u64, index: u64, kind: EntryKind, payload: &[u8]) -> Entry {
-    let head = EntryHead { id: EntryId::new(term, index), kind, form: Form::Whole, stamp: Stamp(0) };
+    let head = EntryHead { id: EntryId::new(term, index), kind, stamp: Stamp(0) };
     Entry::new(head, payload.to_vec().into(), 0)
 }
 
@@ -171,6 +171,26 @@ fn entries_follow_each_other_and_can_be_read_or_are_not_taken() {
     world.peer(B).raft = Some(raft);
     let sent = says(A, B, term, Message::Append(append(last, vec![entry(term, next, command, b"what?")])));
     is_not_believed(&world, sent, Falsehood::Entries(last));
+}
+
+#[test]
+fn entries_that_come_in_part_are_not_taken() {
+    let world = three();
+    let (term, last) = (world.raft(B).term().0, world.raft(B).last_id());
+    let mut group = Vec::new();
+    Membership::new(vec![A, B, C], vec![]).encode(&mut group);
+    for (kind, payload) in [(EntryKind::Command, b"x".to_vec()), (EntryKind::Config, group)] {
+        let sent = |form| {
+            let whole = entry(term, last.index.0 + 1, kind, &payload);
+            let entry = Entry::in_form(form, whole.head, payload.clone().into(), 0);
+            says(A, B, term, Message::Append(append(last, vec![entry])))
+        };
+        let (_, effects) = told(&world, sent(Form::Whole));
+        assert!(effects.distrust.is_empty() && !effects.persist.is_empty(), "it differs in its form only");
+        for form in [Form::Shard { shard: 0, data: 1 }, Form::Shard { shard: 2, data: 3 }, Form::Missing] {
+            is_not_believed(&world, sent(form), Falsehood::Entries(last));
+        }
+    }
 }
 
 #[test]

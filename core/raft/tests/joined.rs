@@ -2,7 +2,7 @@
 
 use kattu_raft::message::{Append, SnapshotChunk};
 use kattu_raft::{
-    ChunkStored, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId,
+    ChunkStored, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, GroupId,
     Incarnation, Instant, Limits, LogIndex, Membership, Message, NodeId, Policies, Raft, RecordEncoder,
     Recovered, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
@@ -52,7 +52,7 @@ fn append(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>) {
 /// As [`append`]; the effects are added to `effects`.
 fn append_into(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>, effects: &mut Effects) {
     let id = EntryId::new(1, index);
-    let head = EntryHead { id, kind, form: Form::Whole, stamp: Stamp(index) };
+    let head = EntryHead { id, kind, stamp: Stamp(index) };
     let prev = raft.last_id();
     let entries = vec![Entry::new(head, payload.into(), 0)];
     let append = Append { prev, entries, commit: LogIndex(index), round: Round(index), tail: false };

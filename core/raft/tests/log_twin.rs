@@ -1,7 +1,7 @@
 //! The log against a naive twin: a plain list that forgets no entry.
 
 use kattu_raft::log::Log;
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, LogIndex, Recovered, Stamp, Term};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, LogIndex, Recovered, Stamp, Term};
 use proptest::prelude::*;
 
 /// A change of a log.
@@ -34,7 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn entry(id: EntryId, bytes: usize, stamp: u64) -> Entry {
-    let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(stamp) };
+    let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(stamp) };
     Entry::new(head, vec![7; bytes].into(), 0)
 }
 

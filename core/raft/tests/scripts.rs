@@ -7,7 +7,7 @@ mod world;
 
 use goldenscript::{Command, Context, Runner};
 use kattu_raft::{
-    Config, Duration, Entry, EntryHead, EntryId, EntryKind, Form, HardState, Instant, LeaderLease, LinkEnd,
+    Config, Duration, Entry, EntryHead, EntryId, EntryKind, HardState, Instant, LeaderLease, LinkEnd,
     LogBody, LogRecord, Lsn,
 };
 use kattu_raft::{LogIndex, Membership, NodeId, Stamp, Term};
@@ -98,7 +98,7 @@ impl Stage {
         let term = keys.get("term").map_or(Ok(last_term), |term| term.parse())?;
         let mut bodies = vec![LogBody::HardState(HardState { term: Term(term), vote: None })];
         for id in ids {
-            let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+            let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
             let mut record = vec![0; HEADER];
             write!(Text(&mut record), "old")?;
             bodies.push(LogBody::Entry(Entry::new(head, record.into(), HEADER)));

@@ -12,7 +12,9 @@ use crate::Crc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, GroupId, LogIndex, SharedBytes, Stamp, Term};
+use kattu_raft::{
+    Body, Entry, EntryHead, EntryId, EntryKind, Form, GroupId, LogIndex, SharedBytes, Stamp, Term,
+};
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 48;
@@ -240,7 +242,6 @@ impl RecordHeader {
             RecordKind::Entry(kind) => Some(EntryHead {
                 id: EntryId { term: self.term, index: self.index },
                 kind,
-                form: self.form,
                 stamp: self.stamp,
             }),
             RecordKind::Truncate | RecordKind::Base => None,
@@ -248,17 +249,19 @@ impl RecordHeader {
     }
 }
 
-/// Encodes a new entry and checksums it. Called once per entry in the whole cluster; see [`records_encoded`].
+/// Encodes what is here of a new entry and checksums it. Called once per entry in the whole cluster; see
+/// [`records_encoded`].
 ///
 /// # Panics
 /// If the record would reach 4 GiB.
 #[must_use]
-pub fn record_encode(crc: Crc, group: GroupId, head: EntryHead, payload: &[u8]) -> Entry {
+pub fn record_encode(crc: Crc, group: GroupId, head: EntryHead, body: Body<'_>) -> Entry {
+    let (form, payload) = (body.form(), body.bytes());
     ENCODED.fetch_add(1, Ordering::Relaxed);
     let header = RecordHeader {
         len: HEADER_BYTES + payload.len(),
         kind: RecordKind::Entry(head.kind),
-        form: head.form,
+        form,
         group,
         index: head.id.index,
         term: head.id.term,
@@ -269,7 +272,7 @@ pub fn record_encode(crc: Crc, group: GroupId, head: EntryHead, payload: &[u8]) 
     let mut record = Vec::with_capacity(header.len);
     record.extend_from_slice(&header.to_bytes(crc));
     record.extend_from_slice(payload);
-    Entry::new(head, SharedBytes::from(record), HEADER_BYTES)
+    Entry::in_form(form, head, SharedBytes::from(record), HEADER_BYTES)
 }
 
 /// Encodes the removal of all entries of `group` from `first` on.
@@ -348,5 +351,5 @@ pub fn record_decode(
         return Err(RecordError::Field { field: "kind", value: header.kind.to_byte().into() });
     };
     let end = at + header.len;
-    Ok((header.group, Entry::new(head, bytes.slice(at..end), HEADER_BYTES), end))
+    Ok((header.group, Entry::in_form(header.form, head, bytes.slice(at..end), HEADER_BYTES), end))
 }

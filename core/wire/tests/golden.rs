@@ -5,7 +5,7 @@
 mod common;
 
 use common::{CODEC, bytes, bytes_in, entry, hex, one_of_each, one_of_each_v1};
-use kattu_raft::{EntryHead, EntryId, EntryKind, Form, GroupId, LogIndex, Stamp};
+use kattu_raft::{Body, EntryHead, EntryId, EntryKind, GroupId, LogIndex, Stamp};
 use kattu_wire::record::{base_encode, truncate_encode};
 use kattu_wire::record_encode;
 use std::path::PathBuf;
@@ -48,13 +48,11 @@ fn records_are_written_as_ever() {
     compare("record-command", entry(4, 13, EntryKind::Command, b"put a 1").record());
     compare("record-noop", entry(5, 14, EntryKind::Noop, b"").record());
     compare("record-config", entry(5, 15, EntryKind::Config, b"members").record());
-    for (name, form) in [("shard", Form::Shard { shard: 2, data: 3 }), ("missing", Form::Missing)] {
-        let head = EntryHead { id: EntryId::new(5, 16), kind: EntryKind::Command, form, stamp: Stamp(17) };
-        let payload: &[u8] = if form == Form::Missing { b"" } else { b"third" };
-        compare(
-            &format!("record-{name}"),
-            record_encode(crc32c::crc32c_append, GroupId(7), head, payload).record(),
-        );
+    let shard = Body::Shard { shard: 2, data: 3, bytes: b"third" };
+    for (name, body) in [("shard", shard), ("missing", Body::Missing)] {
+        let head = EntryHead { id: EntryId::new(5, 16), kind: EntryKind::Command, stamp: Stamp(17) };
+        let entry = record_encode(crc32c::crc32c_append, GroupId(7), head, body);
+        compare(&format!("record-{name}"), entry.record());
     }
     compare("record-truncate", &truncate_encode(crc32c::crc32c_append, GroupId(7), LogIndex(14)));
     let base = base_encode(crc32c::crc32c_append, GroupId(7), EntryId::new(4, 12), b"the log's own");

@@ -4,7 +4,7 @@ mod common;
 
 use common::{CODEC, bytes, entry, envelope, one_of_each};
 use kattu_raft::message::Append;
-use kattu_raft::{EntryId, EntryKind, Form, GroupId, LogIndex, Message, Round, SharedBytes};
+use kattu_raft::{EntryId, EntryKind, GroupId, LogIndex, Message, Round, SharedBytes};
 use kattu_wire::{Frame, FrameError, RecordError, record_decode};
 
 const LIMIT: usize = 1 << 20;
@@ -294,13 +294,15 @@ fn a_record_above_the_limit_is_refused() {
 
 #[test]
 fn the_form_of_an_entry_survives() {
-    use kattu_raft::{EntryHead, Stamp};
-    for form in
-        [Form::Whole, Form::Shard { shard: 0, data: 3 }, Form::Shard { shard: 7, data: 1 }, Form::Missing]
-    {
-        let head = EntryHead { id: EntryId::new(2, 3), kind: EntryKind::Command, form, stamp: Stamp(4) };
-        let made = kattu_wire::record_encode(CODEC.crc, GroupId(1), head, b"part");
+    use kattu_raft::{Body, EntryHead, Stamp};
+    let shard = |shard, data| Body::Shard { shard, data, bytes: b"part" };
+    for body in [Body::Whole(b"all"), Body::Whole(b""), shard(0, 3), shard(7, 1), Body::Missing] {
+        let head = EntryHead { id: EntryId::new(2, 3), kind: EntryKind::Command, stamp: Stamp(4) };
+        let made = kattu_wire::record_encode(CODEC.crc, GroupId(1), head, body);
         let (group, read, next) = record_decode(CODEC.crc, made.record(), 0, LIMIT).unwrap();
         assert_eq!((group, &read, next), (GroupId(1), &made, made.len()));
+        assert_eq!(read.body(), body);
+        let whole = if let Body::Whole(payload) = body { Some(payload) } else { None };
+        assert_eq!(read.payload(), whole, "a part is never taken for the payload");
     }
 }

@@ -6,7 +6,7 @@ use common::{CODEC, one_of_each};
 use kattu_node::contract::{Forward, PeerMessage};
 use kattu_raft::message::{Append, SnapshotChunk};
 use kattu_raft::{
-    Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation, LogIndex, Membership,
+    Body, Entry, EntryHead, EntryId, EntryKind, Envelope, GroupId, Incarnation, LogIndex, Membership,
     Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 use kattu_wire::{Frame, FrameWriter, record_decode, record_encode};
@@ -24,8 +24,8 @@ fn entries(prev: u64) -> impl Strategy<Value = Vec<Entry>> {
         rows.map(|(at, (payload, step, stamp))| {
             term += step;
             let id = EntryId::new(term, prev + 1 + at as u64);
-            let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(stamp) };
-            record_encode(CODEC.crc, GroupId(3), head, &payload)
+            let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(stamp) };
+            record_encode(CODEC.crc, GroupId(3), head, Body::Whole(&payload))
         })
         .collect()
     })
@@ -144,13 +144,8 @@ proptest! {
 
 #[test]
 fn long_records_are_referred_to_and_neighbours_become_one_piece() {
-    let head = |index| EntryHead {
-        id: EntryId::new(1, index),
-        kind: EntryKind::Command,
-        form: Form::Whole,
-        stamp: Stamp(0),
-    };
-    let made = [1, 2].map(|index| record_encode(CODEC.crc, GroupId(0), head(index), &[7; 5000]));
+    let head = |index| EntryHead { id: EntryId::new(1, index), kind: EntryKind::Command, stamp: Stamp(0) };
+    let made = [1, 2].map(|index| record_encode(CODEC.crc, GroupId(0), head(index), Body::Whole(&[7; 5000])));
     let arrived = SharedBytes::from([made[0].record().to_vec(), made[1].record().to_vec()].concat());
     let (_, first, next) = record_decode(CODEC.crc, &arrived, 0, 1 << 20).unwrap();
     let (_, second, _) = record_decode(CODEC.crc, &arrived, next, 1 << 20).unwrap();

@@ -219,7 +219,8 @@ impl Disk {
         let newest = self.snapshots.iter().rev().find(|snapshot| self.durable.holds(snapshot.meta.last));
         let configuration = |entry: &Entry| match entry.head.kind {
             EntryKind::Config => {
-                Membership::decode(entry.payload()).ok().map(|(found, _)| (entry.id().index, found))
+                let (found, _) = Membership::decode(entry.payload()?).ok()?;
+                Some((entry.id().index, found))
             }
             EntryKind::Command | EntryKind::Noop => None,
         };

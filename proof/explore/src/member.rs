@@ -171,10 +171,10 @@ impl Position {
     pub fn of(entry: &Entry) -> Position {
         let (command, configuration) = match entry.head.kind {
             EntryKind::Noop => (0, None),
-            EntryKind::Command => (entry.payload().first().copied().unwrap_or(0), None),
+            EntryKind::Command => (entry.payload().and_then(<[u8]>::first).copied().unwrap_or(0), None),
             EntryKind::Config => {
-                let membership = Membership::decode(entry.payload()).map(|(membership, _)| membership);
-                (0, membership.ok().map(|membership| Configuration::of(&membership)))
+                let membership = entry.payload().and_then(|payload| Membership::decode(payload).ok());
+                (0, membership.map(|(membership, _)| Configuration::of(&membership)))
             }
         };
         Position { id: entry.id(), command, configuration }

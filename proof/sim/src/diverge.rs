@@ -40,7 +40,7 @@ pub(crate) fn altered(entry: &Entry) -> Option<Entry> {
     if entry.head.kind != EntryKind::Command {
         return None;
     }
-    let Ok(Command::Kv(kv::Command::Put(mut put))) = Command::decode(entry.payload()) else { return None };
+    let Ok(Command::Kv(kv::Command::Put(mut put))) = Command::decode(entry.payload()?) else { return None };
     if put.ignore_value {
         return None;
     }
@@ -76,7 +76,7 @@ impl Diverged {
     pub(crate) fn applied(&mut self, member: NodeId, entry: &Entry, keeper: &Keeper) {
         if !self.may_happen
             || entry.head.kind != EntryKind::Command
-            || Command::decode(entry.payload()) != Ok(Command::Mark)
+            || entry.payload().map(Command::decode) != Some(Ok(Command::Mark))
         {
             return;
         }

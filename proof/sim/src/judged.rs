@@ -134,7 +134,9 @@ impl Eyes {
             let story = format!("n{}: {} {what}", self.id.0, entry.id());
             Err(Violation::new("older_versions_can_follow", story).into())
         };
-        if entry.head.kind == EntryKind::Command && has_budget(entry.payload()) && keeper.health().level == 0
+        if entry.head.kind == EntryKind::Command
+            && entry.payload().is_some_and(has_budget)
+            && keeper.health().level == 0
         {
             return early("holds a budget before the cluster knows them");
         }

@@ -114,7 +114,7 @@ impl Liar {
     fn listen(&mut self, truth: &PeerMessage) {
         let commands: Vec<SharedBytes> = match truth {
             PeerMessage::Raft(Envelope { message: Message::Append(append), .. }) => {
-                append.entries.iter().map(|entry| entry.payload().to_vec().into()).collect()
+                append.entries.iter().filter_map(|entry| Some(entry.payload()?.to_vec().into())).collect()
             }
             PeerMessage::Forward(forward) => forward.commands.clone(),
             _ => Vec::new(),

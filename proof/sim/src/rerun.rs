@@ -12,7 +12,9 @@ use kattu_member::log::{Completion, Log};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Effects, Event, KeeperEffects, Outcome, PeerMessage, Request, Space, Ticket};
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
-use kattu_raft::{Config, Duration, Instant, LeadershipConfig, Limits, NodeId, Policies, RecordEncoder};
+use kattu_raft::{
+    Body, Config, Duration, Instant, LeadershipConfig, Limits, NodeId, Policies, RecordEncoder,
+};
 use kattu_wal::sim::SimDisk;
 use kattu_wal::{DataDir, Identity, Wal, WalError, WalOptions};
 use std::collections::{BTreeMap, VecDeque};
@@ -59,7 +61,7 @@ fn options_of(config: &Identity, seed: u64) -> NodeConfig {
             limits: Limits::default(),
             policies: Policies::default(),
             encoder: RecordEncoder(|group, head, payload| {
-                kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload)
+                kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
             }),
         },
         request_timeout: Duration::from_secs(7),

@@ -551,7 +551,7 @@ mod tests {
     use super::*;
     use kattu_kv::api::{Command, Put};
     use kattu_node::command::encode_kv;
-    use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, Stamp, Term};
+    use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Stamp, Term};
 
     const OPTIONS: WalOptions = WalOptions {
         segment_bytes: 1 << 15,
@@ -568,7 +568,7 @@ mod tests {
             let key = (number % keys).to_be_bytes().to_vec();
             let put = Put { key, value: number.to_le_bytes().to_vec(), ..Put::default() };
             let id = EntryId { term: Term(3), index: keeper.applied().next() };
-            let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp::default() };
+            let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
             let entry = Entry::new(head, encode_kv(&Command::Put(put)).into(), 0);
             let task = KeeperTask::Apply { entry, ticket: None, term: Term(3) };
             keeper.handle(task, &mut KeeperEffects::default());

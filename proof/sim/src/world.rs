@@ -28,7 +28,7 @@ use kattu_node::contract::{
 };
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, level};
 use kattu_raft::{
-    Config, EntryId, Incarnation, LeadershipConfig, LinkEnd, LogIndex, NodeId, Policies, RecordEncoder,
+    Body, Config, EntryId, Incarnation, LeadershipConfig, LinkEnd, LogIndex, NodeId, Policies, RecordEncoder,
     Recovered, Term,
 };
 use kattu_verify::history::{Record, What};
@@ -376,7 +376,7 @@ fn uncovered(wal: &Wal) -> Option<(&WalError, LogIndex)> {
 
 fn encoder() -> RecordEncoder {
     RecordEncoder(|group, head, payload| {
-        kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload)
+        kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
     })
 }
 

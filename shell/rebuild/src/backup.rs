@@ -271,7 +271,7 @@ mod tests {
     use kattu_kv::api::{Command, Put};
     use kattu_node::command::encode_kv;
     use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
-    use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, Stamp, Term};
+    use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Stamp, Term};
 
     /// A keeper with this number of keys.
     fn keeper(keys: u32) -> Keeper {
@@ -285,7 +285,7 @@ mod tests {
 
     fn apply(keeper: &mut Keeper, put: Put) {
         let id = EntryId { term: Term(3), index: keeper.applied().next() };
-        let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp::default() };
+        let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
         let entry = Entry::new(head, encode_kv(&Command::Put(put)).into(), 0);
         let task = KeeperTask::Apply { entry, ticket: None, term: Term(3) };
         keeper.handle(task, &mut KeeperEffects::default());

@@ -21,7 +21,7 @@ use kattu_kv::api::{Command, DeleteRange, KeyRange, Put};
 use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{KeeperEffects, KeeperTask};
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, Stamp, Term};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Stamp, Term};
 use kattu_runtime::allocator::Allocator;
 use rustix::time::{ClockId, clock_gettime};
 use std::alloc::{GlobalAlloc, Layout};
@@ -257,7 +257,7 @@ impl Owner {
 
     fn apply(&mut self, payload: &[u8]) {
         let id = EntryId { term: Term(1), index: self.keeper.applied().next() };
-        let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp::default() };
+        let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
         let entry = Entry::new(head, payload.to_vec().into(), 0);
         self.keeper
             .handle(KeeperTask::Apply { entry, ticket: None, term: Term(1) }, &mut KeeperEffects::default());

@@ -183,7 +183,7 @@ mod tests {
     use kattu_member::waiting::Waiting;
     use kattu_node::command::encode_kv;
     use kattu_node::contract::{Outcome, Reply as Answer, ReplyBody};
-    use kattu_raft::{EntryHead, EntryId, EntryKind, Form, GroupId, LogIndex, SnapshotMeta, Stamp, Term};
+    use kattu_raft::{EntryHead, EntryId, EntryKind, GroupId, LogIndex, SnapshotMeta, Stamp, Term};
 
     fn on_a_thread(keeper: Keeper) -> ApplyThread {
         ApplyThread::start(keeper, Orders::nowhere(), Watchdog::default(), Arc::default()).expect("a thread")
@@ -232,7 +232,7 @@ mod tests {
         let commands = (1..=count).map(put).chain([Command::Compact(1 + count as i64)]);
         let apply = |(at, command): (usize, Command)| {
             let id = EntryId::new(1, 1 + at as u64);
-            let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+            let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
             let entry = (crate::encoder().0)(GroupId(0), head, &encode_kv(&command));
             KeeperTask::Apply { entry, ticket: None, term: Term(1) }
         };

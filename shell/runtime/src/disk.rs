@@ -721,8 +721,7 @@ fn fatal(error: &WalError) -> ! {
 mod tests {
     use super::*;
     use kattu_raft::{
-        Entry, EntryHead, EntryId, EntryKind, FetchFor, Form, Incarnation, LogBody, LogIndex, Lsn, NodeId,
-        Stamp,
+        Entry, EntryHead, EntryId, EntryKind, FetchFor, Incarnation, LogBody, LogIndex, Lsn, NodeId, Stamp,
     };
     use kattu_wal::files::LockGuard;
     use kattu_wal::sim::{Dice, SimDisk};
@@ -838,7 +837,7 @@ mod tests {
         (first..first + count)
             .map(|at| {
                 let id = EntryId::new(1, at);
-                let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+                let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
                 let entry = (crate::encoder().0)(GroupId(0), head, &[7; 10 << 10]);
                 LogRecord { lsn: Lsn(at), body: LogBody::Entry(entry) }
             })
@@ -1043,7 +1042,7 @@ mod tests {
 
     fn small(at: u64) -> Vec<LogRecord> {
         let id = EntryId::new(1, at);
-        let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(0) };
+        let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
         let entry = (crate::encoder().0)(GroupId(0), head, &at.to_le_bytes());
         vec![LogRecord { lsn: Lsn(at), body: LogBody::Entry(entry) }]
     }

@@ -44,7 +44,7 @@ pub use engine::Engine;
 pub use lookout::{default_quota, memory_limit};
 pub use start::{Began, End, Member, Running, RuntimeConfig, StartError, Threading, start};
 
-use kattu_raft::RecordEncoder;
+use kattu_raft::{Body, RecordEncoder};
 use kattu_wire::Codec;
 
 /// Encodes and decodes frames and records, with the fastest CRC32C this processor has.
@@ -55,7 +55,7 @@ pub(crate) fn codec() -> Codec {
 /// Encodes new entries for the core.
 pub(crate) fn encoder() -> RecordEncoder {
     RecordEncoder(|group, head, payload| {
-        kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload)
+        kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
     })
 }
 

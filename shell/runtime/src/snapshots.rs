@@ -322,8 +322,8 @@ mod tests {
     use kattu_node::contract::{KeeperEffects, KeeperTask};
     use kattu_node::frozen::Frozen;
     use kattu_raft::{
-        ChunkRead, ChunkStored, Entry, EntryHead, EntryKind, Form, LogIndex, ReadChunk, SharedBytes,
-        SnapshotMeta, Stamp, StoreChunk, Term,
+        ChunkRead, ChunkStored, Entry, EntryHead, EntryKind, LogIndex, ReadChunk, SharedBytes, SnapshotMeta,
+        Stamp, StoreChunk, Term,
     };
     use kattu_wal::Files;
     use kattu_wal::sim::{Fault, SimDisk};
@@ -338,7 +338,7 @@ mod tests {
             let id = EntryId { term: Term(1), index: keeper.applied().next() };
             let (key, value) = (format!("k{number}").into_bytes(), vec![b'x'; 100 << 10]);
             let payload = encode_kv(&Command::Put(Put { key, value, ..Put::default() }));
-            let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp(1) };
+            let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(1) };
             let entry = Entry::new(head, payload.into(), 0);
             let task = KeeperTask::Apply { entry, ticket: None, term: Term(1) };
             keeper.handle(task, &mut KeeperEffects::default());

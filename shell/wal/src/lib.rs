@@ -30,9 +30,9 @@
 //! dir.create(Identity::single(0xC1, NodeId(1), Incarnation(42), "n1"), &options)?;
 //! let (mut wal, recovered) = Wal::open(dir, options)?;
 //! assert_eq!(recovered[&GroupId(0)].last.index.0, 0);
-//! # use kattu_raft::{EntryHead, EntryId, EntryKind, Form, LogBody, LogRecord, Lsn, Stamp};
-//! # let head = EntryHead { id: EntryId::new(1, 1), kind: EntryKind::Noop, form: Form::Whole, stamp: Stamp(0) };
-//! # let entry = kattu_wire::record_encode(crc32c::crc32c_append, GroupId(0), head, b"");
+//! # use kattu_raft::{Body, EntryHead, EntryId, EntryKind, LogBody, LogRecord, Lsn, Stamp};
+//! # let head = EntryHead { id: EntryId::new(1, 1), kind: EntryKind::Noop, stamp: Stamp(0) };
+//! # let entry = kattu_wire::record_encode(crc32c::crc32c_append, GroupId(0), head, Body::Whole(b""));
 //! wal.append(GroupId(0), &[LogRecord { lsn: Lsn(1), body: LogBody::Entry(entry) }])?;
 //! assert_eq!(wal.sync()?, [(GroupId(0), Lsn(1))]);
 //! # Ok::<(), kattu_wal::WalError>(())

@@ -124,13 +124,17 @@ impl GroupReplay {
         }
         self.extent.extend(head.id, 1);
         self.index.add(head.id.index, 1, at, block.stop());
+        let entry = Entry::in_form(record.form, head, bytes, HEADER_BYTES);
         if head.kind == EntryKind::Config {
-            let (membership, _) = Membership::decode(&bytes[HEADER_BYTES..])
-                .map_err(|error| format!("configuration {}: {error}", head.id))?;
+            let Some(payload) = entry.payload() else {
+                return Err(format!("configuration {} is here as {:?}", head.id, record.form));
+            };
+            let (membership, _) =
+                Membership::decode(payload).map_err(|error| format!("configuration {}: {error}", head.id))?;
             self.memberships.push((head.id.index, membership));
         }
-        self.tail_bytes += bytes.len();
-        self.tail.push_back(Entry::new(head, bytes, HEADER_BYTES));
+        self.tail_bytes += entry.len();
+        self.tail.push_back(entry);
         Ok(())
     }
 
@@ -214,11 +218,7 @@ impl GroupReplay {
         &mut self,
         newest_read_back: impl FnOnce() -> Result<Option<Entry>, WalError>,
     ) -> Result<(Vec<Entry>, Option<Stamp>), WalError> {
-        let own = |entry: Entry| {
-            let record = SharedBytes::from(entry.record().to_vec());
-            Entry::new(entry.head, record, HEADER_BYTES)
-        };
-        let mut tail: Vec<Entry> = self.tail.drain(..).map(own).collect();
+        let mut tail: Vec<Entry> = self.tail.drain(..).map(|entry| entry.unshared()).collect();
         if tail.is_empty() && !self.extent.is_empty() {
             tail.extend(newest_read_back()?);
         }

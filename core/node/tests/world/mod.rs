@@ -490,7 +490,8 @@ pub fn recovered(disk: &[LogRecord]) -> Recovered {
     for entry in &entries {
         let id = entry.id();
         if entry.head.kind == EntryKind::Config {
-            let (membership, _) = Membership::decode(entry.payload()).expect("a configuration");
+            let (membership, _) =
+                Membership::decode(entry.payload().expect("all of it")).expect("a configuration");
             found.memberships.push((id.index, membership));
         }
         if found.term_starts.last().is_none_or(|start| start.term != id.term) {

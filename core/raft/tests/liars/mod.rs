@@ -12,9 +12,9 @@ use kattu_raft::message::{
 };
 use kattu_raft::{
     ChunkRead, ChunkStored, ClockReading, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind,
-    Envelope, Form, GroupId, Incarnation, Instant, LeaderLease, Limits, LinkEnd, LogBody, LogIndex,
-    LogRecord, Membership, Message, NodeId, PayloadReader, Policies, Raft, ReadBatch, RecordEncoder,
-    Recovered, Round, SnapshotMeta, Stamp, Term,
+    Envelope, GroupId, Incarnation, Instant, LeaderLease, Limits, LinkEnd, LogBody, LogIndex, LogRecord,
+    Membership, Message, NodeId, PayloadReader, Policies, Raft, ReadBatch, RecordEncoder, Recovered, Round,
+    SnapshotMeta, Stamp, Term,
 };
 
 /// A command that the member's reader rejects.
@@ -113,7 +113,7 @@ impl Bytes<'_> {
                     EntryKind::Command
                 }
             };
-            let head = EntryHead { id: at, kind, form: Form::Whole, stamp: Stamp(self.number()) };
+            let head = EntryHead { id: at, kind, stamp: Stamp(self.number()) };
             Entry::new(head, payload.into(), 0)
         });
         list.collect()
@@ -276,7 +276,7 @@ impl Among {
         let now = self.now;
         self.raft.drained(now, &mut self.effects);
         let done = std::mem::take(&mut self.effects);
-        let is_unreadable = |record: &LogRecord| matches!(&record.body, LogBody::Entry(entry) if entry.payload() == UNREADABLE);
+        let is_unreadable = |record: &LogRecord| matches!(&record.body, LogBody::Entry(entry) if entry.payload() == Some(UNREADABLE));
         assert!(!done.persist.iter().any(is_unreadable), "what nobody can read is in the log");
         if let Some(record) = done.persist.last() {
             self.raft.persisted(now, record.lsn, &mut self.effects);

@@ -240,7 +240,9 @@ impl Disk {
         let snapshot = self.newest_snapshot().map(|(meta, _)| meta.clone());
         let stamp = snapshot.as_ref().map_or(Stamp(0), |meta| meta.stamp);
         let configurations = log.iter().filter(|entry| entry.head.kind == EntryKind::Config);
-        let read = |entry: &Entry| Membership::decode(entry.payload()).expect("written by a leader").0;
+        let read = |entry: &Entry| {
+            Membership::decode(entry.payload().expect("all of it")).expect("written by a leader").0
+        };
         let memberships = configurations.map(|entry| (entry.id().index, read(entry))).collect();
         let tail = if with_tail { log.len().min(3) } else { 0 };
         Recovered {

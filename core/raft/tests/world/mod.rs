@@ -360,7 +360,8 @@ impl World {
                 Work::Apply(entry) => {
                     let before = peer.store.last().map_or(LogIndex(0), |(id, _)| id.index);
                     assert_eq!(entry.id().index, before.next(), "the store of {} has a gap", id.0);
-                    peer.store.push((entry.id(), entry.payload().to_vec()));
+                    let payload = entry.payload().expect("apply gets whole entries");
+                    peer.store.push((entry.id(), payload.to_vec()));
                     peer.stamp = entry.head.stamp;
                     applied = Some(entry.id().index);
                 }

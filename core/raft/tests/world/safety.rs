@@ -183,10 +183,11 @@ impl Safety {
             let (known, payload) =
                 known.unwrap_or_else(|| panic!("{} applies {} uncommitted", id.0, entry.id()));
             assert_eq!(*known, entry.id(), "{} applies another entry [State Machine Safety]", id.0);
-            let payload = payload.get_or_insert_with(|| entry.payload().to_vec());
-            assert_eq!(payload, entry.payload(), "{} applies another payload at {known}", id.0);
+            let applied = entry.payload().expect("apply gets whole entries");
+            let payload = payload.get_or_insert_with(|| applied.to_vec());
+            assert_eq!(payload, applied, "{} applies another payload at {known}", id.0);
             if entry.head.kind == EntryKind::Config {
-                let (membership, context) = Membership::decode(entry.payload()).expect("a membership");
+                let (membership, context) = Membership::decode(applied).expect("a membership");
                 assert!(context.is_empty() || context == b"context", "the context is the caller's");
                 self.members.insert(entry.id().index, membership);
             }

@@ -11,11 +11,14 @@ fn who(id: Option<NodeId>) -> String {
 }
 
 pub fn entry(entry: &Entry) -> String {
+    let Some(payload) = entry.payload() else {
+        return format!("{} {:?}", entry.id(), entry.body().form());
+    };
     match entry.head.kind {
         EntryKind::Noop => format!("{} noop", entry.id()),
-        EntryKind::Command => format!("{} {}", entry.id(), String::from_utf8_lossy(entry.payload())),
+        EntryKind::Command => format!("{} {}", entry.id(), String::from_utf8_lossy(payload)),
         EntryKind::Config => {
-            let members = Membership::decode(entry.payload()).map(|(read, _)| membership(&read));
+            let members = Membership::decode(payload).map(|(read, _)| membership(&read));
             format!("{} ({})", entry.id(), members.unwrap_or_else(|error| error.to_string()))
         }
     }

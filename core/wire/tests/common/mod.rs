@@ -7,7 +7,7 @@ use kattu_raft::message::{
     SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
-    ClockReading, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation,
+    Body, ClockReading, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, GroupId, Incarnation,
     Instant, LogIndex, Membership, Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 use kattu_wire::{
@@ -20,9 +20,8 @@ pub const CODEC: Codec = Codec::new(crc32c::crc32c_append);
 
 /// An entry of group 7.
 pub fn entry(term: u64, index: u64, kind: EntryKind, payload: &[u8]) -> Entry {
-    let head =
-        EntryHead { id: EntryId::new(term, index), kind, form: Form::Whole, stamp: Stamp(1000 + index) };
-    record_encode(CODEC.crc, GroupId(7), head, payload)
+    let head = EntryHead { id: EntryId::new(term, index), kind, stamp: Stamp(1000 + index) };
+    record_encode(CODEC.crc, GroupId(7), head, Body::Whole(payload))
 }
 
 /// `message` from member 1 to member 2 in term 5.

@@ -5,7 +5,7 @@
 
 use kattu_raft::message::{Lost, Vote};
 use kattu_raft::{
-    Config, Duration, Effects, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, HardState,
+    Body, Config, Duration, Effects, EntryHead, EntryId, EntryKind, Envelope, GroupId, HardState,
     Incarnation, Instant, Limits, LogBody, LogIndex, LogRecord, Lsn, Message, NodeId, Policies, Raft,
     RecordEncoder, Recovered, Stamp, Term,
 };
@@ -37,13 +37,9 @@ fn written(entries: u64) -> SimDisk {
     let hard = HardState { term: Term(2), vote: Some(NodeId(1)) };
     wal.append(GROUP, &[LogRecord { lsn: Lsn(1), body: LogBody::HardState(hard) }]).expect("it is well");
     for index in 1..=entries {
-        let head = EntryHead {
-            id: EntryId::new(2, index),
-            kind: EntryKind::Command,
-            form: Form::Whole,
-            stamp: Stamp(index),
-        };
-        let entry = kattu_wire::record_encode(crc32c::crc32c_append, GROUP, head, &[index as u8; 100]);
+        let head = EntryHead { id: EntryId::new(2, index), kind: EntryKind::Command, stamp: Stamp(index) };
+        let entry =
+            kattu_wire::record_encode(crc32c::crc32c_append, GROUP, head, Body::Whole(&[index as u8; 100]));
         wal.append(GROUP, &[LogRecord { lsn: Lsn(index + 1), body: LogBody::Entry(entry) }])
             .expect("it is well");
         wal.sync().expect("it is well");
@@ -93,7 +89,7 @@ pub(super) fn a_member_that_is_told_of_a_loss(seed: u64) {
         limits: Limits::default(),
         policies: Policies::default(),
         encoder: RecordEncoder(|group, head, payload| {
-            kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload)
+            kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
         }),
     };
     let recovered = Recovered {

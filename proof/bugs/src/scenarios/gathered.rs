@@ -5,9 +5,8 @@
 use crate::protocol::world::config;
 use kattu_raft::message::{Append, SnapshotChunk};
 use kattu_raft::{
-    ChunkStored, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation,
-    Instant, LogIndex, Membership, Message, NodeId, Raft, Recovered, Round, SharedBytes, SnapshotMeta, Stamp,
-    Term,
+    ChunkStored, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, GroupId, Incarnation, Instant,
+    LogIndex, Membership, Message, NodeId, Raft, Recovered, Round, SharedBytes, SnapshotMeta, Stamp, Term,
 };
 
 const NOW: Instant = Instant(1_000_000);
@@ -29,12 +28,7 @@ pub(super) fn a_snapshot_behind_entries(seed: u64) {
     let mut effects = Effects::default();
     let count = 1 + seed % 5;
     let entry = |index| {
-        let head = EntryHead {
-            id: EntryId::new(1, index),
-            kind: EntryKind::Command,
-            form: Form::Whole,
-            stamp: Stamp(index),
-        };
+        let head = EntryHead { id: EntryId::new(1, index), kind: EntryKind::Command, stamp: Stamp(index) };
         Entry::new(head, vec![1; 8].into(), 8)
     };
     let entries = (1..=count).map(entry).collect();

@@ -4,8 +4,8 @@
 
 use kattu_raft::message::{Reminder, Standing, Vote};
 use kattu_raft::{
-    Config, Duration, Effects, EntryId, Envelope, GroupId, HardState, Incarnation, Instant, LeadershipConfig,
-    Limits, LogIndex, Lsn, Message, NodeId, Policies, Raft, RecordEncoder, Recovered, Term,
+    Body, Config, Duration, Effects, EntryId, Envelope, GroupId, HardState, Incarnation, Instant,
+    LeadershipConfig, Limits, LogIndex, Lsn, Message, NodeId, Policies, Raft, RecordEncoder, Recovered, Term,
 };
 
 const GROUP: GroupId = GroupId(0);
@@ -40,7 +40,7 @@ impl Start {
             limits: Limits::default(),
             policies: Policies::default(),
             encoder: RecordEncoder(|group, head, payload| {
-                kattu_wire::record_encode(crc32c::crc32c_append, group, head, payload)
+                kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
             }),
         };
         let recovered = match kept {

@@ -11,9 +11,7 @@ use kattu_kv::work::Work;
 use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Reply, ReplyBody, Ticket};
-use kattu_raft::{
-    Entry, EntryHead, EntryId, EntryKind, Form, LogIndex, Membership, SnapshotMeta, Stamp, Term,
-};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, LogIndex, Membership, SnapshotMeta, Stamp, Term};
 
 /// Units that a small task may take beyond a slice.
 const SMALL_UNITS: u64 = 64;
@@ -74,7 +72,6 @@ fn apply(index: u64, command: &Command) -> KeeperTask {
     let head = EntryHead {
         id: EntryId { term: Term(1), index: LogIndex(index) },
         kind: EntryKind::Command,
-        form: Form::Whole,
         stamp: Stamp(0),
     };
     let entry = Entry::new(head, encode_kv(command).into(), 0);

@@ -15,7 +15,7 @@ const NAME: &str = "configurations";
 pub(super) fn appended(ghost: &mut Ghost, place: usize, view: &View, entry: &Entry) -> Checked {
     let member = ghost.at(place);
     let (id, at) = (member.id, entry.id());
-    let Ok((next, _)) = Membership::decode(entry.payload()) else {
+    let Some(Ok((next, _))) = entry.payload().map(Membership::decode) else {
         return expect(false, NAME, || format!("{id:?} appends {at}, which says no configuration"));
     };
     if ghost.configurations.contains_key(&at) {

@@ -3,7 +3,7 @@
 use super::*;
 use kattu_raft::message::{Append, AppendReply, Envelope, Lost, Message, Room, Vote, VoteReply};
 use kattu_raft::{
-    Duration, EntryHead, EntryId, EntryKind, Form, GroupId, HardState, Incarnation, Round, SharedBytes, Stamp,
+    Duration, EntryHead, EntryId, EntryKind, GroupId, HardState, Incarnation, Round, SharedBytes, Stamp,
 };
 
 /// A cluster of three whose steps are reported to the invariants.
@@ -28,12 +28,7 @@ fn idle() -> View {
 }
 
 fn entry(term: u64, index: u64, payload: &str) -> Entry {
-    let head = EntryHead {
-        id: EntryId::new(term, index),
-        kind: EntryKind::Command,
-        form: Form::Whole,
-        stamp: Stamp(0),
-    };
+    let head = EntryHead { id: EntryId::new(term, index), kind: EntryKind::Command, stamp: Stamp(0) };
     Entry::new(head, SharedBytes::from(payload.as_bytes().to_vec()), 0)
 }
 
@@ -588,7 +583,7 @@ fn configuration(term: u64, index: u64, membership: &Membership) -> Entry {
     let mut payload = Vec::new();
     membership.encode(&mut payload);
     let id = EntryId::new(term, index);
-    let head = EntryHead { id, kind: EntryKind::Config, form: Form::Whole, stamp: Stamp(0) };
+    let head = EntryHead { id, kind: EntryKind::Config, stamp: Stamp(0) };
     Entry::new(head, SharedBytes::from(payload), 0)
 }
 

@@ -10,7 +10,7 @@ use kattu_node::alarms::{Alarm, AlarmChange, AlarmKind};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Refusal, Reply, ReplyBody, Request};
 use kattu_proto::etcdserverpb as pb;
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Form, NodeId, Stamp, Term};
+use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, NodeId, Stamp, Term};
 use kattu_server::FaceConfig;
 use kattu_server::backup::Backup;
 use kattu_server::rpc::Rpc;
@@ -30,7 +30,7 @@ fn keeper(puts: u32) -> Keeper {
     let commands = (0..puts).map(|n| Command::Put(put(n))).chain([Command::Compact(3)]);
     for command in commands {
         let id = EntryId { term: Term(3), index: keeper.applied().next() };
-        let head = EntryHead { id, kind: EntryKind::Command, form: Form::Whole, stamp: Stamp::default() };
+        let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
         let entry = Entry::new(head, encode_kv(&command).into(), 0);
         keeper
             .handle(KeeperTask::Apply { entry, ticket: None, term: Term(3) }, &mut KeeperEffects::default());

@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use kattu_raft::{
-    Entry, EntryHead, EntryId, EntryKind, Form, GroupId, HardState, Incarnation, LogBody, LogIndex,
+    Body, Entry, EntryHead, EntryId, EntryKind, GroupId, HardState, Incarnation, LogBody, LogIndex,
     LogRecord, Lsn, Membership, NodeId, Recovered, SharedBytes, SnapshotMeta, Stamp, StoreChunk, Term,
 };
 use kattu_wal::sim::{Dice, SimDisk};
@@ -334,22 +334,21 @@ pub fn entry(group: GroupId, term: u64, index: u64, life: u64, size: usize) -> E
     let head = EntryHead {
         id: EntryId::new(term, index),
         kind: if size == 0 { EntryKind::Noop } else { EntryKind::Command },
-        form: Form::Whole,
         stamp: Stamp(1000 + life),
     };
     let tag = format!("{}:{term}.{index}:{life};", group.0);
     let payload: Vec<u8> = tag.bytes().cycle().take(size).collect();
-    kattu_wire::record_encode(crc32c::crc32c_append, group, head, &payload)
+    kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(&payload))
 }
 
 /// A configuration entry of member 1 and some learners.
 fn config(group: GroupId, id: EntryId, life: u64, learners: u64) -> Entry {
     let kind = EntryKind::Config;
-    let head = EntryHead { id, kind, form: Form::Whole, stamp: Stamp(1000 + life) };
+    let head = EntryHead { id, kind, stamp: Stamp(1000 + life) };
     let mut payload = Vec::new();
     Membership::new(vec![NodeId(1)], (2..2 + learners).map(NodeId).collect()).encode(&mut payload);
     payload.extend_from_slice(b"names and addresses");
-    kattu_wire::record_encode(crc32c::crc32c_append, group, head, &payload)
+    kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(&payload))
 }
 
 /// The metadata of a snapshot that ends at `last`.
@@ -618,8 +617,9 @@ pub fn check(twin: &Twin, wal: &mut Wal, recovered: &BTreeMap<GroupId, Recovered
         }
         assert_eq!(found.term_starts, term_starts);
         let configs = entries.iter().filter(|entry| entry.head.kind == EntryKind::Config);
-        let memberships: Vec<(LogIndex, Membership)> =
-            configs.map(|entry| (entry.id().index, Membership::decode(entry.payload()).unwrap().0)).collect();
+        let memberships: Vec<(LogIndex, Membership)> = configs
+            .map(|entry| (entry.id().index, Membership::decode(entry.payload().unwrap()).unwrap().0))
+            .collect();
         assert_eq!(found.memberships, memberships);
         assert_eq!(found.tail.is_empty(), entries.is_empty());
         assert!(entries.ends_with(&found.tail));
