@@ -4,8 +4,9 @@
 //!        leader.
 //! Out:   the commit index; it never moves back.
 //! Rule:  an entry of the *current* term held by a quorum commits itself and everything before it; older terms commit
-//!        only this way [Ongaro14 §3.6.2; script `conflicts/commit_old_term`]. A follower adopts its leader's commit
-//!        index as far as its own log is known to agree with the leader's. [replication-protocols O2, O3, L5]
+//!        only this way [Ongaro14 §3.6.2; script `conflicts/commit_old_term`]. Nothing commits from the first entry on
+//!        that a later leader might be unable to rebuild [`crate::forms`]. A follower adopts its leader's commit index
+//!        as far as its own log is known to agree with the leader's. [replication-protocols O2, O3, L5]
 //! Knows nothing of: clients, disks, transports.
 
 use crate::contract::Effects;
@@ -21,6 +22,7 @@ impl Raft {
         let (me, own) = (self.config.id, self.marks.persisted);
         let held = |voter: NodeId| leader.of_voter(me, voter, own, |progress| progress.matched);
         let Some(index) = self.configurations.newest().reached(held) else { return };
+        let index = leader.forms.recoverable_to(index, self.configurations.newest(), held);
         if self.marks.committed < index && self.log.term_at(index) == Some(self.term) {
             self.commit_to(now, index, effects);
         }
@@ -45,6 +47,7 @@ impl Raft {
         assert!(index <= self.log.last().index, "commit {index:?} beyond the log's end {}", self.log.last());
         self.marks.committed = index;
         if let Role::Leader(leader) = &mut self.role {
+            leader.forms.committed(index);
             let first_proposal = leader.term_start.next().max(before.next());
             let bytes = self.log.bytes(first_proposal, index);
             assert!(
@@ -83,9 +86,97 @@ impl Raft {
 
 #[cfg(test)]
 mod tests {
-    use crate::canonical::tests::sender;
+    use crate::canonical::tests::{config, sender};
+    use crate::message::{AppendReply, PreVoteReply, Room, VoteReply};
     use crate::role::Role;
-    use crate::{Duration, Effects, EntryKind, Instant, NodeId};
+    use crate::{
+        Config, Duration, Effects, EntryKind, Envelope, Form, GroupId, Incarnation, Instant, LogIndex,
+        Message, NodeId, Raft, Recovered, Round, Term,
+    };
+    use alloc::vec;
+
+    const NOW: Instant = Instant(100_000);
+
+    fn from(peer: u64, term: u64, message: Message) -> Envelope {
+        let (from, incarnation) = (NodeId(peer), Incarnation(peer));
+        Envelope { group: GroupId(0), from, incarnation, to: NodeId(1), term: Term(term), message }
+    }
+
+    /// Leads members 2 and 3, and holds its no-op and two commands whole and durably. Of the first command, entry 2,
+    /// members 2 and 3 get one shard each, and either two or both rebuild it.
+    fn coding_leader() -> Raft {
+        let voters = vec![NodeId(1), NodeId(2), NodeId(3)];
+        let mut raft = Raft::recover(Config { voters, ..config() }, 1, Instant(0), Recovered::default());
+        let mut effects = Effects::default();
+        raft.tick(NOW, &mut effects);
+        let yes = PreVoteReply { campaign_term: Term(1), granted: true, round: Round(1) };
+        raft.step(NOW, from(2, 0, Message::PreVoteReply(yes)), &mut effects);
+        raft.persisted(NOW, effects.persist[0].lsn, &mut effects);
+        raft.step(NOW, from(2, 1, Message::VoteReply(VoteReply { granted: true })), &mut effects);
+        for command in [b"coded", b"whole"] {
+            raft.propose(NOW, EntryKind::Command, command, &mut effects).expect("it leads");
+        }
+        let Role::Leader(leader) = &mut raft.role else { panic!("it leads") };
+        for (peer, shard) in [(2, 0), (3, 1)] {
+            let form = Form::Shard { shard, data: 2 };
+            leader.forms.note(LogIndex(2), NodeId(peer), form, LogIndex(0));
+        }
+        raft.drained(NOW, &mut effects);
+        raft.persisted(NOW, effects.persist.last().expect("its entries").lsn, &mut effects);
+        assert_eq!((raft.log.last().index, raft.marks.committed), (LogIndex(3), LogIndex(0)));
+        raft
+    }
+
+    /// Returns the commit index after `peer` has acknowledged the log up to `upto`.
+    fn acknowledged(raft: &mut Raft, peer: u64, upto: u64) -> LogIndex {
+        let reply = AppendReply {
+            round: Round(0),
+            vote_hold: Duration::ZERO,
+            clock: None,
+            disk: Duration::ZERO,
+            bulk: Round(0),
+            upto: LogIndex(upto),
+            gap: None,
+            room: Room::PLENTY,
+        };
+        raft.step(NOW, from(peer, 1, Message::AppendReply(reply)), &mut Effects::default());
+        raft.marks.committed
+    }
+
+    #[test]
+    fn an_entry_held_in_shards_commits_when_every_quorum_can_rebuild_it() {
+        let mut raft = coding_leader();
+        assert_eq!(
+            acknowledged(&mut raft, 2, 3),
+            LogIndex(1),
+            "members 2 and 3 could elect a leader without it"
+        );
+        assert_eq!(acknowledged(&mut raft, 3, 1), LogIndex(1), "the whole entry after it does not help");
+        assert_eq!(acknowledged(&mut raft, 3, 2), LogIndex(3), "with both shards they rebuild it");
+    }
+
+    #[test]
+    fn an_entry_held_in_shards_commits_once_a_quorum_holds_it_whole() {
+        let mut raft = coding_leader();
+        assert_eq!(acknowledged(&mut raft, 2, 3), LogIndex(1));
+        let Role::Leader(leader) = &mut raft.role else { panic!("it leads") };
+        leader.forms.note(LogIndex(2), NodeId(2), Form::Whole, LogIndex(0));
+        raft.advance_commit_as_leader(NOW, &mut Effects::default());
+        assert_eq!(raft.marks.committed, LogIndex(3), "member 3 has acknowledged nothing");
+    }
+
+    #[test]
+    fn a_leader_that_holds_a_part_does_not_count_as_a_whole_copy() {
+        let mut raft = coding_leader();
+        let Role::Leader(leader) = &mut raft.role else { panic!("it leads") };
+        leader.forms.note(LogIndex(2), NodeId(2), Form::Whole, LogIndex(0));
+        leader.forms.note(LogIndex(2), NodeId(1), Form::Missing, LogIndex(0));
+        assert_eq!(
+            acknowledged(&mut raft, 2, 3),
+            LogIndex(1),
+            "members 1 and 3 could elect a leader without it"
+        );
+    }
 
     #[test]
     #[should_panic(expected = "NodeId(2) votes, and its leader NodeId(1) has not met it")]

@@ -19,6 +19,7 @@ use crate::config::PRIORITY;
 use crate::contract::Effects;
 use crate::distrust::Falsehood;
 use crate::entry::EntryKind;
+use crate::forms::Forms;
 use crate::leader_lease::LeaderLeaseState;
 use crate::message::{Envelope, Message, PreVote, PreVoteReply, Vote, VoteReply};
 use crate::progress::Progress;
@@ -301,6 +302,7 @@ impl Raft {
             term_start: next,
             since: now,
             stamp_since: log.stamp(),
+            forms: Forms::of_leader(config.id, log.entries(), self.marks.committed, &self.configurations),
             uncommitted_bytes: 0,
             heartbeat_at: if others.is_empty() { Instant::NEVER } else { now + config.heartbeat_interval },
             check_at: if watches_quorum { now + config.election_timeout } else { Instant::NEVER },

@@ -23,8 +23,9 @@
 //!
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the table
 //! of roles and messages; `role` the state of each role; [`log`] and `marks` the entries and the positions along them.
-//! Then the chapters: `election`, `leading`, `replication` with `progress`, `flow`, `liveness` and `life`, `contact`, `acceptance`, [`quorum`] and `commit`,
-//! `durability`, `apply`, `read` with `leader_lease` and `clocks`, `suspicion`, `transfer`, `slow_disk`, `yielding`,
+//! Then the chapters: `election`, `leading`, `replication` with `progress`, `flow`, `liveness` and `life`, `contact`,
+//! `acceptance`, [`quorum`] and `commit` with `forms`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
+//! `suspicion`, `transfer`, `slow_disk`, `yielding`,
 //! [`distrust`], `vote_floor`, `reminder`, [`membership`] with `configurations` and `change`, [`snapshot`]. [`policy`]
 //! names the seams of the protocol's variants; [`invariants`] lists the facts that always hold; [`canonical`] defines
 //! the form in which explorers of all interleavings compare states.
@@ -90,6 +91,7 @@ mod durability;
 mod election;
 pub mod entry;
 mod flow;
+mod forms;
 pub mod invariants;
 mod leader_lease;
 mod leading;

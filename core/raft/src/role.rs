@@ -14,6 +14,7 @@
 
 use crate::clocks::Heartbeats;
 use crate::config::Config;
+use crate::forms::Forms;
 use crate::leader_lease::LeaderLeaseState;
 use crate::message::{Gap, Room};
 use crate::progress::Progress;
@@ -124,6 +125,8 @@ pub(crate) struct Leader {
     pub(crate) since: Instant,
     /// The log's clock when it became leader.
     pub(crate) stamp_since: Stamp,
+    /// The members that hold uncommitted entries in part, and what they hold.
+    pub(crate) forms: Forms,
     /// Bytes of own proposals that are not committed; the no-op is free.
     pub(crate) uncommitted_bytes: usize,
     /// When heartbeats are due.
