@@ -4,12 +4,13 @@
 //! Out:   the end of the process, where a judge finds something wrong; the counts of the storm; its course.
 //! Knows nothing of: when a member calls its replica.
 
+use crate::apply_thread::ApplyThread;
 use crate::clock::Clock;
 use crate::diverge::altered;
 use crate::faults::Fault;
 use crate::net::{id_of, load_of};
 use crate::plan::Leases;
-use crate::process::{End, Hands};
+use crate::process::{End, Hands, Process};
 use crate::report::Violation;
 use crate::timeline;
 use crate::world::Shared;
@@ -17,8 +18,9 @@ use kattu_member::apply::Progress;
 use kattu_member::capacity::Sight;
 use kattu_member::host::{Arrivals, Brought, Call, Host};
 use kattu_member::log::Completion;
+use kattu_member::step::Stage;
 use kattu_node::command::has_budget;
-use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage};
+use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Entry, EntryKind, Instant, LogBody, LogRecord, NodeId, Trace};
 use kattu_verify::service::Work;
@@ -144,6 +146,64 @@ impl Eyes {
             return early("uses a feature level that an older member does not know");
         }
         Ok(sh.observer.applied(self.id, entry, keeper)?)
+    }
+}
+
+impl Process {
+    /// Operations of clients that wait for an answer from this process.
+    pub(crate) fn take_waiting(&mut self) -> Vec<u64> {
+        let mut waiting: Vec<u64> = self.member.abandon().collect();
+        let hands = &mut self.hands;
+        waiting.extend(hands.replying.drain(..).map(|(operation, _)| operation));
+        waiting.extend(hands.calls.drain(..).map(|(operation, _)| operation));
+        for progress in hands.progress.drain(..) {
+            waiting.extend(progress.admitted.into_iter().filter_map(|(_, client)| client));
+        }
+        waiting.extend(hands.apply.iter_mut().flat_map(ApplyThread::abandon));
+        waiting.sort_unstable();
+        waiting
+    }
+
+    /// What it is doing and what room its log has, for stories.
+    pub(crate) fn room(&self) -> String {
+        let space = self.member.capacity().space();
+        let short = if space.short { " (short)" } else { "" };
+        format!("{} bytes{short}, {:?}", space.log_bytes, self.member.stage())
+    }
+
+    /// A copy of the keeper that has done to its end what was under way: for whoever looks at tables between two events.
+    pub(crate) fn whole_keeper(&self) -> Keeper {
+        let mut copy = self.keeper().clone();
+        while copy.is_in_the_middle() {
+            copy.step(&mut i64::MAX.clone(), &mut KeeperEffects::default());
+        }
+        copy
+    }
+
+    /// Whether nothing is under way here.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let hands = &self.hands;
+        self.member.stage() == Stage::Idle
+            && hands.calls.is_empty()
+            && hands.progress.is_empty()
+            && self.member.waiting().is_empty()
+            && !self.keeper().is_busy()
+            && hands.apply.as_ref().is_none_or(|thread| thread.batches.is_empty())
+    }
+
+    /// Requests held in memory, for the check that they are bounded.
+    pub(crate) fn held(&self) -> usize {
+        self.hands.calls.len() + self.node().pending()
+    }
+
+    /// Bytes of requests that wait in front of the replica, or in it for a place in the log.
+    pub(crate) fn call_bytes(&self) -> u64 {
+        let bytes = |request: &Request| match request {
+            Request::Write(command) => command.len() as u64,
+            _ => 0,
+        };
+        let calls = self.hands.calls.iter().map(|(_, request)| bytes(request)).sum::<u64>();
+        calls + self.node().pending_bytes() as u64
     }
 }
 

@@ -34,12 +34,14 @@
 //! Knows nothing of: `std::time`, files, sockets, tokio, `shell/runtime`.
 #![forbid(unsafe_code)]
 
+mod apply_thread;
 pub mod beside;
 mod calm;
 pub mod campaign;
 mod clients;
 mod clock;
 mod dice;
+mod disk_time;
 mod diverge;
 pub mod elections;
 pub mod family;

@@ -177,7 +177,7 @@ impl World {
     /// The shortest work of the running members beside writes. Any of them may be in the quorum of the next write.
     fn first_beside(&self, of: impl Fn(&BesideWrites) -> Option<Beside>) -> Option<Beside> {
         let running = self.members.iter().filter_map(|member| member.process.as_ref());
-        running.filter_map(|process| of(&process.hands.log.beside)).min()
+        running.filter_map(|process| of(&process.hands.log.disk.beside)).min()
     }
 
     /// A request of a stream has been answered, or never will be.

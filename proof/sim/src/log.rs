@@ -5,8 +5,9 @@
 //! waited for.
 //! Knows nothing of: replicas, when the log goes to the disk.
 
-use crate::beside::{Beside, BesideWrites, Thread};
+use crate::beside::{Beside, Thread};
 use crate::clock::US;
+use crate::disk_time::DiskTime;
 use crate::process::{End, Fuse, Process};
 use crate::world::{Event as Planned, Shared};
 use kattu_member::log::{Completion, FULL_RETRY, SegmentJob, Timed};
@@ -53,13 +54,7 @@ pub(crate) struct Log {
     run: u32,
     log: kattu_member::log::Log,
     thread: Option<LogThread>,
-    disk: SimDisk,
-    /// What goes on beside the log.
-    pub(crate) beside: BesideWrites,
-    /// Times that the log had gone over to another segment when this was last looked at.
-    rotations: u64,
-    /// A disk call is under way: when it began, and what it will come to.
-    at_disk: Option<(u64, Completion)>,
+    pub(crate) disk: DiskTime,
     completions: VecDeque<Completion>,
     task: Option<SegmentTask>,
     /// A segment that the disk has been told to make: the log hears of it when it is there.
@@ -79,10 +74,7 @@ impl Log {
             run,
             log: kattu_member::log::Log::new(wal, GROUP),
             thread: has_thread.then(LogThread::default),
-            disk,
-            beside: BesideWrites::default(),
-            rotations: 0,
-            at_disk: None,
+            disk: DiskTime::new((member, run), disk),
             completions: VecDeque::new(),
             task: None,
             being_made: None,
@@ -106,14 +98,9 @@ impl Log {
         self.log.has_made() || !self.completions.is_empty()
     }
 
-    /// How long the disk call under way has taken, if there is one.
-    pub(crate) fn at_disk_for(&self, now: u64) -> Option<u64> {
-        self.at_disk.as_ref().map(|(began, _)| now - began)
-    }
-
     /// Whether the member's thread is at the disk.
     pub(crate) fn holds_thread(&self) -> bool {
-        self.thread.is_none() && self.at_disk.is_some()
+        self.thread.is_none() && self.disk.is_at_it()
     }
 
     /// Whether records wait here that a full disk refused, and it may be tried again.
@@ -186,47 +173,17 @@ impl Log {
         Ok(match completion {
             Completion::Room(_) => Ordered::Done(completion),
             completion => {
-                self.call_disk(sh, completion);
+                let rotations = self.log.wal().stats().rotations;
+                self.disk.call(sh, completion, rotations, self.being_made.is_some());
                 Ordered::AtDisk
             }
         })
     }
 
-    /// What the disk has done takes its time; before that it does what another thread has asked for, and the next segment
-    /// must be there.
-    fn call_disk(&mut self, sh: &mut Shared, completion: Completion) {
-        let rotations = self.log.wal().stats().rotations;
-        let has_rotated = std::mem::replace(&mut self.rotations, rotations) < rotations;
-        let waits = self.wait_for_disk(sh, has_rotated);
-        let spent = self.disk.spent();
-        let takes = spent + waits;
-        self.beside.sync(sh.now, waits, spent);
-        if has_rotated {
-            sh.counts.segments += 1;
-            self.beside.goes_on(Beside::Segment, sh.now, sh.now + takes);
-        }
-        self.at_disk = Some((sh.now, completion));
-        let (member, run) = (self.member, self.run);
-        let limit = sh.settings.disk_stall;
-        if takes > limit {
-            sh.queue.plan(sh.now + limit, Planned::Watchdog { member, run });
-        } else {
-            sh.queue.plan(sh.now + takes, Planned::Synced { member, run });
-        }
-    }
-
-    /// How long a sync of the log waits for other threads: one that has gone over to the next segment for all of that.
-    fn wait_for_disk(&self, sh: &Shared, has_rotated: bool) -> u64 {
-        let made_at = self.beside.done_at(Thread::Segments);
-        let is_making = self.being_made.is_some();
-        let made = if has_rotated && is_making { made_at.saturating_sub(sh.now) } else { 0 };
-        self.beside.wait(sh.now).max(made)
-    }
-
     /// The log's thread does what it was ordered, until it is at the disk.
     fn run_thread(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<(), End> {
         let Some(thread) = &mut self.thread else { return Ok(()) };
-        if self.at_disk.is_some() {
+        if self.disk.is_at_it() {
             return Ok(());
         }
         thread.orders.wake(&self.log);
@@ -263,7 +220,7 @@ impl Log {
 
     /// The disk call has ended. What it has come to, if the member's thread was at the disk.
     pub(crate) fn synced(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<Option<Completion>, End> {
-        let Some((began, mut completion)) = self.at_disk.take() else { return Ok(None) };
+        let Some((began, mut completion)) = self.disk.done() else { return Ok(None) };
         if let Completion::Persisted(lsn, room, took) = &mut completion {
             sh.observer.durable(crate::net::id_of(self.member), *lsn)?;
             // A segment that was made ready meanwhile has been told of already: what is said last must count it.
@@ -298,41 +255,20 @@ impl Log {
     /// The passing thread makes its segment, or has made it.
     pub(crate) fn make_segment(&mut self, sh: &mut Shared) {
         if let Some(task) = self.task.take() {
-            let begun = self.begin_beside();
+            let begun = self.disk.begin_beside();
             self.being_made = Some(task.run());
-            self.end_beside(sh, Thread::Segments, begun);
+            self.disk.end_beside(sh, Thread::Segments, begun);
         }
         if self.being_made.is_none() {
             return;
         }
-        let at = self.beside.done_at(Thread::Segments).max(sh.now);
-        self.beside.goes_on(Beside::Segment, sh.now, at);
+        let at = self.disk.beside.done_at(Thread::Segments).max(sh.now);
+        self.disk.beside.goes_on(Beside::Segment, sh.now, at);
         if sh.now < at {
             sh.queue.plan(at, Planned::SegmentMade { member: self.member, run: self.run });
         } else if let Some(made) = self.being_made.take() {
             self.log.made(made);
         }
-    }
-
-    /// Another thread than the log's goes to the disk: what that had done before.
-    pub(crate) fn begin_beside(&mut self) -> u64 {
-        if self.at_disk.is_none() {
-            self.disk.begin();
-        }
-        let _ = self.disk.take_longest();
-        self.disk.spent()
-    }
-
-    /// It has told the disk what to do.
-    pub(crate) fn end_beside(&mut self, sh: &Shared, thread: Thread, begun: u64) {
-        if sh.settings.one_disk {
-            self.beside.at_disk(thread, sh.now, self.disk.spent() - begun, self.disk.take_longest());
-        }
-    }
-
-    /// Whether the disk has lost its power.
-    pub(crate) fn is_out(&self) -> bool {
-        self.disk.is_out()
     }
 
     /// Writes what was ordered, and the mark of a clean end.

@@ -4,6 +4,7 @@
 //! sync that takes time, for a pause. Log and keeper work inline or on threads of their own, as configured.
 //! Knows nothing of: why it is killed, who its clients are, what follows from what.
 
+use crate::apply_thread::ApplyThread;
 use crate::beside::Beside;
 use crate::clock::{Clock, MS};
 use crate::faults::Fault;
@@ -14,12 +15,12 @@ use crate::plan::{self, Threading};
 use crate::report::Violation;
 use crate::snapshots::Worker;
 use crate::world::{Event as Planned, Shared};
-use kattu_member::apply::{Apart, Batch, Progress};
+use kattu_member::apply::{Apart, Progress};
 use kattu_member::capacity::Capacity;
 use kattu_member::log::Completion;
 use kattu_member::member::Member;
-use kattu_member::step::{FINISH_UNITS, LIMITS, Limits, Placed, Stage, Step};
-use kattu_node::contract::{Doubt, Event, KeeperEffects, Members, Outcome, PeerMessage, Refusal, Request};
+use kattu_member::step::{FINISH_UNITS, Limits, Placed, Stage, Step};
+use kattu_node::contract::{Doubt, Event, Members, Outcome, PeerMessage, Refusal, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::LogIndex;
 use kattu_wal::WalError;
@@ -29,8 +30,6 @@ use std::convert::Infallible;
 
 /// A step of a member with little CPU that takes longer is one that its peers can notice.
 const LONG_STEP: u64 = MS;
-/// Of small slices so many take as long as it takes to wake the thread: few enough that something comes in between.
-const SLICES_PER_WAKE_MAX: u64 = 256;
 
 /// Why a process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +80,7 @@ impl Fuse {
 }
 
 pub(crate) struct Process {
-    member: Member<u64, Infallible>,
+    pub(crate) member: Member<u64, Infallible>,
     pub(crate) hands: Hands,
 }
 
@@ -92,17 +91,15 @@ pub(crate) struct Hands {
     pub(crate) eyes: Eyes,
     pub(crate) log: Log,
     pub(crate) worker: Worker,
-    /// A keeper on its own thread, and what waits for it.
-    apart: Option<(Apart<u64>, VecDeque<Batch<u64>>)>,
-    /// Its thread will look.
-    keeper_planned: bool,
+    /// A keeper on its own thread.
+    pub(crate) apply: Option<ApplyThread>,
     pub(crate) inbox: VecDeque<Event>,
     pub(crate) calls: VecDeque<(u64, Request)>,
     pub(crate) progress: VecDeque<Progress<u64>>,
     /// Up to where an answer that leaves now is known to reach. [shell/runtime `Facts`]
     position: LogIndex,
     /// Answers on their way out.
-    replying: VecDeque<(u64, Outcome)>,
+    pub(crate) replying: VecDeque<(u64, Outcome)>,
     /// The thread is busy until then.
     free_at: u64,
     wake_at: u64,
@@ -124,10 +121,10 @@ impl Process {
         let has_thread = |place| place == Threading::Thread;
         let log = Log::new((member, run), wal, disk, has_thread(sh.settings.log_io), sh);
         let worker = Worker::new(log.snapshots());
-        let (apart, placed) = match has_thread(sh.settings.apply) {
+        let (apply, placed) = match has_thread(sh.settings.apply) {
             true => {
                 let placed = Placed::Apart(keeper.members(), keeper.health());
-                (Some((Apart::new(keeper), VecDeque::new())), placed)
+                (Some(ApplyThread::new(Apart::new(keeper))), placed)
             }
             false => (None, Placed::Here(Box::new(keeper))),
         };
@@ -141,8 +138,7 @@ impl Process {
             eyes: Eyes::new(id_of(member), clock),
             log,
             worker,
-            apart,
-            keeper_planned: false,
+            apply,
             inbox: VecDeque::new(),
             calls: VecDeque::new(),
             progress: VecDeque::new(),
@@ -162,17 +158,17 @@ impl Process {
     }
 
     pub(crate) fn keeper(&self) -> &Keeper {
-        match (self.member.desk(), &self.hands.apart) {
+        match (self.member.desk(), &self.hands.apply) {
             (Some(desk), _) => desk.keeper(),
-            (None, Some((apart, _))) => apart.desk().keeper(),
+            (None, Some(thread)) => thread.apart.desk().keeper(),
             (None, None) => unreachable!("a keeper sits here or apart"),
         }
     }
 
     pub(crate) fn keeper_mut(&mut self) -> &mut Keeper {
-        match (self.member.desk_mut(), &mut self.hands.apart) {
+        match (self.member.desk_mut(), &mut self.hands.apply) {
             (Some(desk), _) => desk.keeper_mut(),
-            (None, Some((apart, _))) => apart.desk_mut().keeper_mut(),
+            (None, Some(thread)) => thread.apart.desk_mut().keeper_mut(),
             (None, None) => unreachable!("a keeper sits here or apart"),
         }
     }
@@ -196,69 +192,6 @@ impl Process {
         Ok(())
     }
 
-    /// Operations of clients that wait for an answer from this process.
-    pub(crate) fn take_waiting(&mut self) -> Vec<u64> {
-        let mut waiting: Vec<u64> = self.member.abandon().collect();
-        let hands = &mut self.hands;
-        waiting.extend(hands.replying.drain(..).map(|(operation, _)| operation));
-        waiting.extend(hands.calls.drain(..).map(|(operation, _)| operation));
-        for progress in hands.progress.drain(..) {
-            waiting.extend(progress.admitted.into_iter().filter_map(|(_, client)| client));
-        }
-        if let Some((apart, batches)) = &mut hands.apart {
-            waiting.extend(apart.abandon());
-            for batch in batches.drain(..) {
-                if let Batch::Tasks { clients, .. } = batch {
-                    waiting.extend(clients.into_iter().map(|(_, client)| client));
-                }
-            }
-        }
-        waiting.sort_unstable();
-        waiting
-    }
-
-    /// What it is doing and what room its log has, for stories.
-    pub(crate) fn room(&self) -> String {
-        let space = self.member.capacity().space();
-        let short = if space.short { " (short)" } else { "" };
-        format!("{} bytes{short}, {:?}", space.log_bytes, self.member.stage())
-    }
-
-    /// A copy of the keeper that has done to its end what was under way: for whoever looks at tables between two events.
-    pub(crate) fn whole_keeper(&self) -> Keeper {
-        let mut copy = self.keeper().clone();
-        while copy.is_in_the_middle() {
-            copy.step(&mut i64::MAX.clone(), &mut KeeperEffects::default());
-        }
-        copy
-    }
-
-    /// Whether nothing is under way here.
-    pub(crate) fn is_quiet(&self) -> bool {
-        let hands = &self.hands;
-        self.member.stage() == Stage::Idle
-            && hands.calls.is_empty()
-            && hands.progress.is_empty()
-            && self.member.waiting().is_empty()
-            && !self.keeper().is_busy()
-            && hands.apart.as_ref().is_none_or(|(_, batches)| batches.is_empty())
-    }
-
-    /// Requests held in memory, for the check that they are bounded.
-    pub(crate) fn held(&self) -> usize {
-        self.hands.calls.len() + self.node().pending()
-    }
-
-    /// Bytes of requests that wait in front of the replica, or in it for a place in the log.
-    pub(crate) fn call_bytes(&self) -> u64 {
-        let bytes = |request: &Request| match request {
-            Request::Write(command) => command.len() as u64,
-            _ => 0,
-        };
-        let calls = self.hands.calls.iter().map(|(_, request)| bytes(request)).sum::<u64>();
-        calls + self.node().pending_bytes() as u64
-    }
-
     /// It has its CPU back, so many times what it had: what is left of its step takes so much less.
     pub(crate) fn speed_up(&mut self, now: u64, slowness: u64) {
         let free_at = &mut self.hands.free_at;
@@ -267,7 +200,7 @@ impl Process {
 
     /// How long the disk call under way has taken, if there is one.
     pub(crate) fn at_disk_for(&self, now: u64) -> Option<u64> {
-        self.hands.log.at_disk_for(now)
+        self.hands.log.disk.at_it_for(now)
     }
 
     fn has_work(&self, sh: &Shared) -> bool {
@@ -340,7 +273,7 @@ impl Process {
                     return Err(Violation::new("answered_once", story).into());
                 }
                 Step::Deliver(batch) => {
-                    hands.apart.as_mut().expect("it has a thread").1.push_back(batch);
+                    hands.apply.as_mut().expect("it has a thread").batches.push_back(batch);
                     hands.plan_keeper(sh, false);
                     hands.fuse.burn()?;
                 }
@@ -393,26 +326,11 @@ impl Process {
     }
 
     /// There is something to forget, until somebody looks again.
-    fn look_for_compaction(&mut self, sh: &mut Shared) {
+    pub(crate) fn look_for_compaction(&mut self, sh: &mut Shared) {
         if sh.service.times_writes() && self.keeper().store().stats().forgets {
-            let begins = self.hands.log.beside.goes_on(Beside::Compaction, sh.now, sh.now);
+            let begins = self.hands.log.disk.beside.goes_on(Beside::Compaction, sh.now, sh.now);
             sh.counts.compactions += u64::from(begins);
         }
-    }
-
-    /// The keeper's own thread takes in what has come, and works for a slice.
-    pub(crate) fn kept(&mut self, sh: &mut Shared) -> Result<(), End> {
-        self.hands.keeper_planned = false;
-        // It is an owner of its own: what the node's thread does meanwhile is another step.
-        let of_node = std::mem::take(&mut self.hands.eyes.work);
-        let is_busy = self.hands.keep(sh, &mut sh.slice.clone())?;
-        let work = std::mem::replace(&mut self.hands.eyes.work, of_node);
-        sh.service.stepped(self.hands.member, work)?;
-        self.look_for_compaction(sh);
-        if is_busy {
-            self.hands.plan_keeper(sh, true);
-        }
-        Ok(())
     }
 
     /// A clean stop: everybody is answered, the log is closed.
@@ -436,7 +354,7 @@ impl Hands {
         Ok(sh.send(self.member, message))
     }
 
-    fn answer_clients(&mut self, sh: &mut Shared) -> Result<(), End> {
+    pub(crate) fn answer_clients(&mut self, sh: &mut Shared) -> Result<(), End> {
         while !self.replying.is_empty() {
             self.fuse.burn()?;
             let Some((operation, outcome)) = self.replying.pop_front() else { break };
@@ -457,55 +375,5 @@ impl Hands {
         self.is_gone |= members.removed.contains(&id_of(self.member));
         let (net, mut around) = sh.net();
         net.table(&mut around, self.member, members);
-    }
-
-    /// Its thread is woken, which takes its time; one that goes on with its next slice takes what its work does.
-    fn plan_keeper(&mut self, sh: &mut Shared, goes_on: bool) {
-        if !self.keeper_planned {
-            self.keeper_planned = true;
-            let slices = if goes_on { LIMITS.slice / sh.slice.clamp(1, LIMITS.slice) } else { 1 };
-            let takes = sh.dice.below(sh.pace.apply / (slices as u64).min(SLICES_PER_WAKE_MAX) + 1);
-            sh.queue.plan(sh.now + takes, Planned::Kept { member: self.member, run: self.run });
-        }
-    }
-
-    /// A keeper on its own thread works for a slice; whether it would go on.
-    fn keep(&mut self, sh: &mut Shared, slice: &mut i64) -> Result<bool, End> {
-        let Some((mut apart, mut batches)) = self.apart.take() else { return Ok(false) };
-        let kept = self.keep_at(sh, &mut apart, &mut batches, slice);
-        let is_busy = apart.is_busy();
-        self.apart = Some((apart, batches));
-        kept.map(|()| is_busy)
-    }
-
-    fn keep_at(
-        &mut self,
-        sh: &mut Shared,
-        apart: &mut Apart<u64>,
-        batches: &mut VecDeque<Batch<u64>>,
-        slice: &mut i64,
-    ) -> Result<(), End> {
-        while let Some(batch) = batches.pop_front() {
-            apart.take_in(&mut Now { hands: self, sh }, batch);
-        }
-        apart.work(&mut Now { hands: self, sh }, slice)?;
-        while let Some(order) = apart.order() {
-            self.order_snapshot(sh, order);
-        }
-        if let Some((progress, answers)) = apart.report() {
-            for (client, ticket, outcome) in answers {
-                let Some(operation) = client else {
-                    let story =
-                        format!("n{} answers {ticket:?}, which does not wait: {outcome:?}", self.member + 1);
-                    return Err(Violation::new("answered_once", story).into());
-                };
-                self.replying.push_back((operation, outcome));
-            }
-            self.progress.push_back(progress);
-        }
-        self.answer_clients(sh)?;
-        apart.tidy();
-        self.eyes.note_forgotten(apart.desk().keeper());
-        Ok(())
     }
 }

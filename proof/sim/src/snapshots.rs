@@ -65,7 +65,7 @@ impl Hands {
     /// Gives the worker an order.
     pub(crate) fn order_snapshot(&mut self, sh: &mut Shared, order: Order) {
         if matches!(order, Order::Take(..)) {
-            self.log.beside.goes_on(Beside::Snapshot, sh.now, sh.now);
+            self.log.disk.beside.goes_on(Beside::Snapshot, sh.now, sh.now);
         }
         self.worker.orders.push_back(order);
         self.plan_worker(sh);
@@ -75,9 +75,9 @@ impl Hands {
         if !self.worker.planned && self.worker.has_work() {
             self.worker.planned = true;
             let takes = sh.dice.below(sh.settings.snapshot_step + 1);
-            let at = self.log.beside.done_at(Thread::Snapshots).max(sh.now) + takes;
+            let at = self.log.disk.beside.done_at(Thread::Snapshots).max(sh.now) + takes;
             if self.worker.is_taking() {
-                self.log.beside.goes_on(Beside::Snapshot, sh.now, at);
+                self.log.disk.beside.goes_on(Beside::Snapshot, sh.now, at);
             }
             sh.queue.plan(at, Planned::Worked { member: self.member, run: self.run });
         }
@@ -86,7 +86,7 @@ impl Hands {
     fn work_on_snapshots(&mut self, sh: &mut Shared) -> Result<(), End> {
         self.worker.planned = false;
         self.fuse.burn()?;
-        let free_at = self.log.beside.done_at(Thread::Snapshots);
+        let free_at = self.log.disk.beside.done_at(Thread::Snapshots);
         if sh.now < free_at {
             // The disk was at something else meanwhile.
             self.worker.planned = true;
@@ -94,14 +94,14 @@ impl Hands {
             return Ok(());
         }
         let is_taking = self.worker.is_taking();
-        let begun = self.log.begin_beside();
+        let begun = self.log.disk.begin_beside();
         let done = self.worker.step();
-        self.log.end_beside(sh, Thread::Snapshots, begun);
+        self.log.disk.end_beside(sh, Thread::Snapshots, begun);
         if is_taking {
-            let until = self.log.beside.done_at(Thread::Snapshots);
-            self.log.beside.goes_on(Beside::Snapshot, sh.now, until);
+            let until = self.log.disk.beside.done_at(Thread::Snapshots);
+            self.log.disk.beside.goes_on(Beside::Snapshot, sh.now, until);
         }
-        if self.log.is_out() {
+        if self.log.disk.is_out() {
             return Err(End::Fuse); // it has lost its power in the middle
         }
         let (now, id) = (sh.now, id_of(self.member));

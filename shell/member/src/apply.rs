@@ -38,6 +38,9 @@ pub struct Progress<C> {
     pub refused_for_work: u64,
 }
 
+/// An answer of a keeper on another thread: the client, unless none waits for the ticket, and the outcome.
+pub type Answer<C> = (Option<C>, Ticket, Outcome);
+
 /// What goes to a keeper on another thread.
 #[derive(Debug)]
 pub enum Batch<C> {
@@ -272,7 +275,7 @@ impl<C> Apart<C> {
     }
 
     /// What to report, if there is anything, and the answers of clients that wait here.
-    pub fn report(&mut self) -> Option<(Progress<C>, impl Iterator<Item = (Option<C>, Ticket, Outcome)>)> {
+    pub fn report(&mut self) -> Option<(Progress<C>, impl Iterator<Item = Answer<C>>)> {
         let mut progress = self.desk.told(&mut self.answers)?;
         let waiting = self.desk.keeper.waiting();
         progress.tasks = std::mem::replace(&mut self.unreported, waiting) - waiting;

@@ -224,7 +224,7 @@ fn batch(member: &mut Lone, bench: &mut Bench) {
 fn leader(limits: Limits) -> (Lone, Bench) {
     let (mut member, mut bench) = (member(limits), Bench::default());
     while !member.node().raft().is_leader() {
-        bench.now = bench.now + ET / 4;
+        bench.now += ET / 4;
         batch(&mut member, &mut bench);
     }
     catch_up(&mut member, &mut bench);
@@ -371,7 +371,7 @@ fn a_keeper_on_a_thread_of_its_own_gets_tasks_with_their_clients_and_gives_weigh
     let mut requests = vec![put("a"), weigh, get("a")].into_iter();
     let mut asked = 0;
     for _ in 0..100 {
-        bench.now = bench.now + ET / 4;
+        bench.now += ET / 4;
         if member.node().raft().is_leader() && bench.answers.len() == asked {
             let Some(request) = requests.next() else { break };
             asked += 1;

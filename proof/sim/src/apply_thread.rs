@@ -1,0 +1,105 @@
+//! Apply thread: a keeper on a thread of its own, in virtual time. [shell/member `apply`]
+//!
+//! Knows nothing of: what tasks do, which clients wait.
+
+use crate::judged::Now;
+use crate::process::{End, Hands, Process};
+use crate::report::Violation;
+use crate::world::{Event as Planned, Shared};
+use kattu_member::apply::{Apart, Batch};
+use kattu_member::step::LIMITS;
+use std::collections::VecDeque;
+
+/// Of small slices so many take as long as it takes to wake the thread: few enough that something comes in between.
+const SLICES_PER_WAKE: u64 = 256;
+
+/// A keeper with its thread.
+pub(crate) struct ApplyThread {
+    pub(crate) apart: Apart<u64>,
+    /// What waits for it.
+    pub(crate) batches: VecDeque<Batch<u64>>,
+    /// It will look.
+    is_planned: bool,
+}
+
+impl ApplyThread {
+    pub(crate) fn new(apart: Apart<u64>) -> ApplyThread {
+        ApplyThread { apart, batches: VecDeque::new(), is_planned: false }
+    }
+
+    /// The operations whose clients wait here.
+    pub(crate) fn abandon(&mut self) -> Vec<u64> {
+        let mut waiting: Vec<u64> = self.apart.abandon().collect();
+        for batch in self.batches.drain(..) {
+            if let Batch::Tasks { clients, .. } = batch {
+                waiting.extend(clients.into_iter().map(|(_, client)| client));
+            }
+        }
+        waiting
+    }
+}
+
+impl Process {
+    /// The keeper's own thread takes in what has come, and works for a slice.
+    pub(crate) fn kept(&mut self, sh: &mut Shared) -> Result<(), End> {
+        let Some(thread) = &mut self.hands.apply else { return Ok(()) };
+        thread.is_planned = false;
+        // It is an owner of its own: what the node's thread does meanwhile is another step.
+        let of_node = std::mem::take(&mut self.hands.eyes.work);
+        let is_busy = self.hands.keep(sh, &mut sh.slice.clone())?;
+        let work = std::mem::replace(&mut self.hands.eyes.work, of_node);
+        sh.service.stepped(self.hands.member, work)?;
+        self.look_for_compaction(sh);
+        if is_busy {
+            self.hands.plan_keeper(sh, true);
+        }
+        Ok(())
+    }
+}
+
+impl Hands {
+    /// Its thread is woken, which takes its time; one that goes on with its next slice takes what its work does.
+    pub(crate) fn plan_keeper(&mut self, sh: &mut Shared, goes_on: bool) {
+        let Some(thread) = &mut self.apply else { return };
+        if !std::mem::replace(&mut thread.is_planned, true) {
+            let slices = if goes_on { LIMITS.slice / sh.slice.clamp(1, LIMITS.slice) } else { 1 };
+            let takes = sh.dice.below(sh.pace.apply / (slices as u64).min(SLICES_PER_WAKE) + 1);
+            sh.queue.plan(sh.now + takes, Planned::Kept { member: self.member, run: self.run });
+        }
+    }
+
+    /// A keeper on its own thread works for a slice; whether it would go on.
+    pub(crate) fn keep(&mut self, sh: &mut Shared, slice: &mut i64) -> Result<bool, End> {
+        let Some(mut thread) = self.apply.take() else { return Ok(false) };
+        let kept = self.keep_at(sh, &mut thread, slice);
+        let is_busy = thread.apart.is_busy();
+        self.apply = Some(thread);
+        kept.map(|()| is_busy)
+    }
+
+    fn keep_at(&mut self, sh: &mut Shared, thread: &mut ApplyThread, slice: &mut i64) -> Result<(), End> {
+        let apart = &mut thread.apart;
+        while let Some(batch) = thread.batches.pop_front() {
+            apart.take_in(&mut Now { hands: self, sh }, batch);
+        }
+        apart.work(&mut Now { hands: self, sh }, slice)?;
+        while let Some(order) = apart.order() {
+            self.order_snapshot(sh, order);
+        }
+        if let Some((progress, answers)) = apart.report() {
+            for (client, ticket, outcome) in answers {
+                let Some(operation) = client else {
+                    let story =
+                        format!("n{} answers {ticket:?}, which does not wait: {outcome:?}", self.member + 1);
+                    return Err(Violation::new("answered_once", story).into());
+                };
+                self.replying.push_back((operation, outcome));
+            }
+            self.progress.push_back(progress);
+        }
+        self.answer_clients(sh)?;
+        apart.tidy();
+        self.eyes.note_forgotten(apart.desk().keeper());
+        Ok(())
+    }
+}
