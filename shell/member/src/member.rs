@@ -29,8 +29,11 @@ use kattu_node::contract::{
     Admitted, Effects, Event, Forward, KeeperTask, Members, Outcome, Refusal, Request, Ticket,
 };
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Fetch, Instant};
+use kattu_raft::{Duration, Fetch, Instant};
 use std::collections::VecDeque;
+
+/// How long a keeper that has applied something waits for more before it forgets what a compaction has left.
+const TIDIES_AFTER: Duration = Duration::from_millis(10);
 
 /// Where the keeper is.
 enum ApplyExecutor {
@@ -62,8 +65,10 @@ pub struct Member<C, A> {
     answered: bool,
     /// Entries were given to the keeper in this batch.
     applied: bool,
-    /// The keeper on this thread has something to forget.
+    /// The keeper on this thread has something to forget, and nothing else to do.
     untidy: bool,
+    /// When it forgets a little if nothing has come until then.
+    tidies_at: Option<Instant>,
     stops: bool,
     alarms: Alarms,
     level: u16,
@@ -127,6 +132,7 @@ impl<C, A> Member<C, A> {
             answered: false,
             applied: false,
             untidy: false,
+            tidies_at: None,
             stops: false,
             alarms: Alarms::default(),
             level,
@@ -206,7 +212,8 @@ impl<C, A> Member<C, A> {
     /// When there is something to do at the latest, even if nothing arrives.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        self.node.deadline()
+        let deadline = self.node.deadline();
+        self.tidies_at.map_or(deadline, |at| at.min(deadline))
     }
 
     /// Whether there is something to do now, even if nothing arrives.
@@ -374,7 +381,7 @@ impl<C, A> Member<C, A> {
                 }
                 Stage::Next => {
                     if !self.news && is_empty(&self.effects) {
-                        self.end();
+                        self.end(host.now());
                         return Ok(Step::Idle);
                     }
                     self.handle(host, host.now(), Event::Drained)?;
@@ -384,14 +391,13 @@ impl<C, A> Member<C, A> {
         }
     }
 
-    /// The batch is over. A keeper that had nothing to apply forgets a little; one that had does so in the next batch, which need
-    /// not wait for an arrival.
-    fn end(&mut self) {
+    /// The batch is over. A keeper that had nothing to apply forgets a little; one that had does so when nothing has come for a
+    /// while: a member that is its whole cluster has no other timer that would wake it.
+    fn end(&mut self, now: Instant) {
         self.stage = Stage::Idle;
-        let applied = self.applied;
-        if let ApplyExecutor::Here(desk) = &mut self.executor {
-            self.untidy = if applied { desk.is_untidy() } else { desk.tidy() };
-        }
+        let ApplyExecutor::Here(desk) = &mut self.executor else { return };
+        self.untidy = !self.applied && desk.tidy();
+        self.tidies_at = (self.applied && desk.is_untidy()).then(|| now + TIDIES_AFTER);
     }
 
     /// The next answer on its way out.

@@ -17,7 +17,7 @@ pub struct Limits {
     pub calls: usize,
     /// Pieces of the log read back in one batch. [member, Rule 4]
     pub fetches: usize,
-    /// Units of work in one slice of the keeper's. [kattu_kv::cost]
+    /// Units of work in one slice of the keeper's. [core/kv `cost`]
     pub slice: i64,
     /// Tasks that may wait for a keeper; beyond it clients are refused until it has caught up.
     pub tasks: usize,
