@@ -584,6 +584,8 @@ impl World {
         };
         self.sh.older_copies.remove(&id_of(member));
         self.members[member].disk = newest;
+        // A floor that the older copy got, because its log was cut, stays with that copy.
+        self.members[member].vote_floor = None;
         self.sh.observer.returns_older(id_of(member), None);
         Ok(())
     }
