@@ -171,7 +171,15 @@ impl World {
     fn is_out_of_service(&self, member: usize) -> bool {
         let diverged = &self.sh.diverged;
         let id = crate::net::id_of(member);
-        self.members[member].ruined || diverged.is_divergent(id) || diverged.is_named(id)
+        let is_untrusted = diverged.is_divergent(id) || diverged.is_named(id);
+        self.members[member].ruined || is_untrusted || self.is_isolated(member)
+    }
+
+    /// Whether no member that this one knows is in the cluster any more: all were replaced while it was away, or since the
+    /// snapshot that it lost. An operator has to replace it, too. [docs/walks/membership.md]
+    fn is_isolated(&self, member: usize) -> bool {
+        let current = self.current();
+        current.len() > 1 && current.contains(&member) && !self.knows_another(member, member)
     }
 
     /// A divergent member must be reported, soon after the next mark. [fault-model F70]
@@ -362,7 +370,8 @@ impl World {
         let apart = |world: &mut World| {
             let current = world.current();
             let mut applied = current.iter().filter_map(|&member| {
-                let process = world.members[member].process.as_ref()?;
+                let process =
+                    world.members[member].process.as_ref().filter(|_| !world.is_isolated(member))?;
                 let raft = process.node().raft();
                 Some((process.keeper().applied(), raft.committed(), raft.last_id()))
             });
@@ -376,7 +385,8 @@ impl World {
         let right =
             self.current().into_iter().filter(|&it| !self.sh.diverged.is_divergent(crate::net::id_of(it)));
         let stores = right.filter_map(|number| {
-            let store = self.members[number].process.as_ref()?.keeper().store();
+            let process = self.members[number].process.as_ref().filter(|_| !self.is_isolated(number))?;
+            let store = process.keeper().store();
             Some((number, store.revision(), store.digest()))
         });
         let stores: Vec<_> = stores.collect();

@@ -19,7 +19,8 @@ use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::inject::{Inject, Injection, Kind, Kinds, Who};
 use crate::load::{Ask, Stream};
-use crate::net::{Wire, id_of};
+use crate::net::id_of;
+use crate::paths::Wire;
 use crate::plan::{Load, Options, Plan};
 use crate::report::Violation;
 use crate::world::{Event, World};
@@ -695,7 +696,7 @@ impl World {
     fn set_rate(&mut self, from: usize, to: usize, rate: Option<u64>) {
         self.close_count(from, to, rate.unwrap_or(0));
         let (net, mut around) = self.sh.net();
-        net.set_wire(&mut around, from, to, rate.map(Wire::new));
+        net.paths.set_wire(&mut around, from, to, rate.map(Wire::new));
     }
 
     /// Adds what a link has carried at its rate until now to the sum of that rate.
@@ -789,7 +790,7 @@ impl World {
         // A link that no fault cuts counts as open: the time to open it belongs to the bound.
         let can_be_led = running.iter().any(|&member| {
             let hears =
-                running.iter().filter(|&&other| other == member || !self.sh.net.is_cut(member, other));
+                running.iter().filter(|&&other| other == member || !self.sh.net.paths.is_cut(member, other));
             hears.count() > self.plan.members as usize / 2
         });
         let leader = self.leader();
@@ -815,7 +816,8 @@ impl World {
             let held = raft.persisted_index().max(raft.base().index);
             if member != leader {
                 let received = self.link_count(leader, member).taken;
-                let reachable = self.sh.net.is_up(leader, member) && self.sh.net.is_up(member, leader);
+                let reachable =
+                    self.sh.net.paths.is_up(leader, member) && self.sh.net.paths.is_up(member, leader);
                 let lacks = self.could_gain(leader, member, held, last).then(|| {
                     let written = self.members[leader]
                         .process
@@ -855,7 +857,7 @@ impl World {
     }
 
     fn look_at_memory(&mut self, member: usize) -> Result<(), Violation> {
-        let waiting = (0..self.members.len()).map(|to| self.sh.net.waiting(member, to));
+        let waiting = (0..self.members.len()).map(|to| self.sh.net.paths.waiting(member, to));
         let (peers, snapshots) = waiting.fold((0, 0), |sum, lanes| (sum.0 + lanes.0, sum.1 + lanes.1));
         let Some(process) = &self.members[member].process else { return Ok(()) };
         let stats = process.keeper().store().stats();
@@ -902,7 +904,7 @@ impl World {
         let Some(family) = self.sh.service.judged else { return Ok(()) };
         for (from, to) in self.ways() {
             self.close_count(from, to, 0);
-            let carried = self.sh.net.path(from, to).carried;
+            let carried = self.sh.net.paths.path(from, to).carried;
             self.sh.service.goodput.sent(id_of(from), id_of(to), carried);
         }
         if family == Family::SlowLinks {

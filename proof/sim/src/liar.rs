@@ -258,7 +258,7 @@ impl World {
                 continue;
             }
             let (net, mut around) = self.sh.net();
-            for lane in crate::net::LANES {
+            for lane in crate::paths::LANES {
                 net.close(&mut around, liar, member, lane, LinkEnd::Otherwise, true);
                 net.close(&mut around, member, liar, lane, LinkEnd::Otherwise, true);
             }

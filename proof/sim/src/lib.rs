@@ -1,6 +1,6 @@
 //! Simulator: whole clusters under storms of faults, from one seed.
 //!
-//! The code under test is that of production: `kattu-node`, `kattu-wire`, `kattu-wal`, `kattu-kv`. Only clocks,
+//! The code under test is that of production: `kattu-node`, `kattu-member`, `kattu-wire`, `kattu-wal`, `kattu-kv`. Only clocks,
 //! threads, sockets and files are simulated, so twenty simulated minutes take a second, and every storm repeats bit by
 //! bit.
 //!
@@ -10,7 +10,8 @@
 //! | `inject.rs` | the faults as a list |
 //! | `world.rs` | members, clients and time |
 //! | `process.rs`, `log.rs` | one member, driven as production drives it |
-//! | `net.rs` | links, lanes, frames |
+//! | `net.rs`, `meeting.rs` | what members decide about connections, carried out |
+//! | `frames.rs`, `paths.rs` | messages as bytes, and what happens to them on their way |
 //! | `clients.rs` | operations of clients, and their history |
 //! | `storm.rs` | carries out the faults |
 //! | `operator.rs` | changes of members |
@@ -46,14 +47,17 @@ mod diverge;
 pub mod elections;
 pub mod family;
 pub mod faults;
+mod frames;
 pub mod inject;
 mod judged;
 mod liar;
 pub mod load;
 mod log;
+mod meeting;
 mod net;
 mod observer;
 mod operator;
+mod paths;
 mod plan;
 mod process;
 mod queue;

@@ -9,15 +9,15 @@ use crate::clock::{MS, SEC};
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::inject::{Change, Who};
+use crate::log::GROUP;
 use crate::net::id_of;
 use crate::report::Violation;
 use crate::world::{Event, World};
-use kattu_node::contract::{
-    MemberChange, MemberInfo, MemberRefusal, Members, Outcome, Refusal, ReplyBody, Request,
-};
-use kattu_node::newcomer::{CannotJoin, admit};
-use kattu_raft::NodeId;
-use kattu_wal::InitialMember;
+use kattu_member::join::{Joining, Newcomer, NotJoined, Step};
+use kattu_node::contract::{MemberChange, MemberInfo, MemberRefusal, Outcome, Refusal, ReplyBody, Request};
+use kattu_node::newcomer::CannotJoin;
+use kattu_raft::{Incarnation, NodeId};
+use kattu_wal::Identity;
 use std::collections::VecDeque;
 
 /// Changes that may wait; further ones are dropped.
@@ -61,12 +61,12 @@ impl Operator {
     }
 }
 
-/// The answer to a request to join.
+/// What comes of a newcomer's questions.
 pub(crate) enum Asked {
-    MemberList(Vec<InitialMember>),
-    /// The member asked does not know yet what is committed.
+    Admitted(Box<Identity>),
+    /// No member answers: none is there, or none knows what is committed.
     Behind,
-    /// No member answers, or the newcomer is not added yet.
+    /// It is not added yet.
     Later,
     /// It had a directory before, or was removed.
     Never,
@@ -186,14 +186,18 @@ impl World {
         self.set_out(operation)
     }
 
-    /// Whether the voters that stay can elect a leader without those of them that wait for what their disks lost.
-    /// Meanwhile operators may remove only damaged members. [docs/operations.md, damaged disks]
+    /// Whether the voters that stay can elect a leader without those of them that wait for what their disks lost, or that would
+    /// know no other member in the cluster. Meanwhile operators may remove only damaged members. [docs/operations.md, damaged
+    /// disks]
     fn may_be_removed(&self, slot: usize) -> bool {
         let membership = self.sh.observer.membership();
         let stays = |id: &&NodeId| **id != id_of(slot);
         let staying = membership.voters.iter().filter(stays).count();
-        let able =
-            membership.voters.iter().filter(stays).filter(|id| self.is_whole((id.0 - 1) as usize)).count();
+        let is_able = |id: &&NodeId| {
+            let member = (id.0 - 1) as usize;
+            self.is_whole(member) && (staying == 1 || self.knows_another(member, slot))
+        };
+        let able = membership.voters.iter().filter(stays).filter(is_able).count();
         !self.is_whole(slot) || staying < 2 * able
     }
 
@@ -245,37 +249,36 @@ impl World {
         self.plan_operator(200 * MS);
     }
 
-    /// Asks some running member for the member list, as a newcomer does. Instead of the linearizable read, the member
-    /// must have applied all that is committed. [core/node `newcomer`]
+    /// Asks the running members for the member list, as a newcomer does: one round, that begins anywhere.
     pub(crate) fn ask_to_join(&mut self, slot: usize) -> Asked {
-        let up = self.up();
-        if up.is_empty() {
+        let mut others = self.up();
+        if others.is_empty() {
             return Asked::Later;
         }
-        let asked = up[self.sh.dice.below(up.len() as u64) as usize];
-        if self.is_paused(asked) || self.sh.net.is_cut(slot, asked) {
-            return Asked::Later;
-        }
-        let Some(process) = &self.members[asked].process else { return Asked::Later };
-        if process.keeper().applied() < self.sh.observer.committed() {
-            return Asked::Behind;
-        }
-        let Members { at, list, removed } = process.keeper().members();
-        let me = id_of(slot);
-        if removed.contains(&me) {
-            return Asked::Never;
-        }
-        let heard = self.sh.net.heard_of(asked);
-        let roll = list.iter().map(|member| InitialMember {
-            id: member.id,
-            name: member.name.clone(),
-            peer_urls: member.peer_urls.clone(),
-        });
-        let roll = roll.collect();
-        match admit(&Members { at, list, removed }, &heard, |member| member.id == me) {
-            Ok(_) => Asked::MemberList(roll),
-            Err(CannotJoin::NotListed) => Asked::Later,
-            Err(CannotJoin::WasHere(_)) => Asked::Never,
+        let begin = self.sh.dice.below(others.len() as u64) as usize;
+        others.rotate_left(begin);
+        let seed = self.plan.seed ^ (slot as u64) << 32;
+        let newcomer = Newcomer {
+            name: format!("n{}", slot + 1),
+            group: GROUP,
+            incarnation: Incarnation(Dice::new(seed, "newcomers").fork(self.sh.now).roll()),
+        };
+        let (mut joining, me) = (Joining::new(newcomer, others), id_of(slot));
+        let mut is_removed = false;
+        loop {
+            match joining.next(|member| member.id == me) {
+                Step::Ask(asked) => {
+                    let answer = self
+                        .with_others(|net, around, others| net.ask_for_members(around, slot, asked, others));
+                    is_removed |= answer.as_ref().is_ok_and(|list| list.members.removed.contains(&me));
+                    joining.told(answer);
+                }
+                Step::Over(Ok(identity)) => return Asked::Admitted(Box::new(identity)),
+                Step::Over(Err(NotJoined::Refused(CannotJoin::WasHere(_)))) => return Asked::Never,
+                Step::Over(Err(_)) if is_removed => return Asked::Never,
+                Step::Over(Err(_)) => return Asked::Later,
+                Step::Pause(_) => return Asked::Behind, // the world waits, and starts it again
+            }
         }
     }
 }

@@ -7,7 +7,8 @@
 
 use crate::clock::{MS, SEC, US};
 use crate::load::{Ask, Stream, Timed};
-use crate::net::{BULK, CONTROL, Wire, id_of};
+use crate::net::id_of;
+use crate::paths::{BULK, CONTROL, Wire};
 use crate::plan::Plan;
 use crate::report::Violation;
 use crate::trace::Told;
@@ -114,14 +115,15 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
 
     for (from, to) in [(leader, follower), (follower, leader)] {
         let (net, mut around) = world.sh.net();
-        net.set_wire(&mut around, from, to, Some(Wire::new(situation.rate)));
+        net.paths.set_wire(&mut around, from, to, Some(Wire::new(situation.rate)));
     }
     let target = world.raft(leader).map_or(LogIndex(0), |raft| raft.last_id().index);
     let behind = world.log_bytes(leader) - before;
     let first = world.link_count(leader, follower);
     world.plan_start(follower, world.sh.now);
-    let is_apart =
-        |world: &mut World| !(world.sh.net.is_up(leader, follower) && world.sh.net.is_up(follower, leader));
+    let is_apart = |world: &mut World| {
+        !(world.sh.net.paths.is_up(leader, follower) && world.sh.net.paths.is_up(follower, leader))
+    };
     if !world.run_while(world.sh.now + PATIENCE, is_apart)? {
         return Err(Violation::new(
             "links_open",
@@ -145,7 +147,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     let (mut took, mut resets) = (None, 0);
     while world.sh.now < end && took.is_none() {
         world.run_until(world.sh.now + 10 * MS)?;
-        waiting_max = waiting_max.max(world.sh.net.waiting(leader, follower).0);
+        waiting_max = waiting_max.max(world.sh.net.paths.waiting(leader, follower).0);
         let held = world.raft(follower).map_or(LogIndex(0), kattu_raft::Raft::persisted_index);
         took = (target <= held).then(|| world.sh.now - began);
         if situation.reset_every > 0 && reset_at <= world.sh.now && took.is_none() {
@@ -303,7 +305,7 @@ pub fn pour(seed: u64, silent: Option<&'static str>) -> Result<u64, Violation> {
     }
     for (from, to) in world.ways() {
         let (net, mut around) = world.sh.net();
-        net.set_wire(&mut around, from, to, Some(Wire::new(POUR_RATE)));
+        net.paths.set_wire(&mut around, from, to, Some(Wire::new(POUR_RATE)));
     }
     let ask = Ask::Put { bytes: VALUE_BYTES, keys: 1000 };
     let per_second = 8 * POUR_RATE / VALUE_BYTES as u64;
@@ -383,6 +385,6 @@ impl World {
     /// What has crossed a link, and what of it was new.
     pub(crate) fn link_count(&mut self, from: usize, to: usize) -> LinkCount {
         let taken = self.sh.service.goodput.count(id_of(from), id_of(to)).taken;
-        LinkCount { sent: self.sh.net.path(from, to).carried, taken }
+        LinkCount { sent: self.sh.net.paths.path(from, to).carried, taken }
     }
 }

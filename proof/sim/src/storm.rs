@@ -7,7 +7,8 @@
 use crate::clock::{MS, SEC};
 use crate::faults::Fault;
 use crate::inject::{Inject, Who, pairs};
-use crate::net::{BULK, CLUSTER, Weather, id_of};
+use crate::net::{CLUSTER, id_of};
+use crate::paths::{BULK, Weather};
 use crate::report::Violation;
 use crate::world::{Event, OlderCopy, World};
 use kattu_node::contract::Event as Input;
@@ -175,7 +176,7 @@ impl World {
                 self.over_after(place, time);
             }
             Inject::OneWay { from, to, time } => {
-                self.sh.net.path(from, to).one_way += 1;
+                self.sh.net.paths.path(from, to).one_way += 1;
                 self.over_after(place, time);
             }
             Inject::Flap { time, .. } => {
@@ -183,18 +184,18 @@ impl World {
                 self.over_after(place, time);
             }
             Inject::Lossy { loss, repeat, overtake, late, time } => {
-                self.sh.net.weather = Weather { loss, repeat, overtake, late };
+                self.sh.net.paths.weather = Weather { loss, repeat, overtake, late };
                 self.over_after(place, time);
             }
             Inject::Reset { from, to, mid_frame } => {
                 if mid_frame {
-                    self.sh.net.path(from, to).cut_off_next += 1;
+                    self.sh.net.paths.path(from, to).cut_off_next += 1;
                 } else {
                     let (net, mut around) = self.sh.net();
                     net.close(&mut around, from, to, BULK, LinkEnd::ByPeer, true);
                 }
             }
-            Inject::Corrupt { from, to } => self.sh.net.path(from, to).corrupt_next += 1,
+            Inject::Corrupt { from, to } => self.sh.net.paths.path(from, to).corrupt_next += 1,
             Inject::Replay { who, frames } => {
                 let Some(member) = self.running(who) else { return Ok(false) };
                 let term = self.members[member].process.as_ref().expect("it runs").node().raft().term();
@@ -202,7 +203,7 @@ impl World {
                 net.replay(&mut around, member, term, frames);
             }
             Inject::Clog { from, to, rate, time } => {
-                self.sh.net.path(from, to).clog = Some(rate);
+                self.sh.net.paths.path(from, to).clog = Some(rate);
                 self.over_after(place, time);
             }
             Inject::WallJump { who, by } => {
@@ -258,9 +259,9 @@ impl World {
             Inject::Full { .. } => self.members.iter().for_each(|member| member.disk.limit_to(None)),
             Inject::Split { sides, .. } => self.cut_split(sides, -1),
             Inject::Partial { pairs, .. } => self.cut_pairs(pairs, -1),
-            Inject::OneWay { from, to, .. } => self.sh.net.path(from, to).one_way -= 1,
-            Inject::Lossy { .. } => self.sh.net.weather = Weather::default(),
-            Inject::Clog { from, to, .. } => self.sh.net.path(from, to).clog = None,
+            Inject::OneWay { from, to, .. } => self.sh.net.paths.path(from, to).one_way -= 1,
+            Inject::Lossy { .. } => self.sh.net.paths.weather = Weather::default(),
+            Inject::Clog { from, to, .. } => self.sh.net.paths.path(from, to).clog = None,
             Inject::Lag { who: Who::Member(member), .. } => {
                 self.cut_towards(member, -1);
                 self.note_lag(member);
@@ -270,7 +271,7 @@ impl World {
         let number = self.plan.injections[place].0;
         self.sh.line(None, "fault", || format!("#{number} is over"));
         let (net, mut around) = self.sh.net();
-        net.let_go(&mut around);
+        net.paths.let_go(&mut around);
         Ok(())
     }
 
@@ -279,7 +280,7 @@ impl World {
             let side = |member: usize| sides >> (member % self.plan.members as usize) & 1;
             if side(a) != side(b) {
                 for (from, to) in [(a, b), (b, a)] {
-                    let path = self.sh.net.path(from, to);
+                    let path = self.sh.net.paths.path(from, to);
                     path.split = path.split.saturating_add_signed(by);
                 }
             }
@@ -290,7 +291,7 @@ impl World {
     fn cut_off(&mut self, member: usize, by: i16) {
         for other in (0..self.members.len()).filter(|&other| other != member) {
             for (from, to) in [(member, other), (other, member)] {
-                let path = self.sh.net.path(from, to);
+                let path = self.sh.net.paths.path(from, to);
                 path.split = path.split.saturating_add_signed(by);
             }
         }
@@ -301,7 +302,7 @@ impl World {
         if !self.calm {
             self.cut_off(member, -1);
             let (net, mut around) = self.sh.net();
-            net.let_go(&mut around);
+            net.paths.let_go(&mut around);
         }
         Ok(())
     }
@@ -311,7 +312,7 @@ impl World {
         for (number, (a, b)) in pairs(self.plan.members as usize).enumerate() {
             if cut >> number & 1 == 1 {
                 for (from, to) in [(a, b), (b, a)] {
-                    let path = self.sh.net.path(from, to);
+                    let path = self.sh.net.paths.path(from, to);
                     path.partial = path.partial.saturating_add_signed(by);
                 }
             }
@@ -320,7 +321,7 @@ impl World {
 
     fn cut_towards(&mut self, member: usize, by: i16) {
         for from in (0..self.members.len()).filter(|&from| from != member) {
-            let path = self.sh.net.path(from, member);
+            let path = self.sh.net.paths.path(from, member);
             path.lag = path.lag.saturating_add_signed(by);
         }
     }
@@ -334,14 +335,14 @@ impl World {
             return Ok(());
         }
         for (from, to) in [(from, to), (to, from)] {
-            let path = self.sh.net.path(from, to);
+            let path = self.sh.net.paths.path(from, to);
             path.partial = path.partial.saturating_add_signed(if cut { 1 } else { -1 });
         }
         if cut || self.sh.now + period < end {
             self.sh.queue.plan(self.sh.now + period, Event::Flap { place, cut: !cut });
         }
         let (net, mut around) = self.sh.net();
-        net.let_go(&mut around);
+        net.paths.let_go(&mut around);
         Ok(())
     }
 
@@ -488,6 +489,9 @@ impl World {
         let term = process.node().raft().term();
         self.members[member].down = down;
         self.members[member].wiped_in = Some(term);
+        // The others would refuse it by its handshake. What the replicas do is to be tried, as if their files of voters'
+        // directories were lost.
+        self.members[member].named_as = Some(self.sh.net.peers[member].table.own().incarnation);
         self.kill(member, "its directory is lost")?;
         let seed = self.dice.roll();
         self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);

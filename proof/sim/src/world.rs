@@ -10,21 +10,24 @@ use crate::dice::Dice;
 use crate::diverge::Diverged;
 use crate::family::Service;
 use crate::faults::{Fault, Tally};
+use crate::frames::Heard;
 use crate::liar::Liar;
 use crate::load::{LOAD_FROM, Load};
 use crate::log::GROUP;
-use crate::net::{Around, CLUSTER, Flying, Heard, Net, id_of};
+use crate::net::{CLUSTER, Net, Others, id_of};
 use crate::observer::Observer;
 use crate::operator::{Asked, Operator, info_of};
+use crate::paths::{Around, Flying};
 use crate::plan::{Disagrees, Pace, Plan, Settings};
 use crate::process::{End, Process};
 use crate::queue::Queue;
 use crate::report::{Counts, Violation};
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
+use kattu_member::peer_table::{Own, PeerTable};
 use kattu_member::step::LIMITS;
 use kattu_node::contract::{
-    Consistency, Doubt, Event as Input, Forward, Outcome, PeerMessage, Refusal, Request,
+    Consistency, Doubt, Event as Input, Forward, MemberInfo, Outcome, PeerMessage, Refusal, Request,
 };
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, level};
 use kattu_raft::{
@@ -41,6 +44,9 @@ use std::sync::{Arc, Mutex};
 const LOOK_EVERY: u64 = 2 * SEC;
 /// That time grows by as much again per this many entries in the longest log.
 const LOOK_ENTRIES: u64 = 1000;
+
+/// The quota that each member announces; the stores of storms stay far below it.
+const QUOTA: u64 = 1 << 30;
 
 /// A future event. `run` is the run of the process that it is for; a later run ignores it.
 #[allow(missing_docs)]
@@ -147,12 +153,15 @@ pub(crate) enum Event {
         member: usize,
         run: u32,
     },
-    /// A member receives a handshake of `by`; the first in this run if `is_first`.
+    /// A member has let in a caller, `by`.
     Handshake {
         member: usize,
         run: u32,
         by: usize,
+        /// The first one of it in this run.
         is_first: bool,
+        /// What it announces.
+        brings: Vec<Input>,
     },
     /// A member starts, if this is still the newest plan for its start.
     Start {
@@ -287,6 +296,8 @@ pub(crate) struct Member {
     pub(crate) down: u64,
     /// It lost its directory in this term.
     pub(crate) wiped_in: Option<Term>,
+    /// The incarnation that its handshakes name, if that is not its directory's.
+    pub(crate) named_as: Option<Incarnation>,
     /// It was far behind; it has caught up when it holds this.
     pub(crate) lagging: Option<LogIndex>,
     /// It is, was or will be in the cluster.
@@ -436,6 +447,7 @@ impl World {
                     ruined: false,
                     down: 0,
                     wiped_in: None,
+                    named_as: None,
                     lagging: None,
                     hurt: None,
                     vote_floor: None,
@@ -563,30 +575,30 @@ impl World {
             }
             Event::Hangup { from, to, lane, connection } => {
                 let (net, mut around) = self.sh.net();
-                net.hangup(&mut around, from, to, lane, connection);
+                net.hangup(&mut around, (from, to, lane), connection);
                 Ok(())
             }
             Event::Silence { from, to, lane, connection } => {
                 let (net, mut around) = self.sh.net();
-                net.silence(&mut around, from, to, lane, connection);
+                net.silence(&mut around, (from, to, lane), connection);
                 Ok(())
             }
             Event::Drain { from, to, lane, connection } => {
                 let (net, mut around) = self.sh.net();
-                net.drain(&mut around, (from, to, lane), connection);
+                net.paths.drain(&mut around, (from, to, lane), connection);
                 Ok(())
             }
             Event::Wire { from, to, plan } => {
                 let (net, mut around) = self.sh.net();
-                net.on_wire(&mut around, from, to, plan);
+                net.paths.on_wire(&mut around, from, to, plan);
                 Ok(())
             }
-            Event::Dial { from, to, lane, connection } => {
-                let answers = self.members[to].process.is_some() && !self.is_paused(to);
-                let (net, mut around) = self.sh.net();
-                net.dial(&mut around, (from, to, lane), connection, answers);
-                Ok(())
-            }
+            Event::Dial { from, to, lane, connection } => self
+                .with_others(|net, around, others| {
+                    net.dial(around, (from, to, lane), connection, others);
+                    net.kept_out.take()
+                })
+                .map_or(Ok(()), |story| Err(Violation::new("named_members_are_let_in", story))),
             Event::Start { member, number } => {
                 if self.members[member].starts == number {
                     self.start(member)
@@ -652,18 +664,49 @@ impl World {
                     Ok(())
                 }
             }
-            Event::Handshake { member, run, by, is_first } => {
-                if self.runs(member, run) && self.sh.older != Some(by) {
-                    self.hear(member, run, Input::Knows(id_of(by), level::KNOWN))?;
+            Event::Handshake { member, run, by, is_first, brings } => {
+                self.look_at_priority(member, by, is_first, &brings)?;
+                for event in brings {
+                    match event {
+                        _ if !self.runs(member, run) => {}
+                        // An older version announces none.
+                        Input::Knows(..) if self.sh.older == Some(by) => {}
+                        Input::Knows(of, level) => self.hear(member, run, Input::Knows(of, level))?,
+                        Input::Priority(of, priority) => {
+                            self.hear(member, run, Input::Priority(of, priority))?;
+                        }
+                        other => unreachable!("{other:?} in a handshake"),
+                    }
                 }
-                match self.plan.settings.priorities.get(by).filter(|_| is_first && self.runs(member, run)) {
-                    Some(&priority) => self.hear(member, run, Input::Priority(id_of(by), priority)),
-                    None => Ok(()),
-                }
+                Ok(())
             }
             Event::Look => self.look(),
             Event::Probe { member } => self.probe(member),
         }
+    }
+
+    /// Lets the network ask the members' processes. Instead of a linearizable read, a member that is asked for the members
+    /// must have applied all that is committed. [core/node `newcomer`]
+    pub(crate) fn with_others<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Net, &mut Around<'_>, &Others<'_>) -> T,
+    ) -> T {
+        let World { sh, members, .. } = self;
+        let (now, committed) = (sh.now, sh.observer.committed());
+        let answers = |member: usize| {
+            let Member { process, wedged, paused_until, .. } = &members[member];
+            process.is_some() && !wedged && *paused_until <= now
+        };
+        let confirmed = |member: usize| {
+            let keeper = members[member].process.as_ref().map(|process| process.keeper());
+            let is_current = |keeper: &&Keeper| committed <= keeper.applied();
+            keeper
+                .filter(is_current)
+                .map(Keeper::members)
+                .ok_or_else(|| "no quorum confirms the list".to_string())
+        };
+        let (net, mut around) = sh.net();
+        ask(net, &mut around, &Others { answers: &answers, confirmed: &confirmed })
     }
 
     // ── Members ──
@@ -921,15 +964,18 @@ impl World {
             }
             truth = Truth::Whole;
         }
-        let mut roll = None;
+        if truth == Truth::Whole {
+            self.look_at_forgotten_founder(member)?;
+        }
+        let mut joined = None;
         if truth == Truth::Whole && self.is_newcomer(member) {
             match self.ask_to_join(member) {
-                Asked::MemberList(list) => {
+                Asked::Admitted(identity) => {
                     if std::mem::take(&mut self.members[member].lost_directory) {
                         self.members[member].lost_disk = None;
                         self.sh.observer.wiped(id_of(member)); // no peer knew it: it has acknowledged nothing
                     }
-                    roll = Some(list);
+                    joined = Some(*identity);
                 }
                 // The calm starts current members only.
                 Asked::Later if self.calm => return Ok(()),
@@ -950,7 +996,7 @@ impl World {
         if truth != Truth::Whole && repairs && !resumes {
             self.members[member].half_repaired = Some(self.members[member].disk.copy());
         }
-        match self.open(member, roll, repairs) {
+        match self.open(member, joined, repairs) {
             Ok((wal, recovered, tables)) => {
                 let is_repaired =
                     wal.complaints().iter().any(|error| matches!(error, WalError::Repaired { .. }));
@@ -1165,18 +1211,14 @@ impl World {
     }
 
     /// Opens the directory, or creates this member's, and reads its log back. [shell/runtime `start::open`]
-    fn open(
-        &mut self,
-        member: usize,
-        roll: Option<Vec<InitialMember>>,
-        repairs: bool,
-    ) -> Result<Opened, WalError> {
+    fn open(&mut self, member: usize, joined: Option<Identity>, repairs: bool) -> Result<Opened, WalError> {
         let options = self.wal_options();
         let disk = self.members[member].disk.mount();
         disk.begin();
         let mut dir = DataDir::open(Arc::new(disk))?;
         if dir.identity().is_none() {
-            dir.create(self.identity(member, roll), &options)?;
+            let identity = joined.unwrap_or_else(|| self.first_identity(member));
+            dir.create(identity, &options)?;
         }
         dir.expect(CLUSTER, id_of(member))?;
         let (wal, mut recovered) =
@@ -1199,6 +1241,39 @@ impl World {
             None => None,
         };
         Ok((wal, recovered, tables))
+    }
+
+    /// A member that comes for the first time announces its priority, if that is not the one that each member begins with.
+    fn look_at_priority(
+        &self,
+        member: usize,
+        by: usize,
+        is_first: bool,
+        brings: &[Input],
+    ) -> Result<(), Violation> {
+        let Some(&priority) = self.plan.settings.priorities.get(by) else { return Ok(()) };
+        let told = Input::Priority(id_of(by), priority);
+        if !is_first || priority == LeadershipConfig::default().priority || brings.contains(&told) {
+            return Ok(());
+        }
+        let story = format!("n{} has priority {priority}, and n{} hears {brings:?}", by + 1, member + 1);
+        Err(Violation::new("priorities_are_told", story))
+    }
+
+    /// A founder without a directory asks the others whether it had one; those that met it must say so. [fault-model F61]
+    fn look_at_forgotten_founder(&mut self, member: usize) -> Result<(), Violation> {
+        let is_empty = self.members[member].disk.contents("identity").is_none();
+        if !is_empty || self.plan.members as usize <= member {
+            return Ok(());
+        }
+        let silent = self.with_others(|net, around, others| net.forgotten_by(around, member, others));
+        match silent.first() {
+            Some(other) => {
+                let story = format!("n{} has met n{}, and would let it begin again", other + 1, member + 1);
+                Err(Violation::new("founders_begin_once", story))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether it starts with an empty directory in a cluster that exists already.
@@ -1234,7 +1309,7 @@ impl World {
     pub(crate) fn may_be_lost(&self, member: usize) -> bool {
         let is_lost = |id: &&NodeId| {
             let other = (id.0 - 1) as usize;
-            other == member || !self.is_whole(other)
+            other == member || !self.is_whole(other) || !self.knows_another(other, member)
         };
         let bears = |set: &[NodeId]| set.is_empty() || 2 * set.iter().filter(is_lost).count() < set.len();
         self.sh
@@ -1243,12 +1318,18 @@ impl World {
             .all(|membership| bears(&membership.voters) && bears(&membership.outgoing))
     }
 
+    /// Whether a member knows another one in the cluster, when one of them has left: if not, it lets no member in.
+    /// [docs/walks/membership.md]
+    pub(crate) fn knows_another(&self, member: usize, without: usize) -> bool {
+        self.current().into_iter().any(|other| other != without && self.sh.net.links(member, other))
+    }
+
     /// Whether all current members are whole.
     pub(crate) fn are_all_whole(&self) -> bool {
         self.current().into_iter().all(|member| self.is_whole(member))
     }
 
-    fn identity(&mut self, member: usize, joined: Option<Vec<InitialMember>>) -> Identity {
+    fn first_identity(&mut self, member: usize) -> Identity {
         let name = |number: usize| format!("n{}", number + 1);
         let members = (0..self.plan.members as usize).map(|number| InitialMember {
             id: id_of(number),
@@ -1262,7 +1343,7 @@ impl World {
             name: name(member),
             groups: vec![GROUP],
             members: members.collect(),
-            joined,
+            joined: None,
         }
     }
 
@@ -1287,12 +1368,14 @@ impl World {
         let id = id_of(member);
         self.sh.observer.restarted(id, &recovered)?;
         self.sh.service.goodput.lost(id, recovered.last.index);
-        let (incarnation, joined) = (wal.identity().incarnation, wal.identity().joined.clone());
+        let identity = wal.identity().clone();
+        let (incarnation, joined) = (identity.incarnation, identity.joined);
         let began_with: Vec<usize> = (0..self.plan.members as usize).collect();
         // A member that joined has no voters before its log or a snapshot names them.
         let voters = began_with.iter().map(|&slot| id_of(slot)).filter(|_| joined.is_none()).collect();
         self.upgrade(member);
         let settings = &self.plan.settings;
+        let priority = settings.priorities.get(member).copied().unwrap_or(settings.leadership.priority);
         let disagrees = settings.disagree.get(member).copied().unwrap_or_default();
         let config = NodeConfig {
             raft: Config {
@@ -1312,11 +1395,7 @@ impl World {
                         .leadership
                         .leader_lease
                         .filter(|_| disagrees != Disagrees::WithoutLeases),
-                    priority: settings
-                        .priorities
-                        .get(member)
-                        .copied()
-                        .unwrap_or(settings.leadership.priority),
+                    priority,
                     ..settings.leadership
                 },
                 check_quorum: settings.pre_vote,
@@ -1348,9 +1427,27 @@ impl World {
         let limits =
             RequestLimits { work_max: draw_work_max(self.plan.seed, member), ..RequestLimits::default() };
         let keeper = keeper.of_member(id).with_limits(limits);
-        let table = keeper.members();
-        let mut knows: Vec<NodeId> = table.list.iter().map(|info| info.id).collect();
-        knows.extend(joined.into_iter().flatten().map(|found| found.id));
+        let named_as = state.named_as;
+        let members = keeper.members();
+        let is_removed = members.removed.contains(&id);
+        let named = |member: InitialMember| MemberInfo {
+            id: member.id,
+            name: member.name,
+            peer_urls: member.peer_urls,
+            ..MemberInfo::default()
+        };
+        let own = Own {
+            cluster: CLUSTER,
+            id,
+            incarnation: named_as.unwrap_or(incarnation),
+            began_with: identity.members.into_iter().map(named).collect(),
+            peer_urls: info_of(member).peer_urls,
+            priority,
+            quota: QUOTA,
+        };
+        let found = joined.into_iter().flatten().map(|found| (found.id, found.peer_urls)).collect();
+        let mut peer_table = PeerTable::new(own, found);
+        peer_table.follow(members);
         let disk = state.disk.mount();
         let covered = keeper.applied();
         let process = Process::new((member, run), node, keeper, (wal, disk), clock, &mut self.sh);
@@ -1365,8 +1462,8 @@ impl World {
         self.count_fired(member);
         self.members[member].disk_failed = false;
         let (net, mut around) = self.sh.net();
-        net.started(&mut around, member, run, incarnation, &knows);
-        if table.removed.contains(&id) {
+        net.started(&mut around, member, run, peer_table);
+        if is_removed {
             return self.leave(member, "finds in its snapshot that it was removed");
         }
         if !self.calm

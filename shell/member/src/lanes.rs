@@ -33,6 +33,13 @@ pub fn lane_of(message: &PeerMessage, bulk_waits: impl FnOnce() -> bool, control
     }
 }
 
+/// Whether a lane takes one more message; `is_idle`: nothing waits on it. On a lane that is opened on demand one message waits
+/// until it is open.
+#[must_use]
+pub fn takes(is_up: bool, is_on_demand: bool, is_idle: bool, unsent_bytes: u64, bytes_max: u64) -> bool {
+    (is_up || is_on_demand && is_idle) && unsent_bytes <= bytes_max
+}
+
 /// Whether the replica is told that a lane has ended. What was in flight on the bulk lane may be lost. A control lane that the
 /// peer's kernel closed is a hint that the peer's process died; everything on it is repeated anyway. A snapshot lane closes when it
 /// has nothing to do, and a lost piece is sent again.
@@ -94,6 +101,16 @@ mod tests {
         };
         let piece = SnapshotChunk { meta, offset: 0, bytes: vec![1].into(), total: 1 };
         assert_eq!(lane_of(&envelope(Message::SnapshotChunk(piece)), || true, true), Lane::Snapshot);
+    }
+
+    #[test]
+    fn a_lane_takes_a_message_beyond_its_limit_and_one_on_demand_a_message_before_it_is_open() {
+        for on_demand in [false, true] {
+            assert!(takes(true, on_demand, true, 0, 10) && takes(true, on_demand, false, 10, 10));
+            assert!(!takes(true, on_demand, false, 11, 10), "full");
+            assert_eq!(takes(false, on_demand, true, 0, 10), on_demand);
+            assert!(!takes(false, on_demand, false, 1, 10), "one waits already");
+        }
     }
 
     #[test]

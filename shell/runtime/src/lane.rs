@@ -117,8 +117,8 @@ impl Lane {
     /// Queues one message, or drops it: `false` when the lane is down or its queue is full.
     pub(crate) fn push(&self, message: &PeerMessage) -> bool {
         let mut queue = self.queue.borrow_mut();
-        let may_wait = self.on_demand && queue.unsent() == 0;
-        if !(self.is_up() || may_wait) || queue.unsent() > lanes::BYTES_MAX {
+        let (unsent, bytes_max) = (queue.unsent() as u64, lanes::BYTES_MAX as u64);
+        if !lanes::takes(self.is_up(), self.on_demand, unsent == 0, unsent, bytes_max) {
             return false;
         }
         if !self.is_up() {

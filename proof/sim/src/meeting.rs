@@ -1,0 +1,188 @@
+//! Meeting: the handshake between two members, and the questions of newcomers and founders, frame by frame. [shell/member
+//! `handshake`, `join`]
+//!
+//! All frames of a handshake are carried at one moment, in both directions, each through its bytes. The challenge goes on a
+//! connection the other way: one that is open, or one that is opened for it.
+//! Knows nothing of: what happens on the way, messages.
+
+use crate::log::GROUP;
+use crate::net::{CLUSTER, Net, Others, Peers, id_of};
+use crate::paths::{Around, KINDS, LANES};
+use kattu_member::dialler::Failure;
+use kattu_member::handshake::{self, Caller, Door, First, Heard, Proving};
+use kattu_node::contract::Event;
+use kattu_raft::Instant;
+use kattu_wire::{Frame, MemberList};
+
+impl Net {
+    /// One member calls another one. Returns the caller, and what it brings for the replica.
+    pub(crate) fn meet(
+        &mut self,
+        around: &mut Around<'_>,
+        (from, to, lane): (usize, usize, usize),
+        others: &Others<'_>,
+    ) -> Result<(Caller, Vec<Event>), Failure> {
+        if !self.is_reached(from, to, others) {
+            return Err(Failure::Away);
+        }
+        let hello = handshake::hello(&self.peers[from].table, id_of(to), KINDS[lane]);
+        let (answer, caller) = match self.first(around, to, &hello) {
+            First::Member(answer, caller) => (answer, Some(caller)),
+            First::Refused(answer, _) | First::Founder(answer) => (answer, None),
+            First::Newcomer(join) => unreachable!("{join:?}"),
+        };
+        let answer = self.carried(&answer);
+        let welcome = handshake::answered(answer, id_of(to), &mut self.peers[from].table)?;
+        let mut caller = caller.expect("only a member is welcome");
+        let is_strange = self.carry_out(around, to);
+        if let Some((proving, ask_me)) = Proving::begin(&welcome, &mut self.peers[from].table) {
+            self.say(&mut caller, to, &ask_me);
+            self.challenge(around, to, from);
+            if is_strange && !caller.is_believed() {
+                self.ask_about_stranger(around, to, from, others);
+                self.challenge(around, to, from);
+            }
+            let (frames, _) = proving.next(&mut self.peers[from].table);
+            for frame in frames {
+                self.say(&mut caller, to, &frame);
+            }
+            proving.end(&mut self.peers[from].table);
+            self.peers[to].table.proofs.forget_asked(welcome.proof);
+        } else {
+            caller.let_in(&mut self.peers[to].table);
+        }
+        self.carry_out(around, to);
+        if !caller.is_believed() {
+            return Err(Failure::Unproven);
+        }
+        let introduction = handshake::introduction(&self.peers[from].table);
+        let brings = introduction.iter().filter_map(|frame| self.say(&mut caller, to, frame)).collect();
+        Ok((caller, brings))
+    }
+
+    fn is_reached(&self, from: usize, to: usize, others: &Others<'_>) -> bool {
+        self.peers[to].run != 0 && (others.answers)(to) && !self.paths.is_cut(from, to)
+    }
+
+    /// The first frame of a connection to `to`.
+    fn first(&mut self, around: &Around<'_>, to: usize, frame: &Frame) -> First {
+        let frame = self.carried(frame);
+        self.challenges += 1;
+        let challenge = (self.challenges, !self.challenges);
+        let door = Door { signed: None, group: GROUP, now: Instant(around.now), challenge };
+        door.first(frame, &mut self.peers[to].table)
+    }
+
+    /// A further frame of a caller, and what it brings for the replica.
+    fn say(&mut self, caller: &mut Caller, to: usize, frame: &Frame) -> Option<Event> {
+        let frame = self.carried(frame);
+        match caller.hear(frame, &mut self.peers[to].table) {
+            Ok(Heard::Event(event)) => Some(event),
+            Ok(Heard::Nothing | Heard::Believed) => None,
+            Err(why) => panic!("n{} refuses a frame of a handshake: {why}", to + 1),
+        }
+    }
+
+    /// Carries the challenges of one member for another one, where that is reached.
+    fn challenge(&mut self, around: &mut Around<'_>, by: usize, to: usize) {
+        for challenge in self.peers[by].table.proofs.take_untold(id_of(to)) {
+            let challenge = self.carried(&Frame::Challenge(challenge));
+            let open = LANES.into_iter().find(|&lane| self.paths.lane(by, to, lane).is_up);
+            if let Some((caller, table)) = open.and_then(|lane| self.caller(by, to, lane)) {
+                assert_eq!(caller.hear(challenge, table), Ok(Heard::Nothing));
+                continue;
+            }
+            let hello = handshake::hello(&self.peers[by].table, id_of(to), KINDS[0]);
+            if let First::Member(_, mut caller) = self.first(around, to, &hello) {
+                self.say(&mut caller, to, &challenge);
+                if let Some(number) = caller.asked() {
+                    self.peers[to].table.proofs.forget_asked(number);
+                }
+            }
+            self.carry_out(around, to);
+        }
+    }
+
+    /// A member asks those that it knows about a stranger, if it has not just done so. If one of them names it, it is known.
+    fn ask_about_stranger(
+        &mut self,
+        around: &mut Around<'_>,
+        member: usize,
+        stranger: usize,
+        others: &Others<'_>,
+    ) {
+        let mut is_named = false;
+        if around.now < self.peers[member].ask_again_at {
+            return;
+        }
+        for peer in (0..self.peers.len()).filter(|&peer| peer != member) {
+            if !self.peers[member].table.is_linked(id_of(peer)) {
+                continue;
+            }
+            let answer = self.ask_for_members(around, member, peer, others);
+            let names = |list: &MemberList| list.members.list.iter().any(|it| it.id == id_of(stranger));
+            is_named |= answer.as_ref().is_ok_and(names);
+            let peers = &mut self.peers[member];
+            if peers.vouching.is_settled(answer, &mut peers.table) {
+                break;
+            }
+        }
+        let peers = &mut self.peers[member];
+        peers.ask_again_at = around.now + peers.vouching.pause().as_nanos() as u64;
+        if is_named && !peers.table.knows(id_of(stranger)) {
+            self.kept_out = Some(format!("n{} keeps n{} out, which others named", member + 1, stranger + 1));
+        }
+    }
+
+    /// Asks one member for the list of members, as a newcomer does.
+    pub(crate) fn ask_for_members(
+        &mut self,
+        around: &Around<'_>,
+        by: usize,
+        asked: usize,
+        others: &Others<'_>,
+    ) -> Result<MemberList, Failure> {
+        if !self.is_reached(by, asked, others) {
+            return Err(Failure::Away);
+        }
+        let urls = [format!("http://n{}", by + 1)];
+        let answer = match self.first(around, asked, &handshake::newcomer_asks(&urls)) {
+            First::Newcomer(_) => {
+                handshake::answer_to_newcomer(&self.peers[asked].table, (others.confirmed)(asked)).0
+            }
+            First::Refused(answer, _) | First::Founder(answer) | First::Member(answer, _) => answer,
+        };
+        let answer = self.carried(&answer);
+        handshake::newcomer_is_told(answer)
+    }
+
+    /// A founder without a directory asks the others whether it had one. Returns the members that have met it since they
+    /// started, and do not say so.
+    pub(crate) fn forgotten_by(
+        &mut self,
+        around: &Around<'_>,
+        founder: usize,
+        others: &Others<'_>,
+    ) -> Vec<usize> {
+        let mut silent = Vec::new();
+        for asked in (0..self.peers.len()).filter(|&asked| asked != founder) {
+            if !self.is_reached(founder, asked, others) {
+                continue;
+            }
+            let asks = handshake::founder_asks(CLUSTER, id_of(founder), id_of(asked));
+            let is_known = match self.first(around, asked, &asks) {
+                First::Founder(answer) | First::Refused(answer, _) => {
+                    let answer = self.carried(&answer);
+                    handshake::founder_is_known(&answer, CLUSTER, id_of(founder))
+                }
+                other => unreachable!("{other:?}"),
+            };
+            let Peers { met, table, .. } = &self.peers[asked];
+            // A member that was removed is told so, and ends.
+            if met >> founder & 1 == 1 && table.is_linked(id_of(founder)) && !is_known {
+                silent.push(asked);
+            }
+        }
+        silent
+    }
+}
