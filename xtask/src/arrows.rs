@@ -1,10 +1,12 @@
 //! Dependency arrows: the crates on which each crate may depend. [ARCHITECTURE.md, the plan]
 //!
 //! In:   every manifest of the workspace.
-//! Out:  each arrow that points upward or is not in the table, with its line and the remedy.
+//! Out:  each arrow that points upward or is not in the table, with its line and the remedy; what `simulator` finds.
 //! Rule: of our crates, a crate may depend only on those beside it in the table; core crates (`core/`) depend on no
 //!       third-party crate, except in their tests.
-//! Knows nothing of: the code of the crates.
+//! Knows nothing of: the code of the crates, but for what `simulator` looks for.
+
+mod simulator;
 
 use crate::shell::{self, Failure};
 use std::path::Path;
@@ -169,11 +171,12 @@ pub fn judge() -> Result<usize, Failure> {
         let shown = path.strip_prefix(shell::root()).unwrap_or(path).display().to_string();
         wrong.extend(judge_manifest(&shown, &text));
     }
+    wrong.extend(simulator::judge()?);
     if wrong.is_empty() {
         return Ok(manifests.len());
     }
     Err(Failure::new(wrong.join("\n"))
-        .then("move the code to a crate that may depend on it, or argue for the arrow in docs/decisions/ and add it to xtask/src/arrows.rs"))
+        .then("move the code to a crate that may depend on it, or argue for the arrow in docs/decisions/ and add it to xtask/src/arrows.rs; for the simulator, do as the line says, or change xtask/src/arrows/simulator.rs"))
 }
 
 /// Manifests of all members, and of `proof/fuzz`, which is a workspace of its own.

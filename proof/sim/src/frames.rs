@@ -15,9 +15,6 @@ use kattu_node::contract::{Event as NodeEvent, Forward, PeerMessage};
 use kattu_raft::{SharedBytes, Term};
 use kattu_wire::{Codec, Frame, FrameWriter, Lane as LaneKind};
 
-/// Largest frame believed.
-const FRAME_BYTES_MAX: usize = 32 << 20;
-
 fn lane_number(kind: LaneKind) -> usize {
     KINDS.iter().position(|known| *known == kind).unwrap_or(BULK)
 }
@@ -54,7 +51,7 @@ impl Net {
     }
 
     fn decode(&self, bytes: &SharedBytes) -> Result<Frame, String> {
-        let len = self.codec.peek_len(bytes, FRAME_BYTES_MAX).map_err(|error| error.to_string())?;
+        let len = self.codec.peek_len(bytes, self.frame_bytes_max).map_err(|error| error.to_string())?;
         if len != Some(bytes.len()) {
             return Err(format!("{len:?} of {} bytes", bytes.len()));
         }
@@ -122,7 +119,7 @@ impl Net {
             },
             Harm::CutOff => {
                 around.tally.add(Fault::F34);
-                match self.codec.peek_len(&flying.bytes, FRAME_BYTES_MAX) {
+                match self.codec.peek_len(&flying.bytes, self.frame_bytes_max) {
                     Ok(Some(len)) if len <= flying.bytes.len() => {
                         Heard::Fooled("the beginning of a frame was taken for all of it".into())
                     }

@@ -4,13 +4,15 @@
 //! What is done by tasks and sockets in the runtime is done here by events. [fault-model NT1–NT6]
 //! Knows nothing of: what happens on the way (`paths`), how members meet (`meeting`), frames (`frames`), members' insides.
 
+use crate::inject::Kind;
 use crate::paths::{Around, BULK, KINDS, LANES, Paths, SILENCE_MAX, SNAPSHOT};
-use crate::plan::Pace;
+use crate::plan::Plan;
 use crate::world::Event;
 use kattu_member::dialler::{Dialler, Failure, Next};
 use kattu_member::handshake::Caller;
 use kattu_member::join::Vouching;
 use kattu_member::lanes;
+use kattu_member::pauses;
 use kattu_member::peer_table::{Output, PeerTable};
 use kattu_node::contract::Members;
 use kattu_raft::{Duration, Incarnation, LinkEnd, NodeId};
@@ -75,6 +77,8 @@ pub(crate) struct Net {
     pub(crate) links: Vec<[Link; 3]>,
     frame: u64,
     retry_max: Duration,
+    /// Longest frame accepted.
+    pub(crate) frame_bytes_max: usize,
     pub(crate) writer: FrameWriter,
     pub(crate) codec: Codec,
     /// Challenges drawn so far.
@@ -86,8 +90,9 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    pub(crate) fn new(seed: u64, members: usize, pace: &Pace, retry_max: u64, keeps_old: bool) -> Net {
-        let retry_max = Duration::from_nanos(retry_max);
+    pub(crate) fn new(seed: u64, members: usize, plan: &Plan) -> Net {
+        let Plan { settings, pace, .. } = plan;
+        let retry_max = pauses::pause_max(settings.election_timeout);
         let link = |peer| Link {
             dialler: Dialler::new(id_of(peer), retry_max),
             caller: None,
@@ -95,11 +100,12 @@ impl Net {
             not_before: 0,
         };
         Net {
-            paths: Paths::new(seed, members, pace, keeps_old),
+            paths: Paths::new(seed, members, pace, plan.kinds.has(Kind::Replay)),
             peers: (0..members).map(|_| Peers::default()).collect(),
             links: (0..members * members).map(|at| LANES.map(|_| link(at % members))).collect(),
             frame: pace.frame,
             retry_max,
+            frame_bytes_max: lanes::frame_bytes_max(&settings.limits, settings.request_bytes_max),
             writer: FrameWriter::default(),
             codec: Codec::new(crc32c::crc32c_append),
             challenges: 0,

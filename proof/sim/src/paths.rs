@@ -8,7 +8,7 @@
 use crate::clock::SEC;
 use crate::dice::Dice;
 use crate::faults::{Fault, Tally};
-use crate::plan::Pace;
+use crate::plan::{LANE_BYTES_MAX, MUSEUM_MAX, Pace};
 use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::world::Event;
@@ -18,15 +18,11 @@ use kattu_raft::{Message, SharedBytes, Term};
 use kattu_wire::Lane as LaneKind;
 use std::collections::VecDeque;
 
-/// Bytes a lane may hold back; one message always passes. Smaller than in production, so that it is reached.
-const LANE_BYTES_MAX: u64 = 1 << 20;
 /// What the system's buffers take before a lane counts as having something unsent.
 const SOCKET_BYTES: u64 = 16 << 10;
 /// What Linux lets the buffers of one connection grow to by itself, about (`net.ipv4.tcp_wmem`, its third number, halved
 /// for its bookkeeping).
 const WIRE_SOCKET_BYTES: u64 = 2 << 20;
-/// Frames kept of each direction, to arrive again much later.
-const MUSEUM_MAX: usize = 8;
 
 /// Which lane of a link.
 pub(crate) const BULK: usize = 0;

@@ -440,8 +440,14 @@ pub(crate) const SPARES: u64 = 6;
 pub(crate) const LIMITS: kattu_member::step::Limits =
     kattu_member::step::Limits { tasks: 4096, ..kattu_member::step::LIMITS };
 
-/// Requests that may wait in front of a replica. Production has room for 65,536; this is reached.
-pub(crate) const CALLS_MAX: usize = 2048;
+/// Requests that may wait in front of a replica: fewer than in production, so that the limit is reached.
+pub(crate) const CALLS_MAX: usize = kattu_member::step::CALLS_MAX / 32;
+
+/// Bytes a lane may hold back: less than in production, so that it is reached.
+pub(crate) const LANE_BYTES_MAX: u64 = kattu_member::lanes::BYTES_MAX as u64 / 32;
+
+/// Frames kept of each direction of a link, to arrive again much later.
+pub(crate) const MUSEUM_MAX: usize = 8;
 
 /// Messages and operations that a storm may cost.
 const MESSAGES_MAX: u64 = 200_000;

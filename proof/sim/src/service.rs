@@ -285,7 +285,7 @@ pub fn forget(seed: u64, silent: Option<&'static str>) -> Result<Work, Violation
 }
 
 /// Bytes of writes of clients that may wait there.
-const POUR_BYTES_MAX: usize = 4 << 20;
+const POUR_PENDING_BYTES: usize = 4 << 20;
 /// The rate of each link there; all clients together write far more.
 const POUR_RATE: u64 = 1_000_000;
 
@@ -297,7 +297,7 @@ const POUR_RATE: u64 = 1_000_000;
 pub fn pour(seed: u64, silent: Option<&'static str>) -> Result<u64, Violation> {
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
-    plan.settings.pending_bytes_max = POUR_BYTES_MAX;
+    plan.settings.pending_bytes_max = POUR_PENDING_BYTES;
     plan.settings.segment_bytes = 16 << 20;
     let mut world = as_in_production(plan);
     if !world.run_while(PATIENCE, |world| !world.is_level())? {
@@ -311,7 +311,7 @@ pub fn pour(seed: u64, silent: Option<&'static str>) -> Result<u64, Violation> {
     let per_second = 8 * POUR_RATE / VALUE_BYTES as u64;
     world.begin_load(Stream { ask, per_second, anywhere: true }, world.sh.now);
     world.sh.service.silent = silent;
-    let mut memory = BoundedMemory::new().with(Held::Clients, POUR_BYTES_MAX as u64);
+    let mut memory = BoundedMemory::new().with(Held::Clients, POUR_PENDING_BYTES as u64);
     let end = world.sh.now + RUSH;
     while world.sh.now < end {
         world.run_until(world.sh.now + 50 * MS)?;

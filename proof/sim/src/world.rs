@@ -399,8 +399,6 @@ impl World {
         let seed = plan.seed;
         let count = (plan.members + plan.spares) as usize;
         let mut dice = Dice::new(seed, "members");
-        let retry_max = plan.settings.election_timeout.as_nanos() as u64 / 2;
-        let keeps_old = plan.kinds.has(crate::inject::Kind::Replay);
         let voters: Vec<_> = (0..plan.members as usize).map(id_of).collect();
         let sh = Shared {
             now: 0,
@@ -413,7 +411,7 @@ impl World {
             observer: Observer::new(&voters, plan.liar.is_some()),
             liar: plan.liar.map(|lies| Liar::new(seed, lies)),
             caught: Vec::new(),
-            net: Net::new(seed, count, &plan.pace, retry_max, keeps_old),
+            net: Net::new(seed, count, &plan),
             dice: Dice::new(seed, "processes"),
             service: Service::default(),
             slice: if plan.service.is_some() { LIMITS.slice } else { draw_slice(seed) },

@@ -11,11 +11,21 @@
 //! Knows nothing of: sockets, queues, what messages mean.
 
 use kattu_node::contract::PeerMessage;
-use kattu_raft::{Duration, LinkEnd};
+use kattu_raft::{Duration, Limits, LinkEnd};
 use kattu_wire::Lane;
 
 /// Bytes that a lane may hold back beyond one message.
 pub const BYTES_MAX: usize = 32 << 20;
+
+/// What a frame may hold beside a request or a piece of a snapshot.
+const FRAME_OVERHEAD_BYTES: usize = 64 << 10;
+
+/// Longest frame that a member accepts, if its peers have the same limits.
+#[must_use]
+pub fn frame_bytes_max(limits: &Limits, request_bytes_max: usize) -> usize {
+    let whole = request_bytes_max.max(limits.snapshot_chunk_bytes_max);
+    limits.inflight_bytes_max.max(whole + FRAME_OVERHEAD_BYTES)
+}
 
 /// A connection on which nothing arrives for so long, although something was sent, is given up; a snapshot lane on which
 /// nothing is sent for so long is closed.
@@ -101,6 +111,14 @@ mod tests {
         };
         let piece = SnapshotChunk { meta, offset: 0, bytes: vec![1].into(), total: 1 };
         assert_eq!(lane_of(&envelope(Message::SnapshotChunk(piece)), || true, true), Lane::Snapshot);
+    }
+
+    #[test]
+    fn a_frame_may_hold_what_one_message_may() {
+        let small = Limits { inflight_bytes_max: 10, snapshot_chunk_bytes_max: 20, ..Limits::default() };
+        assert_eq!(frame_bytes_max(&small, 30), 30 + FRAME_OVERHEAD_BYTES);
+        assert_eq!(frame_bytes_max(&small, 5), 20 + FRAME_OVERHEAD_BYTES);
+        assert_eq!(frame_bytes_max(&Limits::default(), 1 << 20), 16 << 20);
     }
 
     #[test]

@@ -11,6 +11,12 @@ use kattu_raft::Duration;
 /// The pause before the first attempt after a connection that lived.
 pub const PAUSE_MIN: Duration = Duration::from_millis(10);
 
+/// The longest pause. A member that comes back is dialled by its peers before they hold an election without it.
+#[must_use]
+pub fn pause_max(election_timeout: Duration) -> Duration {
+    election_timeout / 2
+}
+
 /// The pauses of one dialer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pauses {

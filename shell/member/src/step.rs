@@ -26,6 +26,9 @@ pub struct Limits {
 /// As in production: a slice is as much as a thousand puts, a small part of a heartbeat interval.
 pub const LIMITS: Limits = Limits { calls: 4096, fetches: 1, slice: 8 << 10, tasks: 1 << 16 };
 
+/// Requests that may wait in front of a replica. Beyond it callers are refused at once.
+pub const CALLS_MAX: usize = 1 << 16;
+
 /// Units of work that a stopping process still does for waiting clients: half of what one request may cost. A client without an
 /// answer by then learns that the outcome is unknown.
 pub const FINISH_UNITS: i64 = 4 << 20;

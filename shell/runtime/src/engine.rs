@@ -12,9 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that may wait in front of a replica. Beyond it callers are refused at once.
-pub(crate) const INBOX_MAX: usize = 1 << 16;
-
 /// Bytes of writes that may wait in front of a replica: faces on threads of their own may be far ahead of it.
 const INBOX_BYTES_MAX: usize = 256 << 20;
 

@@ -5,7 +5,7 @@
 use crate::apply_thread::ApplyThread;
 use crate::disk::{Disk, Log};
 use crate::driver::{Clerk, Driver, Hands, WokenFor};
-use crate::engine::{Engine, Facts, INBOX_MAX};
+use crate::engine::{Engine, Facts};
 use crate::inbox::Inbox;
 use crate::join::{self, Joiner};
 use crate::links::Links;
@@ -18,9 +18,11 @@ use crate::snapshots::{Snapshots, thaw};
 use crate::watchdog::Watchdog;
 use crate::{clock, encoder, entropy};
 use kattu_member::capacity::Capacity;
+use kattu_member::lanes;
+use kattu_member::pauses;
 use kattu_member::peer_address::PeerAddress;
 use kattu_member::peer_table::Own;
-use kattu_member::step::{LIMITS, Placed};
+use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
 use kattu_node::contract::MemberInfo;
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
 use kattu_raft::newest_found;
@@ -353,9 +355,9 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let peer_table = Rc::new(PeerTable::new(about_us, found, config.peer_tls.clone()));
     peer_table.recall(lives);
     peer_table.follow(members.clone());
-    let frame_bytes_max = config.limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
+    let frame_bytes_max = lanes::frame_bytes_max(&config.limits, config.request_bytes_max);
     let readers = Rc::new(Readers::default());
-    let (calls_in, calls) = mpsc::channel(INBOX_MAX);
+    let (calls_in, calls) = mpsc::channel(CALLS_MAX);
     let engine = Engine::new(calls_in, facts.clone(), metrics.clone(), config.cluster_id, config.id);
     let peer_listener = PeerListener {
         peer_table: peer_table.clone(),
@@ -371,8 +373,14 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     peer_listener.start(listeners);
     // So that a removed member learns of it from repeated heartbeats.
     let farewell = (config.heartbeat_interval * 30).max(Duration::from_secs(1));
-    let mut links =
-        Links::new(&peer_table, config.election_timeout / 2, farewell, &inbox, &readers, &metrics);
+    let mut links = Links::new(
+        &peer_table,
+        pauses::pause_max(config.election_timeout),
+        farewell,
+        &inbox,
+        &readers,
+        &metrics,
+    );
     links.follow();
 
     let now = clock::now();
