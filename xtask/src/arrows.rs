@@ -73,7 +73,13 @@ const CRATES: &[Crate] = &[
         never: &[],
     },
     Crate { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto", "kattu-tls"], never: &[] },
-    Crate { name: "kattu-verify", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
+    Crate { name: "kattu-random", may_know: &[], never: ASYNC },
+    // The generator is for its tests.
+    Crate {
+        name: "kattu-verify",
+        may_know: &["kattu-random", "kattu-raft", "kattu-kv", "kattu-node"],
+        never: ASYNC,
+    },
     // Wrong code as data, and the choice between wrong and right; the product knows neither.
     Crate { name: "kattu-plant", may_know: &[], never: &[] },
     Crate { name: "kattu-mutants", may_know: &[], never: ASYNC },
@@ -82,6 +88,7 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "kattu-sim",
         may_know: &[
+            "kattu-random",
             "kattu-verify",
             "kattu-rebuild",
             "kattu-member",
@@ -108,19 +115,24 @@ const CRATES: &[Crate] = &[
         ],
         never: ASYNC,
     },
-    Crate { name: "kattu-differential", may_know: &["kattu-proto", "kattu-client"], never: &[] },
+    Crate {
+        name: "kattu-rig",
+        may_know: &["kattu-random", "kattu-verify", "kattu-client", "kattu-proto", "kattu-tls", "kattu-wire"],
+        never: &[],
+    },
+    Crate { name: "kattu-differential", may_know: &["kattu-rig", "kattu-random", "kattu-proto"], never: &[] },
     // It may use the log, because only that can write valid files with false content.
     Crate {
         name: "kattu-e2e",
-        may_know: &["kattu-verify", "kattu-proto", "kattu-client", "kattu-mutants", "kattu-wal"],
+        may_know: &["kattu-rig", "kattu-random", "kattu-verify", "kattu-proto", "kattu-mutants", "kattu-wal"],
         never: &[],
     },
     Crate {
         name: "kattu-chaos",
-        may_know: &["kattu-verify", "kattu-e2e", "kattu-client", "kattu-proto", "kattu-tls", "kattu-wire"],
+        may_know: &["kattu-rig", "kattu-random", "kattu-verify", "kattu-proto"],
         never: &[],
     },
-    Crate { name: "kattu-power", may_know: &["kattu-verify", "kattu-e2e", "kattu-chaos"], never: &[] },
+    Crate { name: "kattu-power", may_know: &["kattu-rig", "kattu-random", "kattu-verify"], never: &[] },
     Crate {
         name: "kattu-bench",
         may_know: &[

@@ -4,7 +4,7 @@
 //! which n is drawn are measured on a run of the same shape without any harm.
 //! Knows nothing of: the member's reaction.
 
-use crate::random::Random;
+use kattu_random::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -163,7 +163,7 @@ fn strace(trace: &Path, calls: &str, more: &[String]) -> Vec<String> {
 /// # Errors
 /// The reason why not.
 pub fn can_strike() -> Result<(), String> {
-    match kattu_e2e::disk::missing(kattu_e2e::disk::Rig::Inject) {
+    match kattu_rig::disk::missing(kattu_rig::disk::Rig::Inject) {
         Some(why) => Err(why),
         None => Ok(()),
     }

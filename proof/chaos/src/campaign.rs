@@ -7,12 +7,12 @@ use crate::faults::{Fault, Skipped};
 use crate::flips;
 use crate::kills;
 use crate::limited::Use;
-use crate::metrics_check::Seen;
 use crate::rules::Rules;
 use crate::storm::skipped;
-use crate::target::Target;
 use crate::trial::{self, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
+use kattu_rig::metrics_check::Seen;
+use kattu_rig::target::Target;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -57,7 +57,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, ends: crate::record::Ends, judged: u64, lost: u64, seen: Seen) {
+    fn add(&mut self, ends: kattu_rig::record::Ends, judged: u64, lost: u64, seen: Seen) {
         self.trials += 1;
         self.seen.add(seen);
         self.operations += ends.operations;

@@ -4,8 +4,8 @@
 //! before the next begins. "The leader" is looked up when the fault begins.
 //! Knows nothing of: how a fault is brought about.
 
-use crate::clocks::Lie;
-use crate::random::Random;
+use kattu_random::Random;
+use kattu_rig::clocks::Lie;
 use std::time::Duration;
 
 /// A kind of fault.

@@ -19,20 +19,21 @@
 //! At the end all replicas must agree, also after a restart of all, and the judges check the clients' history.
 //! Knows nothing of: campaigns.
 
-use crate::clients::Clients;
-use crate::cluster::{BACK_LIMIT, Cluster, tail};
-use crate::flags::Flags;
-use crate::member::shown;
-use crate::metrics_check::Seen;
-use crate::place::Place;
-use crate::random::Random;
-use crate::record::{Ends, Recorder, ends};
-use crate::storm::Timeline;
-use crate::target::Target;
-use crate::trial::{failure_of, folder, judge, keep_or_remove};
-use crate::words;
-use crate::workload::Shape;
 use kattu_proto::etcdserverpb::RangeRequest;
+use kattu_random::Random;
+use kattu_rig::clients::Clients;
+use kattu_rig::cluster::{BACK_LIMIT, Cluster};
+use kattu_rig::flags::Flags;
+use kattu_rig::metrics_check::Seen;
+use kattu_rig::place::Place;
+use kattu_rig::process::shown;
+use kattu_rig::process::tail;
+use kattu_rig::record::{Ends, Recorder, ends};
+use kattu_rig::target::Target;
+use kattu_rig::timeline::Timeline;
+use kattu_rig::verdict::{failure_of, folder, judge, keep_or_remove};
+use kattu_rig::words;
+use kattu_rig::workload::Shape;
 use kattu_verify::history::Record;
 use kattu_verify::judges::FinalState;
 use std::os::unix::fs::FileExt;
@@ -224,7 +225,7 @@ impl Trial {
         outcome: &mut Outcome,
         timeline: &mut Timeline,
     ) -> Result<(), String> {
-        self.cluster.start_all()?;
+        self.cluster.spawn_all()?;
         self.cluster.until_served()?;
         while outcome.flips < flips {
             if 0 < outcome.flips && until.is_some_and(|until| until < Instant::now()) {
@@ -274,7 +275,7 @@ impl Trial {
             self.kill(victim);
         }
         let started = Instant::now();
-        self.cluster.members[victim].start(&[], &[])?;
+        self.cluster.members[victim].spawn()?;
         if flip.name == PROMISE {
             outcome.promises.0 += 1;
             reported = self.keeps_silent(victim, &flip, started, outcome, timeline)?;
@@ -288,10 +289,10 @@ impl Trial {
                 outcome.replaced += 1;
                 self.replace(victim, timeline).map_err(|why| format!("{place}: {why}"))?;
             } else {
-                self.cluster.members[victim].start(&[], &[])?;
+                self.cluster.members[victim].spawn()?;
             }
             if !self.until_up(victim)? {
-                let said = tail(&self.cluster.members[victim].says());
+                let said = tail(&self.cluster.members[victim].log_text());
                 let after = if goes { "it was replaced" } else { "the file was put back" };
                 return Err(format!("{place}: it does not start after {after}: {said}"));
             }
@@ -305,15 +306,15 @@ impl Trial {
                 outcome.scrubbed += 1;
                 self.is_a_report(victim, &flip, status.success(), timeline)?;
                 self.kill(victim);
-                self.cluster.members[victim].start(&[], &[])?;
+                self.cluster.members[victim].spawn()?;
                 if !self.until_up(victim)? {
-                    let said = tail(&self.cluster.members[victim].says());
+                    let said = tail(&self.cluster.members[victim].log_text());
                     return Err(format!("{place}: it does not start after a scrub ended it: {said}"));
                 }
                 self.until_whole(victim)?;
             }
         }
-        let said = self.cluster.members[victim].says();
+        let said = self.cluster.members[victim].log_text();
         let is_repaired =
             ["repaired", "damaged at byte", PROMISED].into_iter().any(|words| said.contains(words));
         timeline.say(match (reported, is_repaired) {
@@ -346,16 +347,16 @@ impl Trial {
         loop {
             let looked = Instant::now();
             let member = &mut self.cluster.members[victim];
-            if member.says().contains(PROMISED) {
+            if member.log_text().contains(PROMISED) {
                 break;
             }
             unsaid = looked;
             if let Some(status) = member.ended() {
-                let said = tail(&member.says());
+                let said = tail(&member.log_text());
                 return Err(format!("n{victim} ended with {} for its promise: {said}", shown(status)));
             }
             if BACK_LIMIT < begun.elapsed() || member.serves() {
-                let said = tail(&member.says());
+                let said = tail(&member.log_text());
                 return Err(format!("n{victim} says nothing of its promise, which is damaged: {said}"));
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -366,7 +367,7 @@ impl Trial {
             if !flip.undo() {
                 return Err(format!("n{victim} has written its promise before its silence was over"));
             }
-            self.cluster.members[victim].start(&[], &[])?;
+            self.cluster.members[victim].spawn()?;
             return Ok(true);
         }
         outcome.promises.1 += 1;
@@ -375,13 +376,13 @@ impl Trial {
         let ended = loop {
             let member = &mut self.cluster.members[victim];
             if member.ended().is_some() {
-                break Err(format!("n{victim} ended in its silence: {}", tail(&member.says())));
+                break Err(format!("n{victim} ended in its silence: {}", tail(&member.log_text())));
             }
             if member.serves() {
                 break Ok(unsaid.elapsed());
             }
             if SILENCE + BACK_LIMIT < said.elapsed() {
-                break Err(format!("n{victim} keeps silent for ever: {}", tail(&member.says())));
+                break Err(format!("n{victim} keeps silent for ever: {}", tail(&member.log_text())));
             }
             std::thread::sleep(Duration::from_millis(50));
         };
@@ -413,7 +414,7 @@ impl Trial {
                 return Ok(());
             }
             if BACK_LIMIT < begun.elapsed() {
-                return Err(format!("n{victim} ends no scrub: {}", tail(&member.says())));
+                return Err(format!("n{victim} ends no scrub: {}", tail(&member.log_text())));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -431,7 +432,7 @@ impl Trial {
         while !self.cluster.votes(victim) {
             self.cluster.check_ended()?;
             if BACK_LIMIT < begun.elapsed() {
-                let said = tail(&self.cluster.members[victim].says());
+                let said = tail(&self.cluster.members[victim].log_text());
                 return Err(format!("n{victim} is new and has no vote after {BACK_LIMIT:?}: {said}"));
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -453,7 +454,7 @@ impl Trial {
                 return Ok(false);
             }
             if BACK_LIMIT < begun.elapsed() {
-                return Err(format!("n{victim} does not serve: {}", tail(&member.says())));
+                return Err(format!("n{victim} does not serve: {}", tail(&member.log_text())));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -469,7 +470,7 @@ impl Trial {
         timeline: &mut Timeline,
     ) -> Result<(), String> {
         let member = &self.cluster.members[victim];
-        let said = member.says();
+        let said = member.log_text();
         timeline.say(format!("it says: {}", tail(&said)));
         let names_it = said.lines().any(|line| line.contains(&flip.name) || line.contains("identity"));
         if success || !names_it {
@@ -488,7 +489,7 @@ impl Trial {
         let begun = Instant::now();
         let mut moved = false;
         loop {
-            let said = self.cluster.members[victim].says();
+            let said = self.cluster.members[victim].log_text();
             if !said.contains(CUT) && !said.contains("below the vote floor") || said.contains(WHOLE) {
                 return Ok(());
             }
@@ -508,9 +509,9 @@ impl Trial {
         let (leads, follows): (Vec<usize>, Vec<usize>) =
             others.partition(|&i| self.cluster.members[i].leads());
         let (Some(&leader), Some(&target)) = (leads.first(), follows.first()) else { return false };
-        let status = self.cluster.members[target].kv.status();
+        let status = self.cluster.members[target].probe.status();
         let id = status.ok().and_then(|status| status.header).map(|header| header.member_id);
-        id.is_some_and(|id| self.cluster.members[leader].kv.move_leader(id).is_ok())
+        id.is_some_and(|id| self.cluster.members[leader].probe.move_leader(id).is_ok())
     }
 
     /// Checks that the member's state is the one that another member has at that revision.
@@ -555,7 +556,7 @@ impl Trial {
         let before = self.cluster.agreed_state()?;
         self.cluster.kill_all();
         (0..MEMBERS).for_each(|i| self.recorder.crashed(i as u64));
-        self.cluster.start_all()?;
+        self.cluster.spawn_all()?;
         self.cluster.until_served()?;
         let after = self.cluster.agreed_state()?;
         self.cluster.nothing_is_reported()?;

@@ -13,19 +13,20 @@
 //! Knows nothing of: campaigns.
 
 use crate::calls::{self, Harm, KINDS, Phase, Ranges, Strike};
-use crate::clients::Clients;
-use crate::cluster::{BACK_LIMIT, Cluster, tail};
-use crate::flags::Flags;
-use crate::member::shown;
-use crate::metrics_check::Seen;
-use crate::place::Place;
-use crate::random::Random;
-use crate::record::{Ends, Recorder, ends};
-use crate::storm::Timeline;
-use crate::target::Target;
-use crate::trial::{failure_of, folder, judge, keep_or_remove};
-use crate::workload::Shape;
-use kattu_e2e::cluster::READY;
+use kattu_random::Random;
+use kattu_rig::READY;
+use kattu_rig::clients::Clients;
+use kattu_rig::cluster::{BACK_LIMIT, Cluster};
+use kattu_rig::flags::Flags;
+use kattu_rig::metrics_check::Seen;
+use kattu_rig::place::Place;
+use kattu_rig::process::shown;
+use kattu_rig::process::tail;
+use kattu_rig::record::{Ends, Recorder, ends};
+use kattu_rig::target::Target;
+use kattu_rig::timeline::Timeline;
+use kattu_rig::verdict::{failure_of, folder, judge, keep_or_remove};
+use kattu_rig::workload::Shape;
 use kattu_verify::history::Record;
 use kattu_verify::judges::FinalState;
 use std::os::unix::process::ExitStatusExt;
@@ -86,8 +87,8 @@ pub fn measure(target: Target) -> Result<Ranges, String> {
         trial.victim = if phase == Phase::Joining { MEMBERS } else { 0 };
         trial.is_switched = true;
         trial.live_once(phase)?;
-        trial.cluster.members[trial.victim].start(&calls::counting(&trace), &[])?;
-        trial.cluster.start_all()?;
+        trial.cluster.members[trial.victim].spawn_with(&calls::counting(&trace), &[])?;
+        trial.cluster.spawn_all()?;
         trial.cluster.until_served()?;
         let ready =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |it| it.as_secs_f64());
@@ -248,8 +249,8 @@ impl Trial {
             (0..MEMBERS).for_each(|i| self.recorder.crashed(i as u64));
             timeline.say("all were killed");
         }
-        self.cluster.members[self.victim].start(&strike.wrapper(&self.trace), &[])?;
-        self.cluster.start_all()?;
+        self.cluster.members[self.victim].spawn_with(&strike.wrapper(&self.trace), &[])?;
+        self.cluster.spawn_all()?;
 
         let ended = self.until_struck(strike, was_met)?;
         timeline.say(match &ended {
@@ -261,7 +262,7 @@ impl Trial {
             true => self.judge_behaviour(strike, ended, timeline)?,
             false => ended,
         };
-        if let Some(process) = self.cluster.members[self.victim].process()
+        if let Some(process) = self.cluster.members[self.victim].id()
             && !calls::let_go(process)
         {
             return Err("strace does not let go".into());
@@ -272,7 +273,8 @@ impl Trial {
         let mut well = self.until_well();
         if well.is_err() && ended.is_none() && self.ended_late(strike) {
             // It was struck, or ended, only after the rig had stopped looking.
-            timeline.say(format!("it ended after all: {}", tail(&self.cluster.members[self.victim].says())));
+            timeline
+                .say(format!("it ended after all: {}", tail(&self.cluster.members[self.victim].log_text())));
             *was_met = true;
             self.start_again()?;
             well = self.until_well();
@@ -289,9 +291,9 @@ impl Trial {
             Phase::Recovery | Phase::Rotation | Phase::Joining => {}
         }
         if self.is_switched && self.cluster.flags.leases && phase != Phase::Joining {
-            self.cluster.members[self.victim].start(&[], &["--lease-reads=false"])?;
+            self.cluster.members[self.victim].spawn_with(&[], &["--lease-reads=false"])?;
         }
-        self.cluster.start_all()?;
+        self.cluster.spawn_all()?;
         self.cluster.until_served()?;
         if phase != Phase::Rotation {
             self.until_written(WRITES_BEFORE_RECOVERY, STRIKE_LIMIT);
@@ -309,7 +311,7 @@ impl Trial {
 
     fn start_again(&mut self) -> Result<(), String> {
         self.recorder.crashed(self.victim as u64);
-        self.cluster.members[self.victim].start(&[], &[])
+        self.cluster.members[self.victim].spawn()
     }
 
     /// Waits until all members serve, and writes are acknowledged.
@@ -342,7 +344,7 @@ impl Trial {
             *was_met = killed || (strike.harm != Harm::Kill && calls::was_injected(&self.trace));
             let is_over = enough <= self.recorder.acknowledged() || STRIKE_LIMIT < begun.elapsed();
             if ended.is_some() && !*was_met && self.cluster.members[self.victim].has_asked_in_vain() {
-                self.cluster.members[self.victim].start(&strike.wrapper(&self.trace), &[])?;
+                self.cluster.members[self.victim].spawn_with(&strike.wrapper(&self.trace), &[])?;
                 continue;
             }
             if ended.is_some() && !*was_met {
@@ -350,7 +352,7 @@ impl Trial {
                     "n{} ended with {} although nothing was done to it: {}",
                     self.victim,
                     ended.map_or(String::new(), shown),
-                    tail(&self.cluster.members[self.victim].says())
+                    tail(&self.cluster.members[self.victim].log_text())
                 ));
             }
             if *was_met || is_over {
@@ -374,9 +376,9 @@ impl Trial {
         let ended = match (ended, is_sync) {
             (Some(status), _) => Some(status),
             (None, true) => {
-                let status = self.cluster.members[self.victim].wait_end(END_LIMIT);
+                let status = self.cluster.members[self.victim].end_within(END_LIMIT);
                 Some(status.ok_or_else(|| {
-                    let said = tail(&self.cluster.members[self.victim].says());
+                    let said = tail(&self.cluster.members[self.victim].log_text());
                     format!("n{} goes on {END_LIMIT:?} after a failed sync: {said}", self.victim)
                 })?)
             }
@@ -387,7 +389,7 @@ impl Trial {
             }
         };
         let member = &self.cluster.members[self.victim];
-        let said = member.says();
+        let said = member.log_text();
         let serves = said.contains(READY);
         if let Some(status) = ended {
             timeline.say(format!("it ended with {}: {}", shown(status), tail(&said)));
@@ -417,7 +419,7 @@ impl Trial {
         let before = self.cluster.agreed_state()?;
         self.cluster.kill_all();
         (0..self.cluster.members.len()).for_each(|i| self.recorder.crashed(i as u64));
-        self.cluster.start_all()?;
+        self.cluster.spawn_all()?;
         self.cluster.until_served()?;
         let after = self.cluster.agreed_state()?;
         self.cluster.nothing_is_reported()?;

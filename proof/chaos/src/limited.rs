@@ -14,11 +14,11 @@
 //! the next one, which was made meanwhile: both are counted as new.
 //! Knows nothing of: the storm.
 
-use crate::cluster::Cluster;
-use crate::random::Random;
 use crate::slow_link::{KEY_BYTES, PATIENCE, VALUE_BYTES, WAIT_LIMIT, applied, judge_link, write};
-use crate::weather::{Links, Weather};
-use kattu_e2e::until_within;
+use kattu_random::Random;
+use kattu_rig::cluster::Cluster;
+use kattu_rig::until_within;
+use kattu_rig::weather::{Links, Weather};
 use kattu_verify::service::LinkCount;
 use std::time::{Duration, Instant};
 
@@ -109,7 +109,7 @@ impl Limited {
         let crossed = || others.iter().map(|&other| links.passed(other, self.member)).sum::<u64>();
         let (before, begun) = (crossed(), Instant::now());
         let needs = Duration::from_secs_f64(PATIENCE * self.behind as f64 / f64::from(self.bandwidth));
-        cluster.members[self.member].start(&[], &[])?;
+        cluster.members[self.member].spawn()?;
         cluster.note_processes();
         let mut seen = Vec::new();
         while seen.last().is_none_or(|index| *index < goal) {
@@ -130,7 +130,7 @@ impl Limited {
         let (crossed, took) = (crossed() - before, begun.elapsed());
         // This message comes after all messages about snapshots.
         let says = until_within(WAIT_LIMIT, "what the member says is whole", || {
-            Some(cluster.members[self.member].says()).filter(|said| said.contains("is ready to serve"))
+            Some(cluster.members[self.member].log_text()).filter(|said| said.contains("is ready to serve"))
         });
         let used = Use { news: self.behind.max(by_snapshots(&says, &seen, goal)), crossed, took };
         used.verdict(self).map(|()| Some(used))

@@ -5,9 +5,9 @@
 #![forbid(unsafe_code)]
 
 use kattu_chaos::campaign::{Settings, chaos, flips, kills};
-use kattu_chaos::place;
 use kattu_chaos::slow_link;
-use kattu_chaos::target::Target;
+use kattu_rig::place;
+use kattu_rig::target::Target;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, SystemTime};
 

@@ -4,7 +4,7 @@
 //! and after the cut TCP needs a while to recover.
 //! Knows nothing of: plans, storms.
 
-use crate::place::Endpoint;
+use kattu_rig::place::Endpoint;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -19,10 +19,10 @@ impl Rules {
     /// # Errors
     /// The reason why there are no rules here.
     pub fn find() -> Result<Rules, String> {
-        if !crate::place::is_inside() {
+        if !kattu_rig::place::is_inside() {
             return Err("rules need network namespaces".into());
         }
-        let fetched = kattu_e2e::tool("iptables/iptables");
+        let fetched = kattu_rig::tool("iptables/iptables");
         let candidates = fetched.into_iter().chain(["iptables-legacy".into(), "iptables".into()]);
         for program in candidates {
             let rules = Rules { program };

@@ -18,13 +18,11 @@
 //! the simulator: goodput, and progress of the follower, sampled five times a second.
 //! Knows nothing of: how members send.
 
-use crate::member::Member;
-use crate::place::Place;
-use crate::proxy::{Processes, Proxy};
-use crate::target::Target;
-use crate::weather::Weather;
-use kattu_e2e::{Kv, Page, until_within};
 use kattu_proto::etcdserverpb::RangeRequest;
+use kattu_rig::place::Place;
+use kattu_rig::proxy::Proxy;
+use kattu_rig::weather::Weather;
+use kattu_rig::{Cluster, Kv, Member, Page, until_within};
 use kattu_verify::service::{Bounds, Goodput, LinkCount, LogIndex, NodeId, Progress, Standing, Violation};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -217,57 +215,27 @@ pub fn run(settings: &Settings) -> ExitCode {
 
 fn folder(number: usize) -> PathBuf {
     let name = format!("slow-link-{}-{number}", std::process::id());
-    let folder = kattu_e2e::process::root().join("target/chaos").join(name);
+    let folder = kattu_rig::programs::root().join("target/chaos").join(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("target/chaos can be written");
     folder
 }
 
-/// The members, with default settings except for these flags.
-fn members(place: &Place, folder: &Path, flags: &[&str]) -> Result<Vec<Member>, String> {
-    let program = Target::Kattu.program()?;
-    let url = |face: &str| format!("http://{face}:2380");
-    let roll: Vec<String> = place
-        .endpoints
-        .iter()
-        .enumerate()
-        .map(|(i, endpoint)| format!("n{i}={}", url(&endpoint.face)))
-        .collect();
-    let of_endpoint = |(i, endpoint): (usize, &crate::place::Endpoint)| {
-        let name = format!("n{i}");
-        let data = folder.join(&name);
-        let mut words = kattu_e2e::cluster::flags(&name, &endpoint.host, &data, &roll.join(","), "slow-link");
-        let face =
-            words.iter().position(|word| word == "--initial-advertise-peer-urls").expect("it is a flag");
-        words[face + 1] = url(&endpoint.face);
-        words.insert(0, "serve".into());
-        words.extend(flags.iter().map(ToString::to_string));
-        let log = folder.join(format!("{name}.log"));
-        Member::new(name, endpoint.clone(), data, log, program.clone(), words)
-    };
-    Ok(place.endpoints.iter().enumerate().map(of_endpoint).collect())
-}
-
-fn note(processes: &Processes, members: &[Member]) {
-    *processes.lock().expect("nobody panics with it") = members.iter().map(Member::process).collect();
-}
-
 /// A member's applied index, if it answers.
 pub fn applied(member: &Member) -> Option<u64> {
-    member.kv.status().ok().map(|status| status.raft_applied_index)
+    member.probe.status().ok().map(|status| status.raft_applied_index)
 }
 
 fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
-    crate::cluster::need_real_disk(folder)?;
+    kattu_rig::cluster::need_real_disk(folder)?;
     let place = Place::loopback(MEMBERS, true);
-    let processes = Processes::default();
-    let proxy = Proxy::start(&place.endpoints, false, 1, processes.clone())?;
+    let endpoints = place.endpoints.clone();
     let flags = if BEHIND_MAX < behind { &KEEP_ALL[..] } else { &[] };
-    let mut members = members(&place, folder, flags)?;
-    for member in &mut members {
-        member.start(&[], &[])?;
-    }
-    note(&processes, &members);
+    let flags = flags.iter().map(ToString::to_string).collect();
+    let mut cluster = Cluster::plain(place, folder, "slow-link", flags);
+    let proxy = Proxy::start(&endpoints, false, 1, cluster.processes.clone())?;
+    cluster.spawn_all()?;
+    let members = &mut cluster.members;
     until_within(WAIT_LIMIT, "all serve", || members.iter().all(Member::serves).then_some(()));
     let leader = until_within(WAIT_LIMIT, "one leads", || members.iter().position(Member::leads));
     let follower = (leader + 1) % MEMBERS;
@@ -292,8 +260,8 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
             std::thread::spawn(move || read(&host, &stop, &asked))
         })
         .collect();
-    members[follower].start(&[], &[])?;
-    note(&processes, &members);
+    cluster.spawn_all()?;
+    let members = &mut cluster.members;
     // The link's time counts from its first byte on; before it, a process starts.
     until_within(WAIT_LIMIT, "the leader's first byte", || {
         (crossed_before + 4096 < proxy.links.passed(leader, follower)).then_some(())
@@ -337,7 +305,7 @@ fn one(cell: Cell, behind: u64, folder: &Path) -> Result<Outcome, String> {
     if let Some(ended) =
         members.iter_mut().find_map(|member| member.ended().map(|status| (member.name.clone(), status)))
     {
-        return Err(format!("{} ended by itself: {}", ended.0, crate::member::shown(ended.1)));
+        return Err(format!("{} ended by itself: {}", ended.0, kattu_rig::process::shown(ended.1)));
     }
     let reads = asked.load(Ordering::Relaxed);
     Ok(Outcome { news, crossed, sent, took, is_back, reads, resets, stood_still })

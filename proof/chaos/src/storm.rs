@@ -3,17 +3,20 @@
 //! All its actions go into the timeline. A member that ends by itself is a violation.
 //! Knows nothing of: clients' answers, judges.
 
-use crate::clocks::Clock;
-use crate::cluster::{Cluster, tail};
 use crate::faults::{Fault, Plan, Step};
-use crate::member::{Standing, shown};
-use crate::proxy::Proxy;
-use crate::random::Random;
-use crate::record::Recorder;
 use crate::rules::Rules;
-use crate::target::Target;
-use crate::weather::Weather;
-use kattu_e2e::disk::{Ballast, SmallDisk};
+use kattu_random::Random;
+use kattu_rig::Cluster;
+use kattu_rig::clocks::Clock;
+use kattu_rig::disk::{Ballast, SmallDisk};
+use kattu_rig::member::Standing;
+use kattu_rig::process::shown;
+use kattu_rig::process::tail;
+use kattu_rig::proxy::Proxy;
+use kattu_rig::record::Recorder;
+use kattu_rig::target::Target;
+use kattu_rig::timeline::Timeline;
+use kattu_rig::weather::Weather;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,31 +26,6 @@ const REFUSAL_LIMIT: Duration = Duration::from_secs(20);
 
 /// A fault for the leader waits so long for one: longer than an election.
 const LEADER_LIMIT: Duration = Duration::from_millis(1_500);
-
-/// Lines with their times, for a reader.
-#[derive(Debug)]
-pub struct Timeline {
-    begun: Instant,
-    lines: Vec<String>,
-}
-
-impl Default for Timeline {
-    fn default() -> Timeline {
-        Timeline { begun: Instant::now(), lines: Vec::new() }
-    }
-}
-
-impl Timeline {
-    /// Adds a line.
-    pub fn say(&mut self, line: impl AsRef<str>) {
-        self.lines.push(format!("{:>9.3} s  {}", self.begun.elapsed().as_secs_f64(), line.as_ref()));
-    }
-
-    /// All of it.
-    pub fn text(&self) -> String {
-        self.lines.join("\n") + "\n"
-    }
-}
 
 /// A cluster in a storm.
 pub struct Storm<'a> {
@@ -124,7 +102,7 @@ impl<'a> Storm<'a> {
             self.disks[member].relieve();
         }
         for member in &mut self.cluster.members {
-            member.wake();
+            member.resume();
         }
         self.revive()?;
         self.timeline.say("healed");
@@ -151,7 +129,7 @@ impl<'a> Storm<'a> {
     fn end(&mut self, step: &Step) -> Result<(), String> {
         if Fault::OF_PROCESSES.contains(&step.fault) {
             for member in std::mem::take(&mut self.hit) {
-                self.cluster.members[member].wake();
+                self.cluster.members[member].resume();
             }
             if let Some((member, ballast)) = self.ballast.take() {
                 drop(ballast);
@@ -180,7 +158,7 @@ impl<'a> Storm<'a> {
             if is_missed && !member.is_started() {
                 // Once more: an answer of its last run may have been recorded after the first note.
                 self.recorder.crashed(i as u64);
-                member.start(&[], &[])?;
+                member.spawn()?;
             }
         }
         self.cluster.note_processes();
@@ -202,7 +180,7 @@ impl<'a> Storm<'a> {
     fn leader(&self) -> Option<usize> {
         let end = Instant::now() + LEADER_LIMIT;
         loop {
-            let leader = self.cluster.leader();
+            let leader = self.cluster.leader_now();
             if leader.is_some() || end < Instant::now() {
                 return leader;
             }
@@ -233,7 +211,7 @@ impl<'a> Storm<'a> {
             Fault::KillWhileStarting => {
                 for _ in 0..random.within(2..6) {
                     self.kill(&[any]);
-                    self.cluster.members[any].start(&[], &[])?;
+                    self.cluster.members[any].spawn()?;
                     self.cluster.note_processes();
                     std::thread::sleep(Duration::from_millis(random.within(0..120)));
                     self.cluster.check_ended()?;
@@ -241,21 +219,21 @@ impl<'a> Storm<'a> {
                 self.kill(&[any]);
             }
             Fault::PauseOne => {
-                self.cluster.members[any].stop();
+                self.cluster.members[any].pause();
                 self.hit.push(any);
             }
             Fault::PauseLeader | Fault::FreezeLeader => {
                 let Some(leader) = leader(self) else { return Ok(None) };
                 match fault {
                     Fault::FreezeLeader => self.cluster.members[leader].freeze(Duration::from_secs(5))?,
-                    _ => self.cluster.members[leader].stop(),
+                    _ => self.cluster.members[leader].pause(),
                 }
                 self.hit.push(leader);
                 return Ok(Some(self.names(&[leader])));
             }
             Fault::WallClock | Fault::Clocks => {
                 let member = &mut self.cluster.members[any];
-                let process = member.process();
+                let process = member.id();
                 let obeys = |clock: &&mut Clock| process.is_some_and(|process| clock.is_over(process));
                 let Some(clock) = member.clock.as_mut().filter(obeys) else { return Ok(None) };
                 return Ok(Some(format!("{} {}", member.name, clock.jump(random)?)));
@@ -310,9 +288,9 @@ impl<'a> Storm<'a> {
         let aside = member.data.with_extension("aside");
         let moved = |error: std::io::Error| format!("{}: {error}", aside.display());
         std::fs::rename(&member.data, &aside).map_err(moved)?;
-        member.start(&[], &["--initial-cluster-state=existing"])?;
-        let status = member.wait_end(REFUSAL_LIMIT);
-        let said = member.says();
+        member.spawn_with(&[], &["--initial-cluster-state=existing"])?;
+        let status = member.end_within(REFUSAL_LIMIT);
+        let said = member.log_text();
         // Cut off from all others it goes on asking for its identity, and has nothing to go on with meanwhile.
         let is_nobody = status.is_none() && !member.data.join("identity").exists() && !member.serves();
         let is_refused = is_nobody || status.is_some_and(|status| !status.success());
@@ -436,10 +414,10 @@ pub fn skipped(target: Target, rules: &Result<Rules, String>) -> Vec<(Vec<Fault>
         ];
         skipped.push((hard, why.clone()));
     }
-    if let Err(why) = crate::member::can_freeze() {
+    if let Err(why) = kattu_rig::freezer::can_freeze() {
         skipped.push((vec![Fault::FreezeLeader], why));
     }
-    if let Some(why) = kattu_e2e::disk::missing(kattu_e2e::disk::Rig::Loop) {
+    if let Some(why) = kattu_rig::disk::missing(kattu_rig::disk::Rig::Loop) {
         skipped.push((vec![Fault::FullDisk], why));
     }
     if target == Target::Etcd {
@@ -447,7 +425,7 @@ pub fn skipped(target: Target, rules: &Result<Rules, String>) -> Vec<(Vec<Fault>
         skipped.push((vec![Fault::Grow, Fault::Shrink, Fault::Replace], why));
     }
     let clocks = vec![Fault::WallClock, Fault::Clocks];
-    if let Err(why) = crate::clocks::find() {
+    if let Err(why) = kattu_rig::clocks::find() {
         skipped.push((clocks, why));
     } else if target == Target::Etcd {
         skipped.push((clocks, "a Go program asks the kernel for the time, not libc".to_string()));

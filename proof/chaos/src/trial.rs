@@ -12,26 +12,28 @@
 //! members go back to their state after the storm, as if all disks had lied. The judges must notice it.
 //! Knows nothing of: campaigns.
 
-use crate::clients::Clients;
-use crate::clocks::{self, Clock};
-use crate::cluster::{BACK_LIMIT, Cluster};
 use crate::faults::{Fault, Plan, Skipped};
-use crate::flags::Flags;
 use crate::limited::{Limited, Use};
-use crate::member::Standing;
-use crate::metrics_check::Seen;
-use crate::place::{Place, is_inside};
-use crate::proxy::Proxy;
-use crate::random::Random;
-use crate::record::{Ends, Recorder, ends};
 use crate::rules::Rules;
-use crate::storm::{Storm, Timeline};
-use crate::target::Target;
-use crate::weather::Counts;
-use crate::workload::Shape;
-use kattu_e2e::disk::SmallDisk;
+use crate::storm::Storm;
+use kattu_random::Random;
+use kattu_rig::clients::Clients;
+use kattu_rig::clocks::{self, Clock};
+use kattu_rig::cluster::{BACK_LIMIT, Cluster};
+use kattu_rig::disk::SmallDisk;
+use kattu_rig::flags::Flags;
+use kattu_rig::member::Standing;
+use kattu_rig::metrics_check::Seen;
+use kattu_rig::place::{Place, is_inside};
+use kattu_rig::proxy::Proxy;
+use kattu_rig::record::{Ends, Recorder, ends};
+use kattu_rig::target::Target;
+use kattu_rig::timeline::Timeline;
+use kattu_rig::verdict::{failure_of, folder, judge, keep_or_remove};
+use kattu_rig::weather::Counts;
+use kattu_rig::workload::Shape;
 use kattu_verify::history::Record;
-use kattu_verify::judges::{FinalState, judge_all, lost_writes};
+use kattu_verify::judges::FinalState;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,59 +93,6 @@ pub fn run(seed: u64, setting: &Setting) -> Outcome {
     trial.outcome
 }
 
-/// The error that stopped a trial before its end, a panic of the rig included.
-pub fn failure_of(run: impl FnOnce() -> Result<(), String>) -> Option<String> {
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
-        Ok(ended) => ended.err(),
-        Err(_) => Some("the rig panicked; its words are above".into()),
-    }
-}
-
-/// A new folder for one trial.
-pub fn folder(verb: &str, target: Target, seed: u64) -> PathBuf {
-    let name = format!("{verb}-{}-{seed}-{}", target.name(), std::process::id());
-    let folder = kattu_e2e::process::root().join("target/chaos").join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("target/chaos can be written");
-    folder
-}
-
-/// Keeps a failed trial's folder, with everything that explains it; removes that of a good one.
-pub fn keep_or_remove(folder: &Path, violations: &[String], timeline: &Timeline, history: &[Record]) {
-    if violations.is_empty() && std::env::var_os("KATTU_KEEP").is_none() {
-        let _ = std::fs::remove_dir_all(folder);
-        return;
-    }
-    let text = format!("{}\n{}\n", timeline.text(), violations.join("\n"));
-    let _ = std::fs::write(folder.join("timeline.txt"), text);
-    let written = std::fs::File::create(folder.join("history.jsonl"))
-        .and_then(|file| kattu_verify::lines::write(&mut std::io::BufWriter::new(file), history));
-    if let Err(error) = written {
-        eprintln!("{}: the history cannot be kept: {error}", folder.display());
-    }
-}
-
-/// Asks the judges. Returns the violations, the number of lost writes, and the number of judged answers.
-pub fn judge(history: &[Record], last: &FinalState) -> (Vec<String>, u64, u64) {
-    let mut broken = Vec::new();
-    let lost = match lost_writes(history, last) {
-        Ok(lost) => lost,
-        Err(violation) => {
-            broken.push(violation.to_string());
-            Vec::new()
-        }
-    };
-    broken.extend(lost.iter().take(10).map(|lost| format!("acknowledged and not there: {lost:?}")));
-    let judged = match judge_all(history, last) {
-        Ok(summary) => summary.judged,
-        Err(violation) => {
-            broken.push(violation.to_string());
-            0
-        }
-    };
-    (broken, lost.len() as u64, judged)
-}
-
 struct Trial {
     outcome: Outcome,
     timeline: Timeline,
@@ -184,7 +133,7 @@ impl Trial {
         if let Some(limited) = limited {
             limited.impose(&proxy.links, endpoints.len());
         }
-        cluster.start_all()?;
+        cluster.spawn_all()?;
         cluster.until_served()?;
         let what = if plan.small_disks { ", a small disk each" } else { "" };
         let spare = if 0 < plan.spare { ", members come and go" } else { "" };
@@ -274,11 +223,11 @@ impl Trial {
         }
         if is_control {
             forget(cluster)?;
-            cluster.start_all()?;
+            cluster.spawn_all()?;
             cluster.until_served()?;
             return cluster.agreed_state();
         }
-        cluster.start_all()?;
+        cluster.spawn_all()?;
         cluster.until_served()?;
         let after = cluster.agreed_state()?;
         cluster.nothing_is_reported()?;
@@ -300,7 +249,7 @@ fn remember(cluster: &mut Cluster) -> Result<(), String> {
     for member in cluster.members.iter().filter(|member| member.standing == Standing::Member) {
         copy(&member.data, &member.data.with_extension("old"))?;
     }
-    cluster.start_all()
+    cluster.spawn_all()
 }
 
 /// Puts the copies back.

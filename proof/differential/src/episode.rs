@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::compare::{Difference, differences};
 use crate::generate::Generator;
 use crate::rules::Rule;
-use crate::server::{Kind, Server};
+use crate::server::{Server, System};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -15,9 +15,9 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The reference.
-    pub left: Kind,
+    pub left: System,
     /// The server under test.
-    pub right: Kind,
+    pub right: System,
     /// The folder for the servers' data.
     pub data: PathBuf,
     /// The reference survives sort targets that do not exist.

@@ -6,11 +6,11 @@
 //! Knows nothing of: answers, except the revision they carry.
 
 use crate::call::Call;
-use crate::random::Random;
 use kattu_proto::etcdserverpb::request_op::Request;
 use kattu_proto::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, compare,
 };
+use kattu_random::Random;
 
 /// Reads that may be sent together.
 const GROUP: usize = 24;
@@ -36,7 +36,7 @@ pub struct Generator {
 impl Generator {
     /// The requests of one part of the run with this seed.
     pub fn new(seed: u64, part: u64) -> Generator {
-        let random = Random::of_part(seed, part);
+        let random = Random::of_numbered_part(seed, part);
         Generator {
             random,
             revision: 1,

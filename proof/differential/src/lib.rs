@@ -12,7 +12,6 @@ pub mod call;
 pub mod compare;
 pub mod episode;
 pub mod generate;
-pub mod random;
 pub mod reduce;
 pub mod rules;
 pub mod server;

@@ -4,8 +4,9 @@
 
 use kattu_differential::call::Call;
 use kattu_differential::episode::{self, Outcome, Setup, Unexplained};
-use kattu_differential::server::Kind;
+use kattu_differential::server::System;
 use kattu_differential::{reduce, rules};
+use kattu_rig::target::Target;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -80,8 +81,8 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     let etcd = path("etcd").unwrap_or_else(|| tools.join("etcd34/etcd"));
     let kattu = path("kattu");
     let right = match path("against-etcd") {
-        Some(other) => Kind::Etcd(other),
-        None => Kind::Kattu(kattu.unwrap_or(built)),
+        Some(program) => System { target: Target::Etcd, program },
+        None => System { target: Target::Kattu, program: kattu.unwrap_or(built) },
     };
     let rules_path = path("rules").unwrap_or_else(|| root.join("docs/compatibility.md"));
     let shared_memory = Path::new("/dev/shm");
@@ -108,19 +109,19 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     if let Some(name) = given.keys().next() {
         return Err(format!("--{name} is no option"));
     }
-    for kind in [&Kind::Etcd(etcd.clone()), &right] {
-        let (Kind::Etcd(program) | Kind::Kattu(program)) = kind;
+    let bad_sorts_everywhere = !version(&etcd).contains(" 3.4.");
+    let left = System { target: Target::Etcd, program: etcd };
+    for System { target, program } in [&left, &right] {
         if !program.exists() {
-            let next = match kind {
-                Kind::Etcd(_) => "cargo xtask tools",
-                Kind::Kattu(_) => "cargo build --release",
+            let next = match target {
+                Target::Etcd => "cargo xtask tools",
+                Target::Kattu => "cargo build --release",
             };
             return Err(format!("{} is not there; run `{next}`", program.display()));
         }
     }
-    let bad_sorts_everywhere = !version(&etcd).contains(" 3.4.");
     let plant_every = (plant != 0).then_some(plant);
-    let setup = Setup { left: Kind::Etcd(etcd), right, data, bad_sorts_everywhere, rules, plant_every };
+    let setup = Setup { left, right, data, bad_sorts_everywhere, rules, plant_every };
     let episode = (episode != u64::MAX).then_some(episode);
     Ok(Options { setup, requests, seed, episode, episode_size, lanes, replay, root })
 }

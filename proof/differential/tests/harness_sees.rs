@@ -3,23 +3,22 @@
 //! Needs etcd 3.4 in `target/tools` (`cargo xtask tools`); without it the tests print SKIPPED.
 
 use kattu_differential::episode::{self, Outcome, Setup};
-use kattu_differential::server::Kind;
+use kattu_differential::server::System;
 use kattu_differential::{reduce, rules};
-use std::path::{Path, PathBuf};
+use kattu_rig::target::Target;
+use kattu_rig::tool;
+use std::path::Path;
 
 fn setup(test: &str, plant_every: Option<u64>) -> Option<Setup> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let tools =
-        std::env::var_os("KATTU_TOOLS").map(PathBuf::from).unwrap_or_else(|| root.join("target/tools"));
-    let etcd = tools.join("etcd34/etcd");
-    if !etcd.exists() {
+    let Some(etcd) = tool("etcd34/etcd") else {
         println!("SKIPPED {test}: no etcd 3.4 in target/tools; run `cargo xtask tools`");
         return None;
-    }
+    };
     let page = std::fs::read_to_string(root.join("docs/compatibility.md")).expect("the page of rules");
     Some(Setup {
-        left: Kind::Etcd(etcd.clone()),
-        right: Kind::Etcd(etcd),
+        left: System { target: Target::Etcd, program: etcd.clone() },
+        right: System { target: Target::Etcd, program: etcd },
         data: std::env::temp_dir().join(format!("kattu-differential-{test}-{}", std::process::id())),
         bad_sorts_everywhere: false,
         rules: rules::parse(&page).expect("the rules are well formed"),

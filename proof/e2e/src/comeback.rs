@@ -15,15 +15,15 @@
 //! time, it need not come closer, only hold more. [fault-model F51, P18]
 //! Knows nothing of: snapshots, logs; only of files, processes and answers.
 
-use crate::cluster::{Cluster, Options};
-use crate::grpc::{Kv, channel};
 use crate::kills::Load;
-use crate::page::Page;
-use crate::process::memory_of;
 use crate::processors::{Waiting, on_one_core, on_other_cores};
-use crate::until;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{PutRequest, RequestOp, TxnRequest, request_op::Request};
+use kattu_rig::grpc::{Kv, channel};
+use kattu_rig::page::Page;
+use kattu_rig::programs::memory_of;
+use kattu_rig::until;
+use kattu_rig::{Cluster, Options};
 use kattu_verify::service::{Bounds, LogIndex, NodeId, Progress, Slower, Standing, Tails, tail};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -197,7 +197,7 @@ fn spawn_elsewhere(cluster: &mut Cluster, place: usize) {
             on_other_cores();
             // Affects this thread and its children, not the process. [setpriority(2), C library/kernel differences]
             rustix::process::nice(NICER).expect("anybody may be nicer");
-            cluster.members[place].spawn();
+            cluster.members[place].spawn().expect("it can be run");
         });
     });
 }
@@ -448,7 +448,7 @@ fn join(cluster: &mut Cluster, leader: usize) -> (usize, Duration) {
     let url = cluster.members[place].peer_url();
     until("the learner is added", || cluster.members[leader].kv().member_add(&url, true).ok());
     let began = Instant::now();
-    cluster.members[place].spawn();
+    cluster.members[place].spawn().expect("it can be run");
     same_as_leader(cluster, leader, place);
     (place, began.elapsed())
 }

@@ -12,17 +12,18 @@
 //! Before each flood all memory of the machine has been used once, so that no time includes the host's lending of it.
 //! Knows nothing of: the members' defenses.
 
-use crate::cluster::{Cluster, Options};
 use crate::floors::{Came, Counting};
-use crate::grpc::channel;
 use crate::host_memory::UsedMemory;
 use crate::kills::all_keys;
-use crate::page::Page;
-use crate::process::memory_of;
 use crate::processors::{on_one_core, on_other_cores, processor_time};
-use crate::{Kv, raw};
+use crate::raw;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{CompactionRequest, PutRequest, RangeRequest};
+use kattu_rig::Kv;
+use kattu_rig::grpc::channel;
+use kattu_rig::page::Page;
+use kattu_rig::programs::memory_of;
+use kattu_rig::{Cluster, Options};
 use kattu_verify::service::{BoundedMemory, Held, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -220,7 +221,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     let large = large.lock().expect("nobody panics with it");
     let kv = cluster.members[0].kv().within(PUT_LIMIT);
     for (&writer, written) in large.iter() {
-        let held = crate::until("a large value is read", || kv.get(large_key(writer)).ok());
+        let held = kattu_rig::until("a large value is read", || kv.get(large_key(writer)).ok());
         lost.extend(written.lost_from(writer, held.as_deref()));
     }
     Report { seen, page, acknowledged: acknowledged.len() + large.len(), lost }
@@ -651,7 +652,8 @@ fn half_frame(kind: u8, fields: u32) -> Vec<u8> {
 fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize) -> Done {
     let Plan { lasts, one_core, .. } = *plan;
     let stop = Arc::new(AtomicBool::new(false));
-    let ports: Vec<String> = cluster.members.iter().map(|member| format!("{}:2380", member.host)).collect();
+    let ports: Vec<String> =
+        cluster.members.iter().map(|member| format!("{}:2380", member.endpoint.host)).collect();
     let mut threads = Vec::new();
     let nonsense = Arc::new(AtomicU64::new(0));
     for port in ports.clone() {
@@ -694,8 +696,8 @@ fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize)
     good.avoid(follower);
     cluster.members[follower].kill();
     let begun = Instant::now();
-    cluster.members[follower].spawn();
-    while !cluster.members[follower].log_text().contains(crate::cluster::READY) {
+    cluster.members[follower].spawn().expect("it can be run");
+    while !cluster.members[follower].log_text().contains(kattu_rig::READY) {
         if REJOIN_MAX < begun.elapsed() {
             faults.push(format!("a member that came back did not serve within {REJOIN_MAX:?}"));
             break;
@@ -722,7 +724,7 @@ fn peers(plan: &Plan, cluster: &mut Cluster, good: &GoodClient, standing: usize)
 
 /// Syncs of all members so far that took longer than a quarter of a second; a restarted member counts from 0.
 fn slow_syncs(cluster: &Cluster) -> u64 {
-    let of = |member: &crate::Member| {
+    let of = |member: &kattu_rig::Member| {
         let page = Page::of(&member.address())?;
         let all = page.number("etcd_disk_wal_fsync_duration_seconds_count")?;
         let quick = page
@@ -733,7 +735,7 @@ fn slow_syncs(cluster: &Cluster) -> u64 {
     cluster.members.iter().filter_map(of).sum()
 }
 
-fn lines(member: &crate::Member) -> u64 {
+fn lines(member: &kattu_rig::Member) -> u64 {
     member.log_text().lines().count() as u64
 }
 
@@ -831,7 +833,7 @@ impl GoodClient {
     fn avoid(&self, member: usize) {
         self.avoided.store(member, Ordering::Relaxed);
         let due = self.due_count() + 1; // one may be on its way right now
-        crate::until("what was asked before is answered", || {
+        kattu_rig::until("what was asked before is answered", || {
             let puts = self.puts();
             (due < puts.ended.len() && puts.ended[..due].iter().all(Option::is_some)).then_some(())
         });
@@ -847,7 +849,7 @@ impl GoodClient {
 
     /// Waits until each of a second's puts was answered within `limit`, so that no flood pays for the one before it.
     fn wait_for_calm(&self, limit: Duration) {
-        crate::until("the good client is served as ever", || {
+        kattu_rig::until("the good client is served as ever", || {
             std::thread::sleep(Duration::from_secs(1));
             let puts = self.puts();
             let is_quick =
@@ -861,7 +863,7 @@ impl GoodClient {
     fn times_since(&self, from: usize) -> Vec<Option<Duration>> {
         let upto = self.due_count();
         let all = |puts: &Puts| puts.ended[from..upto].iter().copied().collect::<Option<Vec<_>>>();
-        let ended = crate::until("the good client's puts have ended", || all(&self.puts()));
+        let ended = kattu_rig::until("the good client's puts have ended", || all(&self.puts()));
         ended.into_iter().map(Result::ok).collect()
     }
 

@@ -6,8 +6,8 @@
 //!       docs/operations.md states.
 //! Knows nothing of: how floods are made.
 
-use crate::cluster::Member;
-use crate::page::Page;
+use kattu_rig::Member;
+use kattu_rig::page::Page;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -156,7 +156,7 @@ impl Counting {
 fn counted(addresses: &[String]) -> Counted {
     let mut all = Counted::default();
     for address in addresses {
-        let page = crate::until("a member says what it counts", || Page::of(address));
+        let page = kattu_rig::until("a member says what it counts", || Page::of(address));
         let number =
             |name: &str| page.number(name).unwrap_or_else(|| panic!("{address} does not know {name}"));
         all.budget = number("kattu_client_memory_max_bytes");

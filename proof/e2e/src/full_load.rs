@@ -3,7 +3,7 @@
 //! It goes on despite refusals: those show in the members' metrics, and in its exit code only at the end.
 //! Knows nothing of: members, metrics.
 
-use crate::process::kattu;
+use kattu_rig::programs::kattu;
 use std::process::{Child, Command, Stdio};
 
 /// The load; ends when dropped.

@@ -7,8 +7,8 @@
 //! key must be there.
 //! Knows nothing of: elections; Kattu or etcd.
 
-use crate::cluster::{Cluster, Options};
 use crate::kills::{all_keys, channel, put};
+use kattu_rig::{Cluster, Options};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -108,12 +108,14 @@ pub fn run(trials: usize, flags: Vec<String>, mut each: impl FnMut(usize, Durati
     let mut gaps = Vec::new();
     for trial in 0..trials {
         let began = Instant::now();
-        crate::until("puts are acknowledged", || (FLOWING < client.count_after(began)).then_some(()));
+        kattu_rig::until("puts are acknowledged", || (FLOWING < client.count_after(began)).then_some(()));
         let leader = cluster.leader();
         let moment = Instant::now();
         cluster.members[leader].kill();
         // Answers sent before it died may still arrive, but far fewer than these.
-        crate::until("puts are acknowledged again", || (FLOWING < client.count_after(moment)).then_some(()));
+        kattu_rig::until("puts are acknowledged again", || {
+            (FLOWING < client.count_after(moment)).then_some(())
+        });
         let gap = client.longest_gap_since(moment);
         each(trial, gap);
         gaps.push(gap);

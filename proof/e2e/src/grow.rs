@@ -8,9 +8,9 @@
 //! service from a slow disk.
 //! Knows nothing of: how membership changes work; only of what clients and operators see.
 
-use crate::cluster::{Cluster, Options};
 use crate::kills::{DiskWatch, all_keys, channel, put};
-use crate::until;
+use kattu_rig::until;
+use kattu_rig::{Cluster, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -110,8 +110,7 @@ pub fn run(election_timeout: Duration, mut each: impl FnMut(&Step)) -> Report {
         let leader = cluster.leader();
         let begun = Instant::now();
         let id = own_id(&cluster, leader);
-        let survivor =
-            cluster.members.iter().enumerate().find(|(i, m)| *i != leader && m.pid_if_runs().is_some());
+        let survivor = cluster.members.iter().enumerate().find(|(i, m)| *i != leader && m.is_started());
         let kv = survivor.expect("others run").1.kv();
         until("the leader is removed", || {
             (kv.member_remove(id).is_ok() || kv.is_listed(id) == Some(false)).then_some(())
@@ -124,7 +123,7 @@ pub fn run(election_timeout: Duration, mut each: impl FnMut(&Step)) -> Report {
     disk.stop();
     let acknowledged = load.stop();
     let mut lost = BTreeSet::new();
-    for member in cluster.members.iter().filter(|member| member.pid_if_runs().is_some()) {
+    for member in cluster.members.iter().filter(|member| member.is_started()) {
         let there = all_keys(&member.kv());
         lost.extend(acknowledged.iter().filter(|key| !there.contains(*key)).cloned());
     }

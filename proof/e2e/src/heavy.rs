@@ -9,11 +9,7 @@
 //! request with it.
 //! Knows nothing of: how members carry out a request.
 
-use crate::cluster::{Cluster, Options};
-use crate::grpc::{Kv, channel};
 use crate::open_loop::{CONNECT_LIMIT, OpenLoop, PUT_LIMIT, Steady};
-use crate::page::Page;
-use crate::until;
 use kattu_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::range_request::{SortOrder, SortTarget};
@@ -21,6 +17,10 @@ use kattu_proto::etcdserverpb::request_op::Request;
 use kattu_proto::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
+use kattu_rig::grpc::{Kv, channel};
+use kattu_rig::page::Page;
+use kattu_rig::until;
+use kattu_rig::{Cluster, Options};
 use kattu_verify::service::{BoundedStep, NodeId, Work};
 use std::time::{Duration, Instant};
 use tonic::transport::Channel;
@@ -253,8 +253,9 @@ fn longest(cluster: &Cluster) -> (u64, Duration) {
 
 /// For each member, the longest lateness of a timer since it was started.
 fn lateness(cluster: &Cluster) -> Vec<Duration> {
-    let of =
-        |member: &crate::Member| Duration::from_secs_f64(fraction(member, "kattu_driver_late_seconds_max"));
+    let of = |member: &kattu_rig::Member| {
+        Duration::from_secs_f64(fraction(member, "kattu_driver_late_seconds_max"))
+    };
     cluster.members.iter().map(of).collect()
 }
 
@@ -265,7 +266,7 @@ fn late_between(before: &[Duration], after: &[Duration]) -> Option<Duration> {
 }
 
 /// A number on a member's metrics page.
-fn fraction(member: &crate::Member, name: &str) -> f64 {
+fn fraction(member: &kattu_rig::Member, name: &str) -> f64 {
     let page = until("a page of metrics", || Page::of(&member.address()));
     let number = page.lines(name).next().and_then(|text| text.parse::<f64>().ok());
     number.unwrap_or_else(|| panic!("no {name}"))
@@ -335,7 +336,7 @@ fn judge(plan: &Plan, act: Act, keys: u64, cluster: &mut Cluster) -> Seen {
 
 /// Each member's leader and term, by its own status.
 fn offices(cluster: &Cluster) -> Vec<Option<(u64, u64)>> {
-    let of = |member: &crate::Member| {
+    let of = |member: &kattu_rig::Member| {
         let status = member.kv().within(Duration::from_secs(5)).status().ok()?;
         Some((status.leader, status.raft_term))
     };

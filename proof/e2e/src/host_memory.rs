@@ -7,8 +7,8 @@
 //! DAMON-based Reclamation], so it is filled anew before each timed run.
 //! Knows nothing of: members, the timed runs.
 
-use crate::process::own_folder;
 use crate::processors::processor_time;
+use kattu_rig::programs::{OwnFolder, memory_of_machine};
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ const FREE_PART: u64 = 32;
 /// A sparse file that fills the page cache; dropped, it is removed.
 #[derive(Debug)]
 pub struct UsedMemory {
-    folder: PathBuf,
+    _folder: OwnFolder,
     holes: PathBuf,
     all: u64,
 }
@@ -32,11 +32,11 @@ pub struct UsedMemory {
 impl UsedMemory {
     /// Creates the file; fills nothing yet. `None` if the kernel does not report its memory.
     pub fn new() -> Option<UsedMemory> {
-        let all = meminfo("MemTotal")?;
-        let folder = own_folder("host-memory");
-        let holes = folder.join("holes");
+        let all = memory_of_machine("MemTotal")?;
+        let folder = OwnFolder::new("host-memory");
+        let holes = folder.path().join("holes");
         File::create(&holes).and_then(|file| file.set_len(all.min(BYTES_MAX))).ok()?;
-        Some(UsedMemory { folder, holes, all })
+        Some(UsedMemory { _folder: folder, holes, all })
     }
 
     /// Fills the part of the page cache that has become empty; returns the average cost of a page.
@@ -54,7 +54,7 @@ impl UsedMemory {
         let mut piece = vec![0; PIECE_BYTES];
         let kept = self.all / FREE_PART;
         let mut bytes = 0;
-        while kept < meminfo("MemFree")? {
+        while kept < memory_of_machine("MemFree")? {
             // Less than the part that stays free.
             for _ in 0..kept / 2 / PIECE_BYTES as u64 {
                 if file.read_exact(&mut piece).is_err() {
@@ -65,18 +65,4 @@ impl UsedMemory {
         }
         Some(bytes)
     }
-}
-
-impl Drop for UsedMemory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// One of the kernel's memory figures, in bytes. [proc_meminfo(5)]
-fn meminfo(name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib * 1024)
 }

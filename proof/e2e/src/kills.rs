@@ -6,10 +6,10 @@
 //! is restarted, serves again, and the next leader is killed. At the end every acknowledged key must be there.
 //! Knows nothing of: elections; only of what a client sees.
 
-use crate::cluster::{Cluster, Options};
-use crate::grpc::{self, Kv};
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::{PutRequest, RangeRequest};
+use kattu_rig::grpc::{self, Kv};
+use kattu_rig::{Cluster, Options};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -236,7 +236,7 @@ impl Load {
         let mut seen = self.acknowledged_count();
         let goal = seen + count;
         while seen < goal {
-            seen = crate::until("the load goes on", || {
+            seen = kattu_rig::until("the load goes on", || {
                 Some(self.acknowledged_count()).filter(|now| seen < *now)
             });
         }
@@ -270,7 +270,7 @@ pub(crate) fn all_keys(kv: &Kv) -> BTreeSet<String> {
             keys_only: true,
             ..RangeRequest::default()
         };
-        let page = crate::until("a page of keys", || kv.range(request.clone()).ok());
+        let page = kattu_rig::until("a page of keys", || kv.range(request.clone()).ok());
         let Some(last) = page.kvs.last() else { return keys };
         from = last.key.clone();
         from.push(0);

@@ -3,10 +3,10 @@
 //! A put's time counts from the moment at which it was due, so that a slow put does not reduce the load.
 //! Knows nothing of: work that runs beside the puts.
 
-use crate::cluster::Cluster;
-use crate::grpc::channel;
 use kattu_proto::etcdserverpb::PutRequest;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
+use kattu_rig::Cluster;
+use kattu_rig::grpc::channel;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -16,11 +16,11 @@
 //!
 //! Knows nothing of: the members' defenses.
 
-use crate::cluster::{Cluster, Options};
-use crate::process::memory_of;
 use crate::processors::{on_one_core, on_other_cores, processor_time};
 use crate::raw;
 use kattu_proto::etcdserverpb::PutRequest;
+use kattu_rig::programs::memory_of;
+use kattu_rig::{Cluster, Options};
 use kattu_verify::service::{Done, RECOVERY, no_metastable_state};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};

@@ -119,7 +119,7 @@ mod tests {
                 let span = Duration::from_millis(500);
                 let asked = busy[0].0.id();
                 assert!(span / 4 < Waiting::of(asked).during(span));
-                crate::until("it sleeps", || (!wants_to_run(idle.0.id())).then_some(()));
+                kattu_rig::until("it sleeps", || (!wants_to_run(idle.0.id())).then_some(()));
                 assert!(Waiting::of(idle.0.id()).during(span) < span / 10);
             });
         });

@@ -6,12 +6,12 @@
 //! refusals: its exit code comes only at its end.
 //! Knows nothing of: how members bound their memory.
 
-use crate::cluster::{Cluster, Options};
 use crate::full_load::FullLoad;
-use crate::page::Page;
-use crate::process::{memory_of, memory_of_machine};
-use crate::until;
 use kattu_proto::etcdserverpb::RangeRequest;
+use kattu_rig::page::Page;
+use kattu_rig::programs::{memory_of, memory_of_machine};
+use kattu_rig::until;
+use kattu_rig::{Cluster, Options};
 use kattu_verify::service::{BoundedMemory, Held, NodeId};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ pub struct Report {
 pub fn run(settings: Settings, mut each: impl FnMut(&Look)) -> Report {
     let flags = settings.quota.map(|bytes| format!("--quota-backend-bytes={bytes}")).into_iter().collect();
     let mut cluster = Cluster::with("soak", Options { members: 3, flags });
-    let machine = memory_of_machine();
+    let machine = memory_of_machine("MemTotal").expect("the kernel reports its memory");
     let begun = Instant::now();
     let mut report = Report { looks: Vec::new(), machine, failed_loads: 0, broken: Vec::new() };
     let mut load = FullLoad::start(&cluster.endpoints(), settings.keys, settings.value_bytes);

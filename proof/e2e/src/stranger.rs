@@ -3,7 +3,7 @@
 //! Written from that page alone, with code of its own, so that it can send no more than any other stranger could.
 //! Knows nothing of: keys, the members' directories, the network between members.
 
-use crate::authority::Signed;
+use kattu_rig::authority::Signed;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};

@@ -11,11 +11,11 @@
 //! compaction was acknowledged, and each member has applied the last one.
 //! Knows nothing of: how snapshots are taken and history is compacted. [fault-model P18]
 
-use crate::cluster::{Cluster, Options};
 use crate::open_loop::{OpenLoop, PUT_LIMIT, RATE, Steady};
-use crate::page::Page;
-use crate::{until, until_within};
 use kattu_proto::etcdserverpb::CompactionRequest;
+use kattu_rig::page::Page;
+use kattu_rig::{Cluster, Options};
+use kattu_rig::{until, until_within};
 use kattu_verify::service::{Slower, Tails, percentile, tail};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -210,7 +210,7 @@ fn compact_until(cluster: &Cluster, stop: &AtomicBool) -> Vec<u64> {
 
 /// One metric of each member.
 fn counters(cluster: &Cluster, name: &str) -> Vec<u64> {
-    let of = |member: &crate::Member| until(name, || Page::of(&member.address())?.number(name));
+    let of = |member: &kattu_rig::Member| until(name, || Page::of(&member.address())?.number(name));
     cluster.members.iter().map(of).collect()
 }
 

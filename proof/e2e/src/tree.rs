@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: importing.
 
+use kattu_random::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -17,33 +18,13 @@ pub struct Tree {
     pub oversize: Vec<String>,
 }
 
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        // xorshift64* [Vigna16 §3]: the contents only have to be arbitrary and repeatable.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| (self.next() >> 32) as u8).collect()
-    }
-}
-
 /// Makes `count` files under `root`: mostly small texts in nested folders, among them empty ones, binary ones, some of
 /// 1 MiB, two that are too large, and names with spaces and letters beyond ASCII.
 pub fn make(root: &Path, seed: u64, count: usize) -> Tree {
-    let mut numbers = Numbers(seed | 1);
+    let mut random = Random::new(seed);
     let mut tree = Tree::default();
     for i in 0..count {
-        let folder = format!("d{}/e{}", numbers.below(9), numbers.below(7));
+        let folder = format!("d{}/e{}", random.below(9), random.below(7));
         let name = match i % 97 {
             0 => format!("{folder}/a name with spaces {i}"),
             1 => format!("{folder}/நாள்-{i}.txt"),
@@ -52,11 +33,11 @@ pub fn make(root: &Path, seed: u64, count: usize) -> Tree {
         let contents = match i % 50 {
             0 => Vec::new(),
             1..6 => {
-                let length = 1 + numbers.below(5_000) as usize;
-                numbers.bytes(length)
+                let length = 1 + random.below(5_000);
+                bytes(&mut random, length)
             }
-            6 if i % 500 == 6 => numbers.bytes(1 << 20),
-            _ => format!("file {i} of seed {seed}\n").repeat(1 + numbers.below(12) as usize).into_bytes(),
+            6 if i % 500 == 6 => bytes(&mut random, 1 << 20),
+            _ => format!("file {i} of seed {seed}\n").repeat(1 + random.below(12)).into_bytes(),
         };
         write(root, &name, &contents);
         tree.files.insert(name, contents);
@@ -67,6 +48,10 @@ pub fn make(root: &Path, seed: u64, count: usize) -> Tree {
         tree.oversize.push(name);
     }
     tree
+}
+
+fn bytes(random: &mut Random, length: usize) -> Vec<u8> {
+    (0..length).map(|_| (random.number() >> 32) as u8).collect()
 }
 
 fn write(root: &Path, name: &str, contents: &[u8]) {

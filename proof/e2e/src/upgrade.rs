@@ -9,9 +9,9 @@
 //! every member, and all must hold the same data. [fault-model P13, F62, DT4]
 //! Knows nothing of: the differences between versions.
 
-use crate::cluster::{Cluster, Options, READY};
 use crate::kills::{Load, all_keys};
-use crate::process::{kattu, run, until};
+use kattu_rig::programs::{kattu, run, until};
+use kattu_rig::{Cluster, Options, READY};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -133,7 +133,7 @@ fn back(cluster: &mut Cluster, older: &Path) -> (String, bool) {
     let member = &mut cluster.members[0];
     member.stop("TERM");
     member.run_by(older);
-    member.spawn();
+    member.spawn().expect("it can be run");
     until("the older version ends, or serves", || {
         (!member.is_running() || member.log_text().contains(READY)).then_some(())
     });

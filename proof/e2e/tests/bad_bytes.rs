@@ -1,7 +1,7 @@
 //! Bad bytes: from peers, from clients, on the disk. The process survives those that come from outside, and refuses
 //! damage at rest with an error that names file and offset.
 
-use kattu_e2e::{Cluster, Kv, Options, until};
+use kattu_rig::{Cluster, Kv, Options, until};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -68,7 +68,7 @@ fn assert_serves(cluster: &mut Cluster, key: &str) {
 fn a_peer_port_survives_bytes_that_are_no_frames() {
     let mut cluster = Cluster::start("frames", 3);
     let (id, members) = ids(&cluster);
-    let peer = format!("{}:2380", cluster.members[0].host);
+    let peer = format!("{}:2380", cluster.members[0].endpoint.host);
     let good = hello(1, 1, id, members[1], members[0]);
     let mut wrong_header = good.clone();
     wrong_header[8] ^= 0x40;
@@ -101,7 +101,7 @@ fn a_peer_port_survives_bytes_that_are_no_frames() {
 fn a_peer_of_another_version_is_refused_with_a_reason() {
     let mut cluster = Cluster::start("version", 3);
     let (id, members) = ids(&cluster);
-    let peer = format!("{}:2380", cluster.members[0].host);
+    let peer = format!("{}:2380", cluster.members[0].endpoint.host);
     let answer = talk(&peer, &hello(900, 901, id, members[1], members[0]));
     assert!(String::from_utf8_lossy(&answer).contains("900..=901"), "{}", answer.escape_ascii());
     until("the member says so in its log", || {
@@ -200,14 +200,14 @@ fn killed_member(what: &str) -> (Cluster, PathBuf, usize) {
 
 fn assert_refuses(cluster: &mut Cluster, file: &Path) {
     let name = file.file_name().expect("a name").to_string_lossy().into_owned();
-    cluster.members[0].spawn();
+    cluster.members[0].spawn().expect("it can be run");
     let ended = cluster.members[0].wait_end();
     ended.expect_code(4);
     assert!(ended.err.contains(&name), "the file is not named:\n{}", ended.err);
     assert!(ended.err.contains("byte") || ended.err.contains("offset"), "no offset is named:\n{}", ended.err);
-    let mut inspect = std::process::Command::new(kattu_e2e::kattu());
+    let mut inspect = std::process::Command::new(kattu_rig::kattu());
     inspect.args(["wal", "inspect"]).arg(&cluster.members[0].data);
-    let inspected = kattu_e2e::process::run(&mut inspect);
+    let inspected = kattu_rig::programs::run(&mut inspect);
     inspected.expect_code(4);
     assert!(inspected.all().contains(&name), "{}", inspected.all());
 }

@@ -1,8 +1,8 @@
 //! Members that must not start, or must not join: each reports the error and its remedy, and exits with its code.
 
-use kattu_e2e::cluster::{self, serve};
-use kattu_e2e::process::{Ended, own_folder, own_host, run};
-use kattu_e2e::{Cluster, Options, until};
+use kattu_rig::programs::{Ended, own_folder, own_host, run};
+use kattu_rig::target::{self, serve};
+use kattu_rig::{Cluster, Options, until};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 fn start(data: &Path, host: &str, more: &[&str]) -> Ended {
     let mut command = serve();
     let initial = format!("x=http://{host}:2380");
-    command.args(cluster::flags("x", host, data, &initial, "t")).args(more);
+    command.args(target::flags("x", host, data, &initial, "t")).args(more);
     run(&mut command)
 }
 
@@ -120,7 +120,7 @@ fn a_member_with_another_cluster_token_does_not_join() {
     let arguments = cluster.members[2].arguments_mut();
     let place = arguments.iter().position(|word| word == "--initial-cluster-token").expect("a token");
     arguments[place + 1] = "another-token".to_string();
-    cluster.members[2].spawn();
+    cluster.members[2].spawn().expect("it can be run");
     // The stranger reports the reason, in its log or by ending.
     until("the stranger says that its cluster is another one", || {
         let log = cluster.members[2].log_text();
@@ -128,7 +128,7 @@ fn a_member_with_another_cluster_token_does_not_join() {
     });
     let log = cluster.members[2].log_text();
     let since = log.rfind("data in").expect("it says where");
-    assert!(!log[since..].contains(cluster::READY), "{log}");
+    assert!(!log[since..].contains(kattu_rig::READY), "{log}");
     cluster.members[0].kv().put_surely("a", "b"); // the two others are a quorum
     assert_eq!(cluster.members[1].kv().get("a").expect("a read"), Some(b"b".to_vec()));
 }

@@ -1,11 +1,11 @@
 //! Invalid requests, and requests for too much: the error is etcd's, letter for letter, and the next request works.
 
-use kattu_e2e::grpc::is_passing;
-use kattu_e2e::{Cluster, Options, until};
 use kattu_proto::etcdserverpb::request_op::Request;
 use kattu_proto::etcdserverpb::{
     self as pb, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
+use kattu_rig::grpc::is_passing;
+use kattu_rig::{Cluster, Options, until};
 use std::time::{Duration, Instant};
 use tonic::{Code, Status};
 

@@ -1,6 +1,6 @@
 //! The release binary panics on arithmetic overflow: it contains the messages of those panics. [decision 42]
 
-use kattu_e2e::kattu;
+use kattu_rig::kattu;
 
 #[test]
 fn arithmetic_of_the_binary_is_checked() {

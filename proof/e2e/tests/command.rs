@@ -1,7 +1,7 @@
 //! The command line: output and exit codes.
 
-use kattu_e2e::process::{self, Ended, own_folder, own_host, run, run_with_input};
-use kattu_e2e::{Cluster, Options, kattu, until};
+use kattu_rig::programs::{self, Ended, own_folder, own_host, run, run_with_input};
+use kattu_rig::{Cluster, Options, kattu, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -255,7 +255,7 @@ impl Dev {
     }
 
     fn ctrl_c(mut self) -> Ended {
-        process::signal(self.child.id(), "INT");
+        programs::signal(self.child.id(), "INT");
         let status = until("kattu dev ends", || self.child.try_wait().ok().flatten());
         Ended {
             code: status.code(),

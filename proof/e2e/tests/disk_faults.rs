@@ -1,11 +1,11 @@
 //! Disk faults: full disks, failing syncs, members killed at the n-th system call; with the unmodified binary, driven
 //! from outside. Every acknowledged key is there afterwards. [fault-model F10–F12, ST3, ST15]
 
-use kattu_e2e::cluster::serve;
-use kattu_e2e::disk::{Fault, Rig, SmallDisk, inject_into, injecting};
-use kattu_e2e::{Cluster, Kv, Member, Options, need_rig, until, until_within};
 use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use kattu_proto::etcdserverpb::{AlarmRequest, AlarmType, DeleteRangeRequest, RangeRequest};
+use kattu_rig::disk::{Fault, Rig, SmallDisk, inject_into, injecting};
+use kattu_rig::target::serve;
+use kattu_rig::{Cluster, Kv, Member, Options, need_rig, until, until_within};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;

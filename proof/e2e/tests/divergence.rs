@@ -4,8 +4,8 @@
 //! All its files are valid: a snapshot is rewritten, with correct checksums, around another value and another digest,
 //! as a bug or a flipped bit in memory would have left it.
 
-use kattu_e2e::process::{Ended, run};
-use kattu_e2e::{Cluster, Member, Options, kattu, until};
+use kattu_rig::programs::{Ended, run};
+use kattu_rig::{Cluster, Member, Options, kattu, until};
 use kattu_wal::{Item, RealFiles, SnapshotStore, inspect};
 use std::path::Path;
 use std::process::Command;
@@ -82,7 +82,7 @@ fn a_member_whose_store_has_become_another_is_named_and_serves_nobody_while_the_
     cluster.members[divergent].stop("TERM");
     diverge(&data);
     // It may be ready before or after it is reported.
-    cluster.members[divergent].spawn();
+    cluster.members[divergent].spawn().expect("it can be run");
     let named = until("the odd one is named", || {
         kv.put_surely("more", "writes");
         let listed = ours(&["alarm", "list", "--endpoints", &others]).out;

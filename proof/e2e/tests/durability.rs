@@ -1,9 +1,10 @@
 //! Acknowledged writes survive the kill of any member; reads are never older than acknowledged writes.
 
-use kattu_e2e::alone::alone;
-use kattu_e2e::process::{Ended, WAIT_LIMIT, memory_of, run};
-use kattu_e2e::{Cluster, Kv, kattu, kills, tree, until};
+use kattu_e2e::{kills, tree};
 use kattu_proto::etcdserverpb::{PutRequest, RangeRequest};
+use kattu_rig::alone::alone;
+use kattu_rig::programs::{Ended, WAIT_LIMIT, memory_of, run};
+use kattu_rig::{Cluster, Kv, kattu, until};
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::path::Path;
@@ -144,10 +145,10 @@ fn fill(cluster: &Cluster, prefix: &str, count: usize) {
 fn counts_while_starting(cluster: &mut Cluster, member: usize, prefix: &str) -> (Vec<i64>, i64) {
     let kv = cluster.members[member].kv().within(Duration::from_millis(200));
     let mut served = Vec::new();
-    cluster.members[member].spawn();
+    cluster.members[member].spawn().expect("it can be run");
     until("the restarted member serves", || {
         served.extend(kv.count(prefix, true).ok());
-        cluster.members[member].log_text().contains(kattu_e2e::cluster::READY).then_some(())
+        cluster.members[member].log_text().contains(kattu_rig::READY).then_some(())
     });
     (served, cluster.members[member].kv().count(prefix, true).expect("it serves"))
 }
@@ -183,7 +184,7 @@ fn a_member_that_comes_back_alone_serves_its_log_up_to_the_last_mark_or_nothing(
         });
     }
     cluster.kill_all();
-    cluster.members[0].spawn();
+    cluster.members[0].spawn().expect("it can be run");
     let kv = cluster.members[0].kv().within(Duration::from_millis(100));
     let mut served = BTreeSet::new();
     // The port opens, and none of a hundred answers is wrong.
@@ -200,8 +201,8 @@ fn a_member_that_comes_back_alone_serves_its_log_up_to_the_last_mark_or_nothing(
         "served counts of {KEYS} keys: {served:?}"
     );
     // The others come back, and so does the service.
-    cluster.members[1].spawn();
-    cluster.members[2].spawn();
+    cluster.members[1].spawn().expect("it can be run");
+    cluster.members[2].spawn().expect("it can be run");
     for member in &mut cluster.members {
         member.wait_ready();
     }

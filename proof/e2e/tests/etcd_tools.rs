@@ -2,8 +2,8 @@
 //!
 //! Each etcdctl runs the same script; the tools come from `cargo xtask tools`.
 
-use kattu_e2e::process::{Ended, run, run_with_input};
-use kattu_e2e::{Cluster, Options, need, until};
+use kattu_rig::programs::{Ended, run, run_with_input};
+use kattu_rig::{Cluster, Options, need, until};
 use std::path::Path;
 use std::process::Command;
 
@@ -121,10 +121,13 @@ fn works_with(program: &Path, name: &str) {
     let members = etcdctl.says(&["member", "list"]);
     assert_eq!(members.lines().count(), 3, "{members}");
     for member in &cluster.members {
-        let line = members.lines().find(|line| line.contains(&member.host)).expect("every member is listed");
+        let line = members
+            .lines()
+            .find(|line| line.contains(&member.endpoint.host))
+            .expect("every member is listed");
         assert!(line.contains(&member.name) && line.contains("started"), "{line}");
-        assert!(line.contains(&format!("http://{}:2380", member.host)), "{line}");
-        assert!(line.contains(&format!("http://{}:2379", member.host)), "{line}");
+        assert!(line.contains(&format!("http://{}:2380", member.endpoint.host)), "{line}");
+        assert!(line.contains(&format!("http://{}:2379", member.endpoint.host)), "{line}");
     }
 }
 
@@ -161,7 +164,7 @@ fn changes_members_with(program: &Path, name: &str) {
         let at = arguments.iter().position(|word| word == "--initial-cluster").expect("a list of members");
         arguments[at + 1] = initial.trim_matches('"').to_string();
         arguments.extend(PATIENT.map(str::to_string));
-        cluster.members[place].spawn();
+        cluster.members[place].spawn().expect("it can be run");
         until("the new member is listed as started", || {
             let members = first.says(&["member", "list"]);
             let line = members.lines().find(|line| line.contains(&called))?.to_string();
@@ -245,8 +248,8 @@ fn is_refused_with(program: &Path, name: &str) {
     etcdctl.refused(&["member", "remove", &own], few);
     etcdctl.refused(&["member", "promote", &own], "etcdserver: can only promote a learner member");
     // No process listens there. The two are added, cost nothing, and stay as they are.
-    let nowhere = format!("--peer-urls=http://{}:2380", kattu_e2e::process::own_host());
-    let voter = format!("--peer-urls=http://{}:2380", kattu_e2e::process::own_host());
+    let nowhere = format!("--peer-urls=http://{}:2380", kattu_rig::programs::own_host());
+    let voter = format!("--peer-urls=http://{}:2380", kattu_rig::programs::own_host());
     let added = etcdctl.says(&["member", "add", "ghost", "--learner", &nowhere]);
     assert!(added.contains("ETCD_INITIAL_CLUSTER_STATE=\"existing\""), "{added}");
     etcdctl.says(&["member", "add", "late", &voter]);

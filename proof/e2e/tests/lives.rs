@@ -2,8 +2,8 @@
 //! older copy asks the others for the votes and acknowledgements that it forgot, and a cluster begins when its first
 //! members have met. [fault-model F19, F61]
 
-use kattu_e2e::process::{run, until};
-use kattu_e2e::{Cluster, Options};
+use kattu_rig::programs::{run, until};
+use kattu_rig::{Cluster, Options};
 use std::path::Path;
 use std::process::Command;
 
@@ -26,13 +26,13 @@ fn has_no_leader(cluster: &Cluster, member: usize) -> bool {
 fn a_cluster_begins_when_its_first_members_have_met_and_goes_on_without_one_of_them() {
     let mut cluster = Cluster::plan("lives-begin", Options { members: 3, ..Options::default() });
     for member in 0..2 {
-        cluster.members[member].spawn();
+        cluster.members[member].spawn().expect("it can be run");
     }
     // Longer than any election takes.
     says(&cluster, 0, "a new cluster starts when all its initial members have met");
-    says(&cluster, 1, &format!("({}:2380)", cluster.members[2].host));
+    says(&cluster, 1, &format!("({}:2380)", cluster.members[2].endpoint.host));
     assert!(has_no_leader(&cluster, 0) && has_no_leader(&cluster, 1));
-    cluster.members[2].spawn();
+    cluster.members[2].spawn().expect("it can be run");
     for member in 0..3 {
         cluster.members[member].wait_ready();
     }
@@ -40,7 +40,7 @@ fn a_cluster_begins_when_its_first_members_have_met_and_goes_on_without_one_of_t
     // From now on a majority is enough, even when all start.
     cluster.kill_all();
     for member in 0..2 {
-        cluster.members[member].spawn();
+        cluster.members[member].spawn().expect("it can be run");
     }
     for member in 0..2 {
         cluster.members[member].wait_ready();
@@ -60,9 +60,9 @@ fn a_member_that_has_lost_its_directory_never_votes_whoever_can_be_reached() {
     cluster.kill_all();
     std::fs::remove_dir_all(&cluster.members[wiped].data).expect("it is there");
     // A wiped member that reaches another one is refused, and ends.
-    cluster.members[lags].spawn();
+    cluster.members[lags].spawn().expect("it can be run");
     says(&cluster, lags, "takes part without an answer from 2");
-    cluster.members[wiped].spawn();
+    cluster.members[wiped].spawn().expect("it can be run");
     let ended = cluster.members[wiped].wait_end();
     assert_eq!(ended.code, Some(2), "{}", cluster.members[wiped].log_text());
     assert!(
@@ -72,9 +72,9 @@ fn a_member_that_has_lost_its_directory_never_votes_whoever_can_be_reached() {
     );
     // A wiped member that reaches no other one begins, and waits.
     cluster.members[lags].kill();
-    cluster.members[wiped].spawn();
+    cluster.members[wiped].spawn().expect("it can be run");
     says(&cluster, wiped, "a new cluster starts when all its initial members have met");
-    cluster.members[lags].spawn();
+    cluster.members[lags].spawn().expect("it can be run");
     says(&cluster, wiped, "the peer knows this member with another data directory");
     says(&cluster, lags, "is known here with another data directory");
     says(&cluster, wiped, "the cluster has started without it");
@@ -106,10 +106,10 @@ fn a_member_that_comes_back_from_an_older_copy_leads_nobody_astray() {
     std::fs::remove_dir_all(&cluster.members[older].data).expect("it is there");
     copy(&kept, &cluster.members[older].data);
     // The leader has seen more of this member, and can be asked: the others could elect no leader without it.
-    cluster.members[older].spawn();
+    cluster.members[older].spawn().expect("it can be run");
     // It waits for the lagging member's answer until its time is up; it has the leader's.
     says(&cluster, older, "takes part without an answer from 1 of the other voters");
-    cluster.members[lags].spawn();
+    cluster.members[lags].spawn().expect("it can be run");
     cluster.members[lags].wait_ready();
     let kv = cluster.members[lags].kv();
     assert_eq!(kv.count("new/", false).expect("it serves"), 50);

@@ -1,8 +1,8 @@
 //! Log lines of the unmodified binary: no member waits for their reader, strangers cannot fill the log, and lines come
 //! in the requested shape and place. [fault-model F16]
 
-use kattu_e2e::disk::{Fault, Rig, inject_into};
-use kattu_e2e::{Cluster, Kv, Options, cluster, need_rig, until};
+use kattu_rig::disk::{Fault, Rig, inject_into};
+use kattu_rig::{Cluster, Kv, Options, need_rig, target, until};
 use std::fs::{File, OpenOptions};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::net::TcpStream;
@@ -28,7 +28,7 @@ impl Piped {
         let flags = flags.iter().map(ToString::to_string).collect();
         let mut planned = Cluster::plan(what, Options { members: 1, flags });
         let (reader, writer) = std::io::pipe().expect("a pipe");
-        let mut command = cluster::serve();
+        let mut command = target::serve();
         command.args(planned.members[0].arguments_mut().iter()).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(writer.try_clone().expect("a second handle")).spawn();
         let piped = Piped { child: child.expect("the binary can be run"), reader, writer, planned };
@@ -53,7 +53,7 @@ impl Piped {
 
     /// Sends garbage to the peer port, on a new connection.
     fn garbage(&self, number: u16) -> std::io::Result<()> {
-        let mut stream = TcpStream::connect((&self.planned.members[0].host[..], 2380))?;
+        let mut stream = TcpStream::connect((&self.planned.members[0].endpoint.host[..], 2380))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         stream.write_all(format!("GET /{number} HTTP/1.1\r\n\r\n{}", "x".repeat(200)).as_bytes())?;
         let _ = stream.read(&mut [0; 64]); // until it has been refused
@@ -76,7 +76,7 @@ fn a_member_whose_standard_error_nobody_reads_goes_on_serving_and_stops_when_it_
         member.garbage(number).expect("the peer port is open");
         member.kv().put(format!("k/{number}"), "v").expect("a put while nobody reads the lines");
     }
-    kattu_e2e::process::signal(member.child.id(), "TERM");
+    kattu_rig::programs::signal(member.child.id(), "TERM");
     let ended = until("it ends", || member.child.try_wait().expect("our child"));
     assert_eq!(ended.code(), Some(0), "and in good order: {ended:?}");
 }
@@ -122,7 +122,7 @@ fn a_member_says_why_it_ends_to_whoever_does_read() {
 #[test]
 fn what_strangers_cause_is_one_line_in_a_while_and_counted() {
     const STRANGERS: u16 = 400;
-    let folder = kattu_e2e::process::own_folder("lines");
+    let folder = kattu_rig::programs::own_folder("lines");
     let path = folder.join("member.log");
     let outputs = format!("--log-outputs={},stderr", path.display());
     let member = Piped::start("strangers", &[&outputs, "--log-format=json"]);
@@ -157,7 +157,7 @@ fn what_strangers_cause_is_one_line_in_a_while_and_counted() {
 
 #[test]
 fn lines_below_the_level_are_not_said_and_a_file_that_cannot_be_opened_is_named() {
-    let folder = kattu_e2e::process::own_folder("level");
+    let folder = kattu_rig::programs::own_folder("level");
     let path = folder.join("member.log");
     let outputs = format!("--log-outputs={}", path.display());
     let member = Piped::start("level", &[&outputs, "--log-level=warn"]);
@@ -168,11 +168,11 @@ fn lines_below_the_level_are_not_said_and_a_file_that_cannot_be_opened_is_named(
     assert!(!text.contains(" info "), "{text}");
     drop(member);
 
-    let mut command = cluster::serve();
+    let mut command = target::serve();
     let missing = folder.join("no-such-folder/x.log");
     command.arg(format!("--log-outputs={}", missing.display()));
     command.args(["--data-dir", &folder.join("data").display().to_string()]);
-    let ended = kattu_e2e::process::run(&mut command);
+    let ended = kattu_rig::programs::run(&mut command);
     assert_eq!(ended.code, Some(2), "{}", ended.err);
     assert!(ended.err.contains("--log-outputs") && ended.err.contains("no-such-folder"), "{}", ended.err);
     assert!(File::open(folder.join("data")).is_err(), "nothing has begun");

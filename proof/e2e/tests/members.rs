@@ -1,9 +1,10 @@
 //! Membership changes and leadership transfers: what operators type, and the errors for wrong commands.
 
-use kattu_e2e::alone::alone;
-use kattu_e2e::grpc::is_passing;
-use kattu_e2e::process::{Ended, own_host, run, signal};
-use kattu_e2e::{Cluster, Kv, Options, cluster, grow, kattu, until};
+use kattu_e2e::grow;
+use kattu_rig::alone::alone;
+use kattu_rig::grpc::is_passing;
+use kattu_rig::programs::{Ended, own_host, run, signal};
+use kattu_rig::{Cluster, Kv, Options, kattu, target, until};
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -75,7 +76,7 @@ fn join(cluster: &mut Cluster, what: &str, is_learner: bool) -> (usize, u64) {
     let url = cluster.members[place].peer_url();
     let kv = cluster.members[0].kv();
     let id = kv.member_add_surely(&url, is_learner);
-    cluster.members[place].spawn();
+    cluster.members[place].spawn().expect("it can be run");
     if is_learner {
         until("the learner has caught up", || {
             let (theirs, ours) = (cluster.members[place].kv().status().ok()?, kv.status().ok()?);
@@ -298,7 +299,7 @@ fn a_removed_member_ends_with_0_and_does_so_again_when_it_is_started() {
     let ended = cluster.members[goes].wait_end();
     ended.expect_ok();
     assert!(ended.err.contains("removed"), "{}", ended.err);
-    cluster.members[goes].spawn();
+    cluster.members[goes].spawn().expect("it can be run");
     let ended = cluster.members[goes].wait_end();
     ended.expect_ok();
     assert!(ended.err.contains("removed"), "{}", ended.err);
@@ -325,12 +326,12 @@ fn a_member_that_lost_its_disk_is_not_let_in_under_its_old_id() {
     cluster.members[lost].kill();
     std::fs::remove_dir_all(&cluster.members[lost].data).expect("its data");
     // With its original flags, as a supervisor would start it, and then with the flags of a joining member.
-    cluster.members[lost].spawn();
+    cluster.members[lost].spawn().expect("it can be run");
     let ended = cluster.members[lost].wait_end();
     ended.expect_code(2);
     assert!(ended.err.contains("kattu member remove") && ended.err.contains("add"), "{}", ended.err);
     cluster.members[lost].arguments_mut().extend(["--initial-cluster-state", "existing"].map(str::to_string));
-    cluster.members[lost].spawn();
+    cluster.members[lost].spawn().expect("it can be run");
     let ended = cluster.members[lost].wait_end();
     assert_ne!(ended.code, Some(0), "{}", ended.err);
     assert!(ended.err.contains("remove") && ended.err.contains("add"), "{}", ended.err);
@@ -342,7 +343,7 @@ fn who_was_not_added_is_told_to_be_added_first() {
     let mut cluster = Cluster::start("stranger", 1);
     cluster.members[0].kv().put("a", "1").expect("a put");
     let place = cluster.plan_joining("stranger");
-    cluster.members[place].spawn();
+    cluster.members[place].spawn().expect("it can be run");
     let ended = cluster.members[place].wait_end();
     ended.expect_code(2);
     assert!(ended.err.contains("kattu member add"), "{}", ended.err);
@@ -356,7 +357,7 @@ fn who_finds_nobody_to_ask_says_whom_it_asked() {
     let place = cluster.plan_joining("nobody");
     let address = cluster.members[0].peer_url().trim_start_matches("http://").to_string();
     cluster.members[0].kill();
-    cluster.members[place].spawn();
+    cluster.members[place].spawn().expect("it can be run");
     let ended = cluster.members[place].wait_end();
     ended.expect_code(2);
     assert!(ended.err.contains(&address), "{}", ended.err);
@@ -447,10 +448,10 @@ fn who_was_added_elsewhere_is_not_let_in_here() {
         theirs.members[place].peer_url()
     );
     let stranger = &mut theirs.members[place];
-    let (host, data) = (stranger.host.clone(), stranger.data.clone());
-    *stranger.arguments_mut() = cluster::flags("x", &host, &data, &initial, "theirs");
+    let (host, data) = (stranger.endpoint.host.clone(), stranger.data.clone());
+    *stranger.arguments_mut() = target::flags("x", &host, &data, &initial, "theirs");
     stranger.arguments_mut().extend(["--initial-cluster-state", "existing"].map(str::to_string));
-    stranger.spawn();
+    stranger.spawn().expect("it can be run");
     let ended = stranger.wait_end();
     assert_ne!(ended.code, Some(0), "{}", ended.err);
     assert!(ended.err.contains("kattu member add"), "{}", ended.err);

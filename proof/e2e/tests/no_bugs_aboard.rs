@@ -1,6 +1,6 @@
 //! The release binary holds no planted bug: none of their names is in it. [docs/planted-bugs.md]
 
-use kattu_e2e::kattu;
+use kattu_rig::kattu;
 use std::path::Path;
 
 /// The binary as text: bytes that are no text become a character that is in no name.

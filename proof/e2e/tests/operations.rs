@@ -1,9 +1,9 @@
 //! Operators' tools: snapshots, hashes, alarms with etcd's own etcdctl; backup, restore, recover with ours.
 
-use kattu_e2e::cluster::serve;
-use kattu_e2e::process::{Ended, run};
-use kattu_e2e::{Cluster, Member, Options, kattu, need, until};
 use kattu_proto::etcdserverpb as pb;
+use kattu_rig::programs::{Ended, run};
+use kattu_rig::target::serve;
+use kattu_rig::{Cluster, Member, Options, kattu, need, until};
 use pb::alarm_request::AlarmAction;
 use pb::maintenance_client::MaintenanceClient;
 use serde_json::Value;
@@ -343,7 +343,7 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
     let (wanted, before) = (content(&cluster.members[left]), revision(&cluster.members[left]));
     let words = ["recover", "--i-know-that-writes-may-be-lost", "-o", "json"];
 
-    let roll = format!("{}=http://{}:2380", cluster.members[left].name, cluster.members[left].host);
+    let roll = format!("{}=http://{}:2380", cluster.members[left].name, cluster.members[left].endpoint.host);
     set_flag(&mut cluster.members[left], "--initial-cluster", &roll);
     let running = run(&mut with_flags_of(&mut cluster.members[left], &words));
     running.expect_code(4);
@@ -375,7 +375,7 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
 
     // The others are of another cluster: they find no other member, and accept nothing.
     let other = (left + 1) % 3;
-    cluster.members[other].spawn();
+    cluster.members[other].spawn().expect("it can be run");
     let refused =
         ours(&["put", "x", "y", "--timeout", "2s", "--endpoints", &cluster.members[other].address()]);
     assert_ne!(refused.code, Some(0));
@@ -396,7 +396,7 @@ fn the_one_member_that_is_left_becomes_a_cluster_of_its_own() {
 
 /// An address whose connections end in the middle: only `bytes` of the member's answer are passed on.
 fn cut_short(member: &Member, bytes: usize) -> String {
-    let door = TcpListener::bind((member.host.as_str(), 0)).expect("a free port");
+    let door = TcpListener::bind((member.endpoint.host.as_str(), 0)).expect("a free port");
     let (address, behind) = (door.local_addr().expect("an address"), member.address());
     std::thread::spawn(move || {
         for client in door.incoming() {
@@ -427,7 +427,7 @@ fn a_backup_whose_stream_is_cut_short_fails_and_leaves_no_file_that_looks_like_o
     cut.expect_code(3);
     assert!(cut.err.contains("nothing was written"), "{}", cut.err);
     for version in ["etcd34/etcdctl", "etcd36/etcdctl"] {
-        let Some(etcdctl) = kattu_e2e::process::tool(version) else { continue }; // other tests name it
+        let Some(etcdctl) = kattu_rig::programs::tool(version) else { continue }; // other tests name it
         let mut command = Command::new(etcdctl);
         command.env("ETCDCTL_API", "3").args(["--endpoints", &endpoint, "snapshot", "save", text(&file)]);
         assert_ne!(run(&mut command).code, Some(0), "{version}");
@@ -460,7 +460,7 @@ fn a_lone_member_with_a_damaged_log_says_that_a_backup_brings_it_back_and_one_do
     bytes[at] ^= 4;
     std::fs::write(&log, &bytes).expect("written back");
     for _ in 0..2 {
-        cluster.members[0].spawn();
+        cluster.members[0].spawn().expect("it can be run");
         let refused = cluster.members[0].wait_end();
         refused.expect_code(4);
         let name = log.file_name().expect("a name").to_string_lossy();

@@ -1,10 +1,10 @@
 //! TLS between members: a cluster that uses it, callers that must be refused, certificates that are renewed and revoked
 //! while members run, and a cluster that moves from plain to TLS and back under load. [fault-model SE1–SE3]
 
-use kattu_e2e::authority::{Authority, Good, Signed, Use};
-use kattu_e2e::process::{own_folder, until};
 use kattu_e2e::stranger::{self, Name, Told};
-use kattu_e2e::{Cluster, Options};
+use kattu_rig::authority::{Authority, Good, Signed, Use};
+use kattu_rig::programs::{own_folder, until};
+use kattu_rig::{Cluster, Options};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ fn text(path: &Path) -> String {
 /// Sets a member's peer URLs: schemes on which it listens, and the one that it advertises.
 fn reached_by(cluster: &mut Cluster, member: usize, listen: &[&str], reached: &str) {
     let all: Vec<(String, String)> =
-        cluster.members.iter().map(|it| (it.name.clone(), it.host.clone())).collect();
+        cluster.members.iter().map(|it| (it.name.clone(), it.endpoint.host.clone())).collect();
     let initial: Vec<String> =
         all.iter().map(|(name, host)| format!("{name}={reached}://{host}:2380")).collect();
     let host = all[member].1.clone();
@@ -39,7 +39,7 @@ fn reached_by(cluster: &mut Cluster, member: usize, listen: &[&str], reached: &s
 
 fn certify(cluster: &mut Cluster, member: usize, authority: &Authority) -> Signed {
     let member = &mut cluster.members[member];
-    let signed = authority.sign(&member.name, &[&member.host]);
+    let signed = authority.sign(&member.name, &[&member.endpoint.host]);
     member.arguments_mut().extend([
         "--peer-cert-file".into(),
         text(&signed.cert),
@@ -63,14 +63,14 @@ fn plan(what: &str, authority: &Authority, flags: &[String]) -> (Cluster, Vec<Si
 }
 
 fn peer(cluster: &Cluster, member: usize) -> String {
-    format!("{}:2380", cluster.members[member].host)
+    format!("{}:2380", cluster.members[member].endpoint.host)
 }
 
 /// The ids of the members, in their order.
 fn ids(cluster: &Cluster, scheme: &str) -> Vec<u64> {
     let kv = cluster.members[0].kv();
     let url = |host: &str| format!("{scheme}://{host}:2380");
-    cluster.members.iter().map(|it| kv.id_at(&url(&it.host)).expect("it is listed")).collect()
+    cluster.members.iter().map(|it| kv.id_at(&url(&it.endpoint.host)).expect("it is listed")).collect()
 }
 
 #[track_caller]
@@ -206,7 +206,7 @@ impl Load {
         let done = std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let kvs: Vec<_> =
-                    hosts.iter().map(|host| kattu_e2e::Kv::of(&format!("{host}:2379"))).collect();
+                    hosts.iter().map(|host| kattu_rig::Kv::of(&format!("{host}:2379"))).collect();
                 while !load.is_over.load(Ordering::Relaxed) {
                     let number = load.done.load(Ordering::Relaxed);
                     // On any member that can serve it just now.
@@ -235,7 +235,7 @@ impl Load {
 }
 
 fn hosts(cluster: &Cluster) -> Vec<String> {
-    cluster.members.iter().map(|member| member.host.clone()).collect()
+    cluster.members.iter().map(|member| member.endpoint.host.clone()).collect()
 }
 
 #[track_caller]
@@ -261,7 +261,7 @@ fn a_cluster_moves_from_plain_to_tls_and_back_under_load() {
         };
         let update = |cluster: &Cluster, scheme: &str| {
             for (member, id) in all.iter().enumerate() {
-                let url = format!("{scheme}://{}:2380", cluster.members[member].host);
+                let url = format!("{scheme}://{}:2380", cluster.members[member].endpoint.host);
                 let kv = cluster.members[(member + 1) % 3].kv();
                 until("the table has the new URL", || kv.member_update(*id, &url).ok());
                 load.goes_on();
@@ -321,7 +321,7 @@ fn members_renew_their_certificates_under_load_and_who_is_revoked_is_left_out() 
         let mut renewed = members;
         for round in 1..=3 {
             for (member, signed) in cluster.members.iter().zip(&mut renewed) {
-                *signed = authority.sign(&member.name, &[&member.host]);
+                *signed = authority.sign(&member.name, &[&member.endpoint.host]);
             }
             for member in &cluster.members {
                 until("the member has read its new certificate", || {
@@ -352,7 +352,7 @@ fn members_renew_their_certificates_under_load_and_who_is_revoked_is_left_out() 
         kv.get("without it").map_or(Some(()), |_| None)
     });
     // With another certificate it is back.
-    let _ = authority.sign(&cluster.members[out].name, &[&cluster.members[out].host]);
+    let _ = authority.sign(&cluster.members[out].name, &[&cluster.members[out].endpoint.host]);
     until("it is back", || kv.get("without it").ok().flatten().filter(|value| value == b"1"));
 }
 
@@ -365,7 +365,7 @@ fn a_member_joins_in_tls_and_one_with_a_certificate_for_another_host_does_not_ge
     cluster.members[0].kv().put_surely("k", "v");
     let joins = cluster.plan_joining("peer-tls-joins");
     reached_by(&mut cluster, joins, &["https"], "https");
-    let host = cluster.members[joins].host.clone();
+    let host = cluster.members[joins].endpoint.host.clone();
     let wrong = authority.sign("wrong", &["n.example"]);
     certify(&mut cluster, joins, &authority);
     let right = cluster.members[joins].arguments_mut().clone();
@@ -373,7 +373,7 @@ fn a_member_joins_in_tls_and_one_with_a_certificate_for_another_host_does_not_ge
     set(cluster.members[joins].arguments_mut(), "--peer-key-file", text(&wrong.key));
     let url = format!("https://{host}:2380");
     cluster.members[0].kv().member_add_surely(&url, false);
-    cluster.members[joins].spawn();
+    cluster.members[joins].spawn().expect("it can be run");
     says(&cluster, joins, "the certificate is not for");
     says(&cluster, 0, "its certificate is not for this host");
     cluster.members[joins].kill();
@@ -426,7 +426,7 @@ fn a_member_that_is_reached_by_the_wrong_scheme_says_so() {
     // n2 listens without TLS from now on, and the others connect with TLS.
     cluster.members[2].stop("TERM");
     reached_by(&mut cluster, 2, &["http"], "http");
-    cluster.members[2].spawn();
+    cluster.members[2].spawn().expect("it can be run");
     says(&cluster, 2, "it speaks TLS, and this port does not");
     says(&cluster, 0, "it does not speak TLS; use http://");
     cluster.members[2].kill();

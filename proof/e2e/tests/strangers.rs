@@ -1,9 +1,9 @@
 //! Strangers on the peer port that know the format pages: they cannot end a member, speak in a member's name, or take a
 //! member's place. [fault-model P11, decision 51]
 
-use kattu_e2e::cluster::Cluster;
-use kattu_e2e::process::{memory_of, until};
 use kattu_e2e::stranger::{self, Name, Told};
+use kattu_rig::Cluster;
+use kattu_rig::programs::{memory_of, until};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Scenario {
 }
 
 fn peer(cluster: &Cluster, member: usize) -> String {
-    format!("{}:2380", cluster.members[member].host)
+    format!("{}:2380", cluster.members[member].endpoint.host)
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! TLS for clients: etcd's tools and ours over it, clients that must be refused, certificates that are renewed,
 //! revoked, or broken while the member runs. [fault-model SE1, SE3]
 
-use kattu_e2e::authority::{Authority, Good, Signed, Use};
-use kattu_e2e::process::{self, Ended, own_folder, run, signal, until};
-use kattu_e2e::{Cluster, Options, need};
+use kattu_rig::authority::{Authority, Good, Signed, Use};
+use kattu_rig::programs::{self, Ended, own_folder, run, signal, until};
+use kattu_rig::{Cluster, Options, need};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ fn plan(what: &str, authority: &Authority, members: usize, flags: &[String]) -> 
     let flags = PATIENT.iter().map(|it| it.to_string()).chain(flags.iter().cloned()).collect();
     let mut cluster = Cluster::plan(what, Options { members, flags });
     for member in &mut cluster.members {
-        let signed = authority.sign(&member.name, &[&member.host, "localhost"]);
-        let url = format!("https://{}:2379", member.host);
+        let signed = authority.sign(&member.name, &[&member.endpoint.host, "localhost"]);
+        let url = format!("https://{}:2379", member.endpoint.host);
         let arguments = member.arguments_mut();
         set(arguments, "--listen-client-urls", url.clone());
         set(arguments, "--advertise-client-urls", url);
@@ -54,7 +54,7 @@ impl<'a> Client<'a> {
     fn of(cluster: &Cluster, authority: &Authority, own: Option<&'a Signed>) -> Client<'a> {
         let endpoints: Vec<String> =
             cluster.members.iter().map(|member| format!("https://{}", member.address())).collect();
-        Client { program: process::kattu(), endpoints: endpoints.join(","), ca: authority.ca(), own }
+        Client { program: programs::kattu(), endpoints: endpoints.join(","), ca: authority.ca(), own }
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -184,7 +184,7 @@ fn a_port_without_tls_says_so_to_who_speaks_it_and_a_hangup_ends_nobody() {
     let cluster = Cluster::start("tls-none", 1);
     let member = &cluster.members[0];
     let client = Client {
-        program: process::kattu(),
+        program: programs::kattu(),
         endpoints: format!("https://{}", member.address()),
         ca: authority.ca(),
         own: None,
@@ -230,7 +230,7 @@ fn certificates_of_all_are_renewed_under_load_without_one_failed_request() {
         }
         for round in 1..=3 {
             for member in &cluster.members {
-                let _ = authority.sign(&member.name, &[&member.host, "localhost"]);
+                let _ = authority.sign(&member.name, &[&member.endpoint.host, "localhost"]);
             }
             for member in &cluster.members {
                 until("the member has read its new certificate", || {
@@ -313,7 +313,7 @@ fn a_certificate_made_by_the_member_encrypts_and_a_port_may_speak_both() {
     member.start();
     assert!(member.log_text().contains("clients cannot verify this member"), "{}", member.log_text());
     let client = |endpoints: String, ca: &Path| Client {
-        program: process::kattu(),
+        program: programs::kattu(),
         endpoints,
         ca: ca.to_path_buf(),
         own: None,
@@ -363,7 +363,7 @@ fn each_way_in_which_files_do_not_fit_has_its_line() {
         ),
     ];
     for (flags, why) in cases {
-        let mut command = Command::new(process::kattu());
+        let mut command = Command::new(programs::kattu());
         command.args([
             "serve",
             "--data-dir",

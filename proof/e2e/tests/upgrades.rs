@@ -1,9 +1,9 @@
 //! Directories of older versions open, and hold what was written. `cargo xtask upgrade` does the same with a whole
 //! cluster of an older version. [fault-model P13]
 
-use kattu_e2e::cluster::Cluster;
-use kattu_e2e::{Options, until};
 use kattu_proto::etcdserverpb::RangeRequest;
+use kattu_rig::Cluster;
+use kattu_rig::{Options, until};
 use std::path::Path;
 use std::process::Command;
 

@@ -8,7 +8,7 @@ use crate::files;
 use crate::mount_namespace;
 use crate::plan::Plan;
 use crate::trial::trial;
-use kattu_chaos::target::Target;
+use kattu_rig::target::Target;
 use std::process::ExitCode;
 
 /// Tests the rig on two files, without members.

@@ -6,7 +6,7 @@
 use crate::disk::{Disk, Layout, format, run, run_on};
 use crate::mount_namespace::MountNamespace;
 use crate::volatile_disk::Fate;
-use kattu_chaos::random::Random;
+use kattu_random::Random;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};

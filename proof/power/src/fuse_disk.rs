@@ -13,7 +13,7 @@ use fuser::{
     INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
     Request, Session, SessionACL, WriteFlags,
 };
-use kattu_chaos::random::Random;
+use kattu_random::Random;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;

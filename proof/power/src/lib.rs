@@ -17,7 +17,7 @@
 //! | `control.rs` | lying disks: the rig and the judges must notice |
 //! | `campaign.rs` | many trials: progress, tables, the last line |
 //!
-//! Members, clients and the recording of histories are those of `kattu_chaos`, the judges those of `kattu_verify`.
+//! Members, clients and the recording of histories are those of `kattu_rig`, the judges those of `kattu_verify`.
 //! Knows nothing of: the insides of Kattu; only of what a client or an operator can see.
 #![forbid(unsafe_code)]
 

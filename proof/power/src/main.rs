@@ -2,8 +2,8 @@
 //!
 //! Knows nothing of: disks, members; the library runs the trials.
 
-use kattu_chaos::target::Target;
 use kattu_power::{campaign, control, mount_namespace};
+use kattu_rig::target::Target;
 use std::process::ExitCode;
 use std::time::Duration;
 

@@ -5,11 +5,11 @@
 
 use crate::disk::Layout;
 use crate::fuse_disk::Trigger;
-use kattu_chaos::changes::Change;
-use kattu_chaos::flags::Flags;
-use kattu_chaos::random::Random;
-use kattu_chaos::target::Target;
-use kattu_chaos::workload::Shape;
+use kattu_random::Random;
+use kattu_rig::changes::Change;
+use kattu_rig::flags::Flags;
+use kattu_rig::target::Target;
+use kattu_rig::workload::Shape;
 use std::fmt;
 
 /// Enough for all that a trial may write: a full disk is another fault. etcd allocates its log in pieces of 64 MiB.

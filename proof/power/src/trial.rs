@@ -17,18 +17,19 @@ use crate::fuse_disk::{Counts, FuseDisk, Held, Trigger};
 use crate::mount_namespace::{self, MountNamespace};
 use crate::plan::{Plan, Point, PowerCut, When, Who};
 use crate::volatile_disk::{Fate, Image, Loss};
-use kattu_chaos::changes::Change;
-use kattu_chaos::clients::Clients;
-use kattu_chaos::cluster::{BACK_LIMIT, Cluster, tail};
-use kattu_chaos::member::{Member, Standing};
-use kattu_chaos::metrics_check::Seen;
-use kattu_chaos::place::Place;
-use kattu_chaos::random::Random;
-use kattu_chaos::record::{Ends, Recorder, ends};
-use kattu_chaos::storm::Timeline;
-use kattu_chaos::target::Target;
-use kattu_chaos::trial::judge;
-use kattu_e2e::process::signal;
+use kattu_random::Random;
+use kattu_rig::changes::Change;
+use kattu_rig::clients::Clients;
+use kattu_rig::cluster::{BACK_LIMIT, Cluster};
+use kattu_rig::member::{Member, Standing};
+use kattu_rig::metrics_check::Seen;
+use kattu_rig::place::Place;
+use kattu_rig::process::tail;
+use kattu_rig::programs::signal;
+use kattu_rig::record::{Ends, Recorder, ends};
+use kattu_rig::target::Target;
+use kattu_rig::timeline::Timeline;
+use kattu_rig::verdict::judge;
 use kattu_verify::history::Record;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -263,7 +264,7 @@ impl Trial {
                     false => {
                         // It was not removed in time: it goes on, or finds out that it was removed after all.
                         if cluster.members[whom].standing != Standing::Spare {
-                            cluster.members[whom].start(&[], &[]).map_err(Trouble::Rig)?;
+                            cluster.members[whom].spawn().map_err(Trouble::Rig)?;
                         }
                         false
                     }
@@ -285,7 +286,7 @@ impl Trial {
         };
         let begun = Instant::now();
         let leader = loop {
-            match cluster.leader() {
+            match cluster.leader_now() {
                 Some(leader) => break leader,
                 // Any member will do: the plan demands a power cut now.
                 None if BACK_LIMIT < begun.elapsed() => break running(cluster)[0],
@@ -406,7 +407,7 @@ impl Trial {
             let is_meant = which.is_none_or(|which| which.contains(&i));
             // A removed member that has ended stays away.
             if is_meant && member.standing != Standing::Spare && member.last_end().is_none() {
-                member.start(&[], &[]).map_err(Trouble::Rig)?;
+                member.spawn().map_err(Trouble::Rig)?;
             }
         }
         Ok(())
@@ -483,7 +484,7 @@ impl Trial {
                 said = Instant::now();
             }
             if BACK_LIMIT < begun.elapsed() {
-                let says = tail(&cluster.members[i].says());
+                let says = tail(&cluster.members[i].log_text());
                 return Err(Trouble::Broken(format!(
                     "n{i} does not serve {BACK_LIMIT:?} after a loss: {says}"
                 )));
@@ -528,14 +529,14 @@ impl Trial {
     /// SIGTERM, exit code 0, a log closed cleanly, a file system without errors.
     fn end_in_order(&mut self, cluster: &mut Cluster) -> Done {
         for member in &mut cluster.members {
-            member.process().into_iter().for_each(|process| signal(process, "TERM"));
+            member.id().into_iter().for_each(|process| signal(process, "TERM"));
         }
         for i in 0..cluster.members.len() {
             // Free places and removed members have ended before.
             let is_running = cluster.members[i].is_started();
-            let status = if is_running { cluster.members[i].wait_end(STOP_LIMIT) } else { None };
+            let status = if is_running { cluster.members[i].end_within(STOP_LIMIT) } else { None };
             if is_running && status.is_none_or(|status| !status.success()) && self.target == Target::Kattu {
-                let says = tail(&cluster.members[i].says());
+                let says = tail(&cluster.members[i].log_text());
                 return Err(Trouble::Broken(format!("n{i} did not stop in order: {status:?}: {says}")));
             }
             self.inspect(cluster, i)?;
@@ -628,7 +629,7 @@ impl Outcome {
 
 /// Each member's position, by its own status.
 fn progress(cluster: &Cluster) -> String {
-    let of = |member: &Member| match member.kv.status() {
+    let of = |member: &Member| match member.probe.status() {
         Ok(it) => {
             let revision = it.header.map_or(0, |header| header.revision);
             format!(
@@ -650,6 +651,6 @@ fn is_there(mount_namespace: &MountNamespace, path: &Path) -> Result<bool, Troub
 
 /// The last line of `kattu wal inspect`; an error if the log is damaged.
 fn inspect(mount_namespace: &MountNamespace, data: &Path) -> Result<String, String> {
-    let said = run(mount_namespace.command(kattu_e2e::kattu()).args(["wal", "inspect"]).arg(data))?;
+    let said = run(mount_namespace.command(kattu_rig::kattu()).args(["wal", "inspect"]).arg(data))?;
     Ok(said.lines().last().unwrap_or("without a word").to_string())
 }

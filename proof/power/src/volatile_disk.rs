@@ -8,7 +8,7 @@
 //!        an untorn superblock, and the log above the file system is under test here.
 //! Knows nothing of: FUSE, file systems, members.
 
-use kattu_chaos::random::Random;
+use kattu_random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write as _};
 use std::path::Path;

@@ -4,41 +4,29 @@
 //! shifts no other numbers. The generator is SplitMix64: one word of state, the same everywhere.
 //! Knows nothing of: what the numbers decide.
 
+use kattu_random::{Random, mix};
+
 /// One stream of numbers.
 #[derive(Clone, Debug)]
-pub struct Dice {
-    state: u64,
-}
-
-/// Spreads the bits of a number over the whole word.
-#[must_use]
-pub fn mix(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
-}
+pub struct Dice(Random);
 
 impl Dice {
     /// The stream of a concern.
     #[must_use]
     pub fn new(seed: u64, concern: &str) -> Dice {
-        let mut state = mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
-        for byte in concern.bytes() {
-            state = mix(state ^ u64::from(byte));
-        }
-        Dice { state }
+        let first = Random::new(seed).number();
+        Dice(Random::new(concern.bytes().fold(first, |state, byte| mix(state ^ u64::from(byte)))))
     }
 
     /// A stream of its own for the `number`th of several alike.
     #[must_use]
     pub fn fork(&self, number: u64) -> Dice {
-        Dice { state: mix(self.state ^ mix(number.wrapping_add(1))) }
+        Dice(Random::new(mix(self.0.state() ^ mix(number.wrapping_add(1)))))
     }
 
     /// Any number.
     pub fn roll(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.state)
+        self.0.number()
     }
 
     /// A number in `0..end`; 0 if there is none.

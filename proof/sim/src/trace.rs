@@ -83,7 +83,7 @@ impl Trace {
     /// The hash so far.
     #[must_use]
     pub fn hash(&self) -> u64 {
-        crate::dice::mix(self.hash)
+        kattu_random::mix(self.hash)
     }
 
     /// Adds a line, if a timeline was requested.

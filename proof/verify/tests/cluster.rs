@@ -9,18 +9,8 @@ use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, FetchFor, GroupId, Incarnation, Instant, Limits, LogBody,
     LogIndex, LogRecord, Lsn, NodeId, Policies, RecordEncoder, Recovered, SharedBytes, Stamp,
 };
+use kattu_random::Random;
 use kattu_verify::invariants::{Invariants, Violation};
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % n
-    }
-}
 
 fn encode(_: GroupId, head: EntryHead, payload: &[u8]) -> Entry {
     let mut record = head.id.term.0.to_le_bytes().to_vec();
@@ -40,7 +30,7 @@ struct Member {
 }
 
 struct World {
-    rng: Rng,
+    random: Random,
     now: Instant,
     members: Vec<Member>,
     wire: Vec<PeerMessage>,
@@ -82,7 +72,7 @@ impl World {
         let voters: Vec<NodeId> = (1..=size).map(NodeId).collect();
         let member = |&id: &NodeId| Member { id, running: None, disk: Vec::new(), durable: 0, starts: 0 };
         let mut world = World {
-            rng: Rng(seed),
+            random: Random::new(seed),
             now: Instant(0),
             members: voters.iter().map(member).collect(),
             wire: Vec::new(),
@@ -189,13 +179,13 @@ impl World {
         if self.wire.is_empty() {
             return Ok(());
         }
-        let near = if self.rng.below(4) > 0 { 3 } else { self.wire.len() };
-        let at = self.rng.below(near.min(self.wire.len()) as u64) as usize;
+        let near = if self.random.within(0..4) > 0 { 3 } else { self.wire.len() };
+        let at = self.random.within(0..near.min(self.wire.len()) as u64) as usize;
         let message = self.wire[at].clone();
-        if self.rng.below(20) > 0 {
+        if self.random.within(0..20) > 0 {
             self.wire.remove(at);
         }
-        if self.rng.below(20) == 0 {
+        if self.random.within(0..20) == 0 {
             return Ok(());
         }
         let to = self.members.iter().position(|member| member.id == message.to());
@@ -205,8 +195,8 @@ impl World {
     }
 
     fn step(&mut self) -> Result<(), Violation> {
-        let place = self.rng.below(self.members.len() as u64) as usize;
-        match self.rng.below(1000) {
+        let place = self.random.within(0..self.members.len() as u64) as usize;
+        match self.random.within(0..1000) {
             0..550 => {
                 for _ in 0..4 {
                     self.deliver()?;
@@ -217,19 +207,19 @@ impl World {
                 let member = &mut self.members[place];
                 let pending = member.disk.len() - member.durable;
                 if member.running.is_some() && pending > 0 {
-                    member.durable += 1 + self.rng.below(pending as u64) as usize;
+                    member.durable += 1 + self.random.within(0..pending as u64) as usize;
                     let lsn = member.disk[member.durable - 1].lsn;
                     self.invariants.durable(member.id, lsn)?;
                     self.handle(place, Event::Persisted(lsn))?;
                 }
             }
             750..850 => {
-                self.now += Duration::from_millis(self.rng.below(300));
+                self.now += Duration::from_millis(self.random.within(0..300));
                 self.handle(place, Event::Tick)?;
             }
             850..995 => {
                 self.tickets += 1;
-                let (ticket, key) = (Ticket(self.tickets), vec![b'a' + self.rng.below(3) as u8]);
+                let (ticket, key) = (Ticket(self.tickets), vec![b'a' + self.random.within(0..3) as u8]);
                 let put = kattu_kv::api::Put {
                     key,
                     value: self.tickets.to_le_bytes().to_vec(),
@@ -243,7 +233,8 @@ impl World {
                 if self.members[place].running.take().is_some() {
                     self.invariants.crashed(self.members[place].id)?;
                     let member = &mut self.members[place];
-                    let kept = self.rng.below((member.disk.len() - member.durable) as u64 + 1) as usize;
+                    let kept =
+                        self.random.within(0..(member.disk.len() - member.durable) as u64 + 1) as usize;
                     member.disk.truncate(member.durable + kept);
                     member.durable = member.disk.len();
                 } else {
@@ -252,7 +243,7 @@ impl World {
                 return Ok(());
             }
         }
-        if self.members[place].running.is_none() && self.rng.below(5) == 0 {
+        if self.members[place].running.is_none() && self.random.within(0..5) == 0 {
             self.start(place)?;
         }
         self.handle(place, Event::Drained)

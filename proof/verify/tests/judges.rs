@@ -5,7 +5,8 @@
 
 mod common;
 
-use common::execution::{Rng, Shape, execute};
+use common::execution::{Shape, execute};
+use kattu_random::Random;
 use kattu_verify::history::{Answer, Level, Operation, Record, What};
 use kattu_verify::judges::{self, FinalState, Summary, Violation, judge_all};
 use std::collections::BTreeMap;
@@ -48,7 +49,7 @@ fn correct_executions_pass_before_every_judge() {
 }
 
 /// Changes one thing; false if the history has nothing to change.
-type Change = fn(&mut Rng, &mut [Record], &mut FinalState) -> bool;
+type Change = fn(&mut Random, &mut [Record], &mut FinalState) -> bool;
 
 fn reads(history: &[Record]) -> Vec<usize> {
     let is_read = |record: &Record| matches!(&record.what, What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } if !kvs.is_empty());
@@ -60,28 +61,28 @@ fn writes(history: &[Record]) -> Vec<usize> {
     (0..history.len()).filter(|&place| is_write(&history[place])).collect()
 }
 
-fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> Option<T> {
-    (!of.is_empty()).then(|| of[rng.below(of.len() as u64) as usize])
+fn one<T: Copy>(random: &mut Random, of: &[T]) -> Option<T> {
+    (!of.is_empty()).then(|| of[random.within(0..of.len() as u64) as usize])
 }
 
-fn change_a_value(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
-    let Some(place) = one(rng, &reads(history)) else { return false };
+fn change_a_value(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
+    let Some(place) = one(random, &reads(history)) else { return false };
     if let What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } = &mut history[place].what {
         kvs[0].value.push('!');
     }
     true
 }
 
-fn change_a_version(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
-    let Some(place) = one(rng, &reads(history)) else { return false };
+fn change_a_version(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
+    let Some(place) = one(random, &reads(history)) else { return false };
     if let What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } = &mut history[place].what {
         kvs[0].version += 1;
     }
     true
 }
 
-fn drop_a_pair(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
-    let Some(place) = one(rng, &reads(history)) else { return false };
+fn drop_a_pair(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
+    let Some(place) = one(random, &reads(history)) else { return false };
     if let What::Done { answer: Ok(Answer::Range { kvs, count, .. }), .. } = &mut history[place].what {
         kvs.pop();
         *count -= 1;
@@ -89,9 +90,9 @@ fn drop_a_pair(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> boo
     true
 }
 
-fn exchange_two_answers(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
+fn exchange_two_answers(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
     let reads = reads(history);
-    let (Some(a), Some(b)) = (one(rng, &reads), one(rng, &reads)) else { return false };
+    let (Some(a), Some(b)) = (one(random, &reads), one(random, &reads)) else { return false };
     if history[a].what == history[b].what {
         return false;
     }
@@ -101,8 +102,8 @@ fn exchange_two_answers(rng: &mut Rng, history: &mut [Record], _: &mut FinalStat
 }
 
 /// A read shows what an earlier read of the same key showed, with or without that one's revision.
-fn show_an_old_answer(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
-    let Some(late) = one(rng, &reads(history)) else { return false };
+fn show_an_old_answer(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
+    let Some(late) = one(random, &reads(history)) else { return false };
     let key = |record: &Record| match &record.what {
         What::Done { answer: Ok(Answer::Range { kvs, .. }), .. } if kvs.len() == 1 => {
             Some(kvs[0].key.clone())
@@ -121,13 +122,13 @@ fn show_an_old_answer(rng: &mut Rng, history: &mut [Record], _: &mut FinalState)
     if old == new {
         return false;
     }
-    let revision = if rng.chance(50) { was } else { is };
+    let revision = if random.per_cent(50) { was } else { is };
     history[late].what = What::Done { revision, answer: old };
     true
 }
 
-fn raise_a_revision(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
-    let Some(place) = one(rng, &writes(history)) else { return false };
+fn raise_a_revision(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
+    let Some(place) = one(random, &writes(history)) else { return false };
     if let What::Done { revision: Some(revision), .. } = &mut history[place].what {
         *revision += 1;
     }
@@ -135,29 +136,29 @@ fn raise_a_revision(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -
 }
 
 /// A write that took effect is reported as having none.
-fn refuse_a_write(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
-    let Some(place) = one(rng, &writes(history)) else { return false };
+fn refuse_a_write(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
+    let Some(place) = one(random, &writes(history)) else { return false };
     history[place].what = What::Refused { reason: "no leader".to_string() };
     true
 }
 
 /// Power is lost, and with it the last writes of the final state.
-fn lose_the_end(rng: &mut Rng, _: &mut [Record], last: &mut FinalState) -> bool {
+fn lose_the_end(random: &mut Random, _: &mut [Record], last: &mut FinalState) -> bool {
     let Some(newest) = last.kvs.iter().map(|pair| pair.modified).max() else { return false };
     last.kvs.retain(|pair| pair.modified < newest);
-    if rng.chance(50) {
+    if random.per_cent(50) {
         last.revision = newest - 1;
     }
     true
 }
 
 /// A write is acknowledged as if it were lost: its answer has the revision of the write before it.
-fn lose_a_write(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
+fn lose_a_write(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
     let writes = writes(history);
     if writes.len() < 2 {
         return false;
     }
-    let place = writes[rng.below(writes.len() as u64 - 1) as usize + 1];
+    let place = writes[random.within(0..writes.len() as u64 - 1) as usize + 1];
     if let What::Done { revision: Some(revision), .. } = &mut history[place].what {
         *revision -= 1;
     }
@@ -190,7 +191,7 @@ fn nothing_yet() -> What {
 }
 
 /// A session is shown the empty store after it saw a write.
-fn take_a_session_back(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
+fn take_a_session_back(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
     let of: BTreeMap<u64, Level> = history
         .iter()
         .filter_map(|record| match record.what {
@@ -201,18 +202,18 @@ fn take_a_session_back(rng: &mut Rng, history: &mut [Record], _: &mut FinalState
     let binds = |level: Level, _: &Record, done: &Record| {
         matches!(level, Level::Session(_)) && of.get(&done.id) == Some(&level)
     };
-    let Some(place) = one(rng, &bound_reads(history, binds)) else { return false };
+    let Some(place) = one(random, &bound_reads(history, binds)) else { return false };
     history[place].what = nothing_yet();
     true
 }
 
 /// A bounded read is shown the empty store long after a write was answered.
-fn answer_a_bounded_read_too_late(rng: &mut Rng, history: &mut [Record], _: &mut FinalState) -> bool {
+fn answer_a_bounded_read_too_late(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
     let binds = |level: Level, invoke: &Record, done: &Record| match level {
         Level::Bounded(age) => done.at + age < invoke.at,
         Level::Session(_) => false,
     };
-    let Some(place) = one(rng, &bound_reads(history, binds)) else { return false };
+    let Some(place) = one(random, &bound_reads(history, binds)) else { return false };
     history[place].what = nothing_yet();
     true
 }
@@ -245,9 +246,9 @@ fn changed_executions_are_caught() {
         let (mut made, mut caught) = (0, 0);
         let mut by: BTreeMap<&str, u32> = BTreeMap::new();
         for seed in 0..30 {
-            let mut rng = Rng(seed * 77 + 5);
+            let mut random = Random::new(seed * 77 + 5);
             let (mut history, mut last) = execute(seed + 10_000, shape(seed));
-            if !change(&mut rng, &mut history, &mut last) {
+            if !change(&mut random, &mut history, &mut last) {
                 continue;
             }
             made += 1;

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: servers, benchmarks.
 
-use kattu_e2e::authority::Authority;
+use kattu_rig::authority::Authority;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

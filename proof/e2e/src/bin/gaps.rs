@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    let is_ours = kattu_e2e::kattu().file_name().is_none_or(|name| name != "etcd");
+    let is_ours = kattu_rig::kattu().file_name().is_none_or(|name| name != "etcd");
     let is_judged = is_ours && flags.is_empty(); // the goals are for default settings
     let report = kattu_e2e::gaps::run(trials, flags, |trial, gap| {
         if (trial + 1).is_multiple_of(20) {

@@ -1,24 +1,10 @@
 //! Random correct executions: clients of an atomic store, with lost answers, refusals, lagging members and crashes.
 
+use kattu_random::Random;
 use kattu_verify::history::{Answer, Compare, How, Level, Operation, Record, Target, What};
 use kattu_verify::judges::FinalState;
 use kattu_verify::spec::Spec;
 use std::collections::BTreeMap;
-
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % n
-    }
-
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// The parameters of an execution.
 #[derive(Clone, Copy)]
@@ -47,9 +33,9 @@ enum Fate {
 }
 
 struct Execution {
-    rng: Rng,
+    random: Random,
     /// For the levels of reads: a stream of its own, so that the operations do not depend on them.
-    levels: Rng,
+    levels: Random,
     /// The highest revision that each session has seen.
     sessions: BTreeMap<u64, i64>,
     /// The highest revision answered, by time; ascending.
@@ -68,8 +54,8 @@ struct Execution {
 /// A history, and the state it ends in.
 pub fn execute(seed: u64, shape: Shape) -> (Vec<Record>, FinalState) {
     let mut execution = Execution {
-        rng: Rng(seed),
-        levels: Rng(seed ^ 0x1e7e15),
+        random: Random::new(seed),
+        levels: Random::new(seed ^ 0x1e7e15),
         sessions: BTreeMap::new(),
         past: Vec::new(),
         shape,
@@ -94,16 +80,16 @@ impl Execution {
         let mut next = 1;
         let mut idle = clients.len();
         while next <= self.shape.operations || idle < clients.len() {
-            let number = self.rng.below(clients.len() as u64) as usize;
+            let number = self.random.within(0..clients.len() as u64) as usize;
             let client = number as u32;
             clients[number] = match std::mem::replace(&mut clients[number], Client::Idle) {
                 Client::Idle if next > self.shape.operations => Client::Idle,
                 Client::Idle => {
-                    let (id, member) = (next, self.rng.below(3));
+                    let (id, member) = (next, self.random.within(0..3));
                     next += 1;
                     idle -= 1;
                     let operation = self.operation();
-                    let lot = self.rng.below(100);
+                    let lot = self.random.within(0..100);
                     let fate = if lot < self.shape.unknown {
                         Fate::Unknown
                     } else if lot < self.shape.unknown + self.shape.refused {
@@ -142,15 +128,15 @@ impl Execution {
                     Client::Idle
                 }
             };
-            if self.rng.chance(30) && !self.adrift.is_empty() {
-                let place = self.rng.below(self.adrift.len() as u64) as usize;
+            if self.random.per_cent(30) && !self.adrift.is_empty() {
+                let place = self.random.within(0..self.adrift.len() as u64) as usize;
                 let operation = self.adrift.swap_remove(place);
-                if self.rng.chance(70) {
+                if self.random.per_cent(70) {
                     let _ = self.apply(&operation);
                 }
             }
-            if self.rng.below(1000) == 0 {
-                let member = self.rng.below(3);
+            if self.random.within(0..1000) == 0 {
+                let member = self.random.within(0..3);
                 self.members[member as usize] = 1;
                 self.record(0, 0, What::Crashed { member: member + 1 });
             }
@@ -168,10 +154,10 @@ impl Execution {
 
     /// Two clients share a session; some calls belong to it.
     fn level(&mut self, client: u32) -> Option<Level> {
-        match self.levels.below(100) {
+        match self.levels.within(0..100) {
             _ if self.shape.many == 0 => None,
             0..25 => Some(Level::Session(u64::from(client / 2))),
-            25..50 => Some(Level::Bounded(self.levels.below(20) * self.levels.below(20))),
+            25..50 => Some(Level::Bounded(self.levels.within(0..20) * self.levels.within(0..20))),
             _ => None,
         }
     }
@@ -210,7 +196,7 @@ impl Execution {
             let applied = &mut self.members[member as usize];
             *applied = (*applied).max(least);
             let behind = (self.spec.revision() - *applied) as u64;
-            *applied += self.rng.below(behind + 1) as i64;
+            *applied += self.random.within(0..behind + 1) as i64;
             let applied = *applied;
             let mut as_of = operation.clone();
             if let Operation::Range { revision, .. } = &mut as_of {
@@ -232,24 +218,24 @@ impl Execution {
     }
 
     fn key(&mut self) -> String {
-        format!("k{:03}", self.rng.below(self.shape.keys))
+        format!("k{:03}", self.random.within(0..self.shape.keys))
     }
 
     fn put(&mut self) -> Operation {
         self.values += 1;
-        let value = if self.rng.chance(90) { format!("v{}", self.values) } else { "same".to_string() };
+        let value = if self.random.per_cent(90) { format!("v{}", self.values) } else { "same".to_string() };
         Operation::Put { key: self.key(), value }
     }
 
     fn range(&mut self, end: String, revision: i64, serializable: bool) -> Operation {
-        let limit = if self.rng.chance(20) { self.rng.below(3) as i64 } else { 0 };
-        let count_only = self.rng.chance(10);
+        let limit = if self.random.per_cent(20) { self.random.within(0..3) as i64 } else { 0 };
+        let count_only = self.random.per_cent(10);
         Operation::Range { key: self.key(), end, revision, limit, count_only, serializable }
     }
 
     fn operation(&mut self) -> Operation {
-        if !self.rng.chance(self.shape.many) {
-            return match self.rng.below(10) {
+        if !self.random.per_cent(self.shape.many) {
+            return match self.random.within(0..10) {
                 0..5 => self.put(),
                 _ => Operation::Range {
                     key: self.key(),
@@ -261,32 +247,32 @@ impl Execution {
                 },
             };
         }
-        match self.rng.below(20) {
+        match self.random.within(0..20) {
             0..4 => Operation::Delete { key: self.key(), end: String::new() },
             4 => Operation::Delete { key: self.key(), end: self.key() },
             5..8 => {
-                let end = if self.rng.chance(50) { "\0".to_string() } else { self.key() };
+                let end = if self.random.per_cent(50) { "\0".to_string() } else { self.key() };
                 self.range(end, 0, false)
             }
             8..10 => self.range(String::new(), 0, true),
             10..12 => {
-                let revision = self.spec.revision() + 1 - self.rng.below(12) as i64;
+                let revision = self.spec.revision() + 1 - self.random.within(0..12) as i64;
                 self.range(String::new(), revision, false)
             }
-            12 => Operation::Compact { revision: self.spec.revision() - self.rng.below(10) as i64 },
+            12 => Operation::Compact { revision: self.spec.revision() - self.random.within(0..10) as i64 },
             _ => self.txn(),
         }
     }
 
     fn txn(&mut self) -> Operation {
         let (a, b) = (self.key(), self.key());
-        let target = match self.rng.below(4) {
-            0 => Target::Version(self.rng.below(3) as i64),
+        let target = match self.random.within(0..4) {
+            0 => Target::Version(self.random.within(0..3) as i64),
             1 => Target::Create(0),
-            2 => Target::Mod(self.spec.revision() - self.rng.below(10) as i64),
+            2 => Target::Mod(self.spec.revision() - self.random.within(0..10) as i64),
             _ => Target::Value("same".to_string()),
         };
-        let how = [How::Equal, How::Greater, How::Less, How::NotEqual][self.rng.below(4) as usize];
+        let how = [How::Equal, How::Greater, How::Less, How::NotEqual][self.random.within(0..4) as usize];
         let compare = vec![Compare { key: a.clone(), how, target }];
         let mut put = |key: &String| match self.put() {
             Operation::Put { value, .. } => Operation::Put { key: key.clone(), value },

@@ -50,6 +50,30 @@ pub fn own_folder(what: &str) -> PathBuf {
     folder
 }
 
+/// A folder of one's own under `target/e2e`. Dropped, it is removed, unless the thread panics.
+#[derive(Debug)]
+pub struct OwnFolder(PathBuf);
+
+impl OwnFolder {
+    /// Makes it.
+    pub fn new(what: &str) -> OwnFolder {
+        OwnFolder(own_folder(what))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
 /// A loopback address that no other process on this machine uses, made from our process id and a counter.
 pub fn own_host() -> String {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
@@ -167,19 +191,20 @@ pub fn until_within<T>(limit: Duration, what: &str, mut condition: impl FnMut() 
 /// A number of kibibytes from `/proc/PID/status` (`VmRSS`, `VmHWM`, …), in bytes; 0 if the process does not run.
 #[must_use]
 pub fn memory_of(process: u32, name: &str) -> u64 {
-    kib_in(&format!("/proc/{process}/status"), name)
+    kib_in(&format!("/proc/{process}/status"), name).unwrap_or(0)
 }
 
-/// The machine's memory in bytes.
+/// One of the kernel's memory figures (`MemTotal`, `MemFree`, …), in bytes. [proc_meminfo(5)]
 #[must_use]
-pub fn memory_of_machine() -> u64 {
-    kib_in("/proc/meminfo", "MemTotal")
+pub fn memory_of_machine(name: &str) -> Option<u64> {
+    kib_in("/proc/meminfo", name)
 }
 
-fn kib_in(table: &str, name: &str) -> u64 {
-    let text = std::fs::read_to_string(table).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default();
-    line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
+fn kib_in(table: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(table).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// Sends a signal by name to one process that we started.
@@ -196,7 +221,7 @@ mod tests {
     fn the_kernel_tells_what_a_process_holds() {
         let own = std::process::id();
         let (now, peak) = (memory_of(own, "VmRSS"), memory_of(own, "VmHWM"));
-        assert!(0 < now && now <= memory_of_machine(), "{now}");
+        assert!(0 < now && Some(now) <= memory_of_machine("MemTotal"), "{now}");
         assert!(now / 2 < peak, "{peak}");
         assert_eq!(memory_of(own, "Vm"), 0, "a name is not the beginning of another");
     }

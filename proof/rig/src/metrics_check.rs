@@ -9,8 +9,8 @@
 use crate::cluster::{BACK_LIMIT, Cluster};
 use crate::flags::Flags;
 use crate::member::Member;
+use crate::page::Page;
 use crate::target::Target;
-use kattu_e2e::Page;
 use std::time::{Duration, Instant};
 
 const ASK_LIMIT: Duration = Duration::from_secs(2);
@@ -79,7 +79,7 @@ impl Seen {
 impl Member {
     /// Its metrics page, if it answers.
     pub fn page(&self) -> Option<Page> {
-        if self.is_awake() { Page::within(&format!("{}:2379", self.endpoint.host), ASK_LIMIT) } else { None }
+        if self.is_awake() { Page::within(&self.address(), ASK_LIMIT) } else { None }
     }
 
     /// Scrubs that have ended in its present run.

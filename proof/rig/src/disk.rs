@@ -5,7 +5,7 @@
 //! [`inject_into`] does so to a running process. Not every machine can do both: [`missing`] returns the reason.
 //! Knows nothing of: members, their reactions.
 
-use crate::process::{own_folder, until};
+use crate::programs::{OwnFolder, signal, until};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,8 @@ const SLACK: u64 = 8 << 20;
 
 /// A file system of a few MiB. Declare it before the cluster on it: variables drop in reverse order.
 pub struct SmallDisk {
-    folder: PathBuf,
+    /// Dropped after the disk is unmounted.
+    _folder: OwnFolder,
     mount: PathBuf,
     mounted: bool,
 }
@@ -91,9 +92,9 @@ impl SmallDisk {
     /// # Errors
     /// The output of `mkfs.ext4` or `mount`.
     pub fn make(what: &str, mib: u64) -> Result<SmallDisk, String> {
-        let folder = own_folder(&format!("disk-{what}"));
-        let (image, mount) = (folder.join("image"), folder.join("mount"));
-        let mut disk = SmallDisk { folder, mount, mounted: false };
+        let folder = OwnFolder::new(&format!("disk-{what}"));
+        let (image, mount) = (folder.path().join("image"), folder.path().join("mount"));
+        let mut disk = SmallDisk { _folder: folder, mount, mounted: false };
         let file = File::create(&image).and_then(|file| file.set_len(mib << 20));
         file.and_then(|()| std::fs::create_dir(&disk.mount)).map_err(|error| error.to_string())?;
         // No blocks reserved for root: the member runs as root here, and full should mean full.
@@ -189,9 +190,6 @@ impl Drop for SmallDisk {
                 let _ = run(Command::new("umount").arg("-l").arg(&self.mount));
             }
         }
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.folder);
-        }
     }
 }
 
@@ -285,7 +283,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         // SIGTERM lets it detach; a tracer that is killed outright leaves a living tracee stopped.
         if matches!(self.0.try_wait(), Ok(None)) {
-            crate::process::signal(self.0.id(), "TERM");
+            signal(self.0.id(), "TERM");
         }
         let _ = self.0.wait();
     }

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: members, answers beyond the revision last seen.
 
-use crate::random::Random;
+use kattu_random::Random;
 use kattu_verify::history::{Compare, How, Operation, Target};
 
 /// Parameters of a trial's load.

@@ -15,7 +15,7 @@
 //! Without root: loopback addresses, no rules; the proxy looks up the process that opened a connection.
 //! Knows nothing of: Kattu, etcd.
 
-use kattu_e2e::process::own_host;
+use crate::programs::own_host;
 use std::io::Write;
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
@@ -33,6 +33,13 @@ pub struct Endpoint {
     pub stand_in: Option<(IpAddr, IpAddr)>,
     /// Words that a command line must begin with to run there.
     pub prefix: Vec<String>,
+}
+
+impl Endpoint {
+    /// The address for clients, `host:2379`.
+    pub fn address(&self) -> String {
+        format!("{}:2379", self.host)
+    }
 }
 
 /// The places of one cluster; removed when dropped.
@@ -93,6 +100,14 @@ impl Place {
             })
             .collect();
         Place { endpoints, holders: Vec::new(), hub_addresses: Vec::new() }
+    }
+
+    /// Loopback addresses for the members of a test, which may be started by a thread that they outlive: their death
+    /// is not tied to it.
+    pub fn of_test(members: usize) -> Place {
+        let mut place = Place::loopback(members, false);
+        place.endpoints.iter_mut().for_each(|endpoint| endpoint.prefix.clear());
+        place
     }
 
     /// A namespace per member around the present one.

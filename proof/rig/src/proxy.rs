@@ -9,12 +9,13 @@
 //! repeats the plan of a trial, not its bytes.
 //! Knows nothing of: the meaning of the bytes, beyond the length of Kattu's frames.
 
+use crate::cluster::Processes;
 use crate::frames::{Chopper, Piece};
 use crate::place::Endpoint;
-use crate::random::Random;
 use crate::weather::Links;
+use kattu_random::Random;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -27,9 +28,6 @@ const QUEUE_PIECES: usize = 64;
 /// A message that is to be overtaken waits so long for its successor.
 const HELD_MAX: Duration = Duration::from_millis(40);
 const STALL_MS: std::ops::Range<u64> = 100..1_500;
-
-/// Process ids of the running members: they identify an opener where addresses do not.
-pub type Processes = Arc<Mutex<Vec<Option<u32>>>>;
 
 /// The proxies of one cluster, on a thread of their own. Dropped, all connections through them end.
 pub struct Proxy {
@@ -349,6 +347,7 @@ mod tests {
     use crate::place::Place;
     use crate::weather::Weather;
     use std::io::{Read, Write};
+    use std::sync::Mutex;
 
     /// Two places; the listener at the second gives its connection to the test.
     fn pair() -> (Place, Proxy, std::net::TcpListener) {

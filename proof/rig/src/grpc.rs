@@ -3,7 +3,7 @@
 //! Errors are returned to the test, except by methods named `…_surely`: those retry while the outcome is open.
 //! Knows nothing of: leaders, terms.
 
-use crate::process::until;
+use crate::programs::until;
 use kattu_proto::etcdserverpb::cluster_client::ClusterClient;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -38,7 +38,7 @@ pub struct Kv {
 
 /// A channel to `host:port` that connects when first used, and retries a connection not established within the limit.
 /// Needs a runtime.
-pub(crate) fn channel(address: &str, connect_limit: Duration) -> Channel {
+pub fn channel(address: &str, connect_limit: Duration) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     endpoint.connect_timeout(connect_limit).connect_lazy()
 }

@@ -5,7 +5,8 @@
 //! kernel lets the monotonic clock do that.
 //! Knows nothing of: the members' use of time.
 
-use crate::random::Random;
+use crate::programs::tool;
+use kattu_random::Random;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ pub enum Lie {
 /// # Errors
 /// How to get it.
 pub fn find() -> Result<PathBuf, String> {
-    kattu_e2e::tool(LIBRARY).ok_or_else(|| format!("no target/tools/{LIBRARY}; run `cargo xtask tools`"))
+    tool(LIBRARY).ok_or_else(|| format!("no target/tools/{LIBRARY}; run `cargo xtask tools`"))
 }
 
 /// The clocks of one member; kept in a file that its process reads once a second.

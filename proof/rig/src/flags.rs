@@ -15,8 +15,8 @@
 //! Knows nothing of: faults; the effects of flags.
 
 use crate::clocks::Lie;
-use crate::random::Random;
 use crate::target::Target;
+use kattu_random::Random;
 use std::fmt;
 
 /// Flags of one trial's members, in addition to those of every trial.

@@ -5,9 +5,10 @@
 //! 0, once another member can tell it; a wiped one comes back only as a new one.
 //! Knows nothing of: faults, clients.
 
-use crate::cluster::{BACK_LIMIT, Cluster, tail};
-use crate::member::{Standing, shown};
-use kattu_e2e::Kv;
+use crate::cluster::{BACK_LIMIT, Cluster};
+use crate::grpc::Kv;
+use crate::member::Standing;
+use crate::process::{shown, tail};
 use kattu_proto::etcdserverpb::cluster_client::ClusterClient;
 use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use kattu_proto::etcdserverpb::{
@@ -40,7 +41,7 @@ impl Cluster {
     pub fn ask_and_go(&self, change: Change, whom: usize) -> Option<JoinHandle<()>> {
         let belonging = self.belonging();
         let at = belonging.iter().copied().find(|&i| i != whom && self.members[i].is_awake())?;
-        let address = format!("{}:2379", self.members[at].endpoint.host);
+        let address = self.members[at].address();
         match change {
             Change::Add => {
                 let free = self.members.iter().position(|member| member.standing == Standing::Spare)?;
@@ -75,7 +76,7 @@ impl Cluster {
             let mut wanted: Vec<String> = belonging.iter().map(|&i| self.peer_url(i)).collect();
             wanted.sort_unstable();
             let differs = belonging.into_iter().find_map(|i| {
-                let kv = &self.members[i].kv;
+                let kv = &self.members[i].probe;
                 let mut client = ClusterClient::new(kv.channel());
                 let request = MemberListRequest { linearizable: false };
                 let listed = match kv.block_on(async { client.member_list(request).await }) {
@@ -110,7 +111,7 @@ impl Cluster {
     /// The member list of any member that answers.
     pub fn listed(&self) -> Option<Vec<Listed>> {
         self.belonging().into_iter().filter(|&i| self.members[i].is_awake()).find_map(|i| {
-            let kv = &self.members[i].kv;
+            let kv = &self.members[i].probe;
             let mut client = ClusterClient::new(kv.channel());
             let request = MemberListRequest { linearizable: true };
             kv.block_on(async { client.member_list(request).await }).ok().map(|it| it.into_inner().members)
@@ -157,7 +158,7 @@ impl Cluster {
     }
 
     fn ask_remove(&self, whom: u64, at: usize) -> bool {
-        let kv = &self.members[at].kv;
+        let kv = &self.members[at].probe;
         let mut client = ClusterClient::new(kv.channel());
         kv.block_on(async { client.member_remove(MemberRemoveRequest { id: whom }).await }).is_ok()
     }
@@ -190,7 +191,7 @@ impl Cluster {
         let is_in = self.change(
             limit,
             |at| {
-                let kv = &self.members[at].kv;
+                let kv = &self.members[at].probe;
                 let mut client = ClusterClient::new(kv.channel());
                 let request = MemberAddRequest { peer_ur_ls: vec![url.clone()], is_learner: false };
                 kv.block_on(async { client.member_add(request).await }).is_ok()
@@ -209,7 +210,7 @@ impl Cluster {
     fn let_in(&mut self, i: usize, limit: Duration) -> Result<bool, String> {
         let is_in = self.invite(i, limit)?;
         if is_in {
-            self.members[i].start(&[], &[])?;
+            self.members[i].spawn()?;
             self.note_processes();
         }
         Ok(is_in)
@@ -263,10 +264,10 @@ impl Cluster {
 
     /// Asks the leader for a transfer to this member; false if that fails.
     pub fn transfer(&self, to: usize) -> bool {
-        let Some(leader) = self.leader() else { return false };
+        let Some(leader) = self.leader_now() else { return false };
         let target = self.listed().and_then(|listed| self.entry_of(to, &listed).map(|entry| entry.id));
         let Some(target) = target else { return false };
-        let kv = &self.members[leader].kv;
+        let kv = &self.members[leader].probe;
         let mut client = MaintenanceClient::new(kv.channel());
         kv.block_on(async { client.move_leader(MoveLeaderRequest { target_id: target }).await }).is_ok()
     }
@@ -308,7 +309,7 @@ impl Cluster {
                 continue;
             }
             let status = match member.is_started() {
-                true => member.wait_end(BACK_LIMIT.saturating_sub(begun.elapsed())),
+                true => member.end_within(BACK_LIMIT.saturating_sub(begun.elapsed())),
                 false => member.last_end(),
             };
             match status {
@@ -320,14 +321,14 @@ impl Cluster {
                         "{} was removed and ended with {}: {}",
                         member.name,
                         shown(status),
-                        tail(&member.says())
+                        tail(&member.log_text())
                     ));
                 }
                 None if member.is_started() => {
                     return Err(format!(
                         "{} was removed and still runs {BACK_LIMIT:?} after the faults: {}",
                         member.name,
-                        tail(&member.says())
+                        tail(&member.log_text())
                     ));
                 }
                 None => member.standing = Standing::Spare,

@@ -1,21 +1,29 @@
-//! The cluster of one trial, on a real file system, with the conductor's requests to all its members.
+//! A cluster on a real file system, with the conductor's requests to all its members.
 //!
 //! Knows nothing of: faults, clients.
 
+use crate::alone::Beside;
+use crate::authority::{Authority, Signed};
 use crate::flags::Flags;
-use crate::member::{Member, Standing, shown};
-use crate::place::Place;
-use crate::proxy::Processes;
+use crate::member::{Member, Standing};
+use crate::place::{Endpoint, Place};
+use crate::process::{last_lines, shown, tail};
+use crate::programs::{self, OwnFolder};
 use crate::target::{Naming, Target};
 use crate::words;
-use kattu_e2e::authority::{Authority, Signed};
 use kattu_proto::etcdserverpb::RangeRequest;
 use kattu_verify::judges::FinalState;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// After this the service counts as lost. Far longer than any election: the machine may be busy.
 pub const BACK_LIMIT: Duration = Duration::from_secs(40);
+/// Lines of a member's log that are shown when its test fails.
+pub(crate) const SHOWN_LINES: usize = 40;
+
+/// Process ids of the running members: they identify an opener where addresses do not.
+pub type Processes = Arc<Mutex<Vec<Option<u32>>>>;
 
 /// Members that form a cluster. Dropped, all are killed.
 pub struct Cluster {
@@ -32,8 +40,14 @@ pub struct Cluster {
     pub processes: Processes,
     spare: usize,
     token: String,
+    /// Flags of all members, beside names and addresses.
+    common: Vec<String>,
+    logs: PathBuf,
+    program: PathBuf,
     lives: u32,
-    _place: Place,
+    /// The cluster of a test: its own folder, and its share of the machine.
+    pub(crate) of_test: Option<(OwnFolder, Beside)>,
+    place: Place,
 }
 
 /// File systems in memory: a sync costs nothing there and proves nothing.
@@ -53,8 +67,8 @@ pub fn need_real_disk(folder: &Path) -> Result<(), String> {
 }
 
 impl Cluster {
-    /// A cluster, not started yet. Every member's directory is below its entry of `homes`; the first `count` places are
-    /// taken, the others are for members that join later.
+    /// The cluster of a trial, not started yet. Every member's directory is below its entry of `homes`; the first
+    /// `count` places are taken, the others are for members that join later.
     ///
     /// # Errors
     /// A file system in memory; no program.
@@ -67,62 +81,109 @@ impl Cluster {
         count: usize,
         flags: Flags,
     ) -> Result<Cluster, String> {
-        let program = target.program()?;
-        let roll: Vec<String> = place
-            .endpoints
-            .iter()
-            .take(count)
-            .enumerate()
-            .map(|(i, endpoint)| format!("n{i}={}://{}:2380", flags.scheme(), endpoint.face))
-            .collect();
-        let roll = roll.join(",");
+        homes.iter().try_for_each(|home| need_real_disk(home))?;
+        let mut cluster = Cluster::empty(target.program()?, place, logs, token);
         let authority = flags.tls.then(|| Authority::new(logs, "ca"));
-        let certificates: Vec<Signed> = match &authority {
-            Some(authority) => place
-                .endpoints
-                .iter()
-                .enumerate()
-                .map(|(i, endpoint)| authority.sign(&format!("n{i}"), &[&endpoint.host, &endpoint.face]))
-                .collect(),
-            None => Vec::new(),
-        };
-        let ca = authority.as_ref().map(Authority::ca);
-        let mut members = Vec::new();
-        let processes = Processes::default();
-        for (i, (endpoint, home)) in place.endpoints.iter().zip(homes).enumerate() {
-            need_real_disk(home)?;
-            let (name, data) = (format!("n{i}"), home.join("data"));
-            let tls = certificates.get(i).zip(ca.as_deref());
-            let (host, face) = (&endpoint.host, &endpoint.face);
-            let naming = Naming { name: &name, host, face, data: &data, roll: &roll, token, tls };
-            let mut arguments = target.command_line(&naming);
-            arguments.extend(flags.words(i));
-            let log = logs.join(format!("{name}.log"));
-            let mut member = Member::new(name, endpoint.clone(), data, log, program.clone(), arguments);
+        if let Some(authority) = &authority {
+            let names = cluster.place.endpoints.iter().enumerate();
+            cluster.certificates =
+                names.map(|(i, it)| authority.sign(&format!("n{i}"), &[&it.host, &it.face])).collect();
+        }
+        (cluster.ca, cluster.flags) = (authority.as_ref().map(Authority::ca), flags);
+        cluster.common = target.trial_flags();
+        cluster.people(count, |i, _| homes[i].join("data"));
+        Ok(cluster)
+    }
+
+    /// A cluster of the binary under test at all these places, not started yet: default settings but for these flags,
+    /// directories and logs in `folder`.
+    pub fn plain(place: Place, folder: &Path, token: &str, flags: Vec<String>) -> Cluster {
+        let mut cluster = Cluster::empty(programs::kattu(), place, folder, token);
+        cluster.common = flags;
+        cluster.people(cluster.place.endpoints.len(), |_, name| folder.join(name));
+        cluster
+    }
+
+    fn empty(program: PathBuf, place: Place, logs: &Path, token: &str) -> Cluster {
+        Cluster {
+            members: Vec::new(),
+            target: Target::of(&program),
+            flags: Flags::default(),
+            ca: None,
+            certificates: Vec::new(),
+            processes: Processes::default(),
+            spare: 0,
+            token: token.into(),
+            common: Vec::new(),
+            logs: logs.to_path_buf(),
+            program,
+            lives: 0,
+            of_test: None,
+            place,
+        }
+    }
+
+    /// Makes a member for every place; the first `count` of them know each other.
+    fn people(&mut self, count: usize, data: impl Fn(usize, &str) -> PathBuf) {
+        for i in 0..self.place.endpoints.len() {
+            let data = data(i, &format!("n{i}"));
+            self.add(self.place.endpoints[i].clone(), data);
+        }
+        let initial = self.initial(0..count);
+        for i in 0..self.members.len() {
+            let arguments = self.arguments(i, &self.members[i].data, &initial);
+            let member = &mut self.members[i];
+            *member.arguments_mut() = arguments;
             if count <= i {
                 member.standing = Standing::Spare;
             }
-            members.push(member);
         }
-        let spare = members.len() - count;
-        let token = token.into();
-        Ok(Cluster {
-            members,
-            target,
-            flags,
-            ca,
-            certificates,
-            processes,
-            spare,
-            token,
-            lives: 0,
-            _place: place,
-        })
+        self.spare = self.members.len() - count;
+    }
+
+    /// Adds a member without flags.
+    pub(crate) fn add(&mut self, endpoint: Endpoint, data: PathBuf) {
+        let name = format!("n{}", self.members.len());
+        let log = self.logs.join(format!("{name}.log"));
+        let scheme = self.flags.scheme();
+        self.members.push(Member::new(name, endpoint, scheme, (data, log), self.program.clone()));
+    }
+
+    /// These members, in the format of `--initial-cluster`.
+    pub(crate) fn initial(&self, members: impl IntoIterator<Item = usize>) -> String {
+        let members = members.into_iter().map(|i| &self.members[i]);
+        members.map(|member| format!("{}={}", member.name, member.peer_url())).collect::<Vec<_>>().join(",")
+    }
+
+    /// The flags by which a member has its name, addresses and files.
+    pub(crate) fn naming_flags(&self, i: usize, data: &Path, initial: &str, token: &str) -> Vec<String> {
+        let Member { name, endpoint, .. } = &self.members[i];
+        let (host, face) = (&endpoint.host, &endpoint.face);
+        let tls = self.certificates.get(i).zip(self.ca.as_deref());
+        Naming { name, host, face, data, initial, token, tls }.flags()
+    }
+
+    /// All flags of a member.
+    fn arguments(&self, i: usize, data: &Path, initial: &str) -> Vec<String> {
+        let mut words = self.naming_flags(i, data, initial, &self.token);
+        words.extend_from_slice(&self.common);
+        words.extend(self.flags.words(i));
+        words
     }
 
     /// The peer URL of the member at this place.
     pub fn peer_url(&self, i: usize) -> String {
-        format!("{}://{}:2380", self.flags.scheme(), self.members[i].endpoint.face)
+        self.members[i].peer_url()
+    }
+
+    /// The client address of each member.
+    pub fn addresses(&self) -> Vec<String> {
+        self.members.iter().map(Member::address).collect()
+    }
+
+    /// Where each member listens.
+    pub fn hosts(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.endpoint.host.clone()).collect()
     }
 
     /// Gives a free place an empty directory and the command line of a member that joins these members.
@@ -130,27 +191,15 @@ impl Cluster {
     /// # Errors
     /// The remains of an earlier member there cannot be removed.
     pub fn join_as_new(&mut self, i: usize, with: &[usize]) -> Result<(), String> {
-        let url = |i: &usize| format!("n{i}={}", self.peer_url(*i));
-        let roll = with.iter().map(url).collect::<Vec<_>>().join(",");
         self.lives += 1;
-        let member = &mut self.members[i];
-        let data = member.data.with_file_name(format!("data-{}", self.lives));
-        if member.data.exists() {
-            std::fs::remove_dir_all(&member.data).map_err(|error| error.to_string())?;
+        let old = &self.members[i].data;
+        let data = old.with_file_name(format!("data-{}", self.lives));
+        if old.exists() {
+            std::fs::remove_dir_all(old).map_err(|error| error.to_string())?;
         }
-        let naming = Naming {
-            name: &member.name,
-            host: &member.endpoint.host,
-            face: &member.endpoint.face,
-            data: &data,
-            roll: &roll,
-            token: &self.token,
-            tls: self.certificates.get(i).zip(self.ca.as_deref()),
-        };
-        let mut arguments = self.target.command_line(&naming);
-        arguments.extend(self.flags.words(i));
+        let mut arguments = self.arguments(i, &data, &self.initial(with.iter().copied()));
         arguments.push("--initial-cluster-state=existing".into());
-        member.begin_anew(data, arguments);
+        self.members[i].begin_anew(data, arguments);
         Ok(())
     }
 
@@ -159,14 +208,14 @@ impl Cluster {
         self.spare == 0
     }
 
-    /// Starts all that belong and do not run.
+    /// Starts all that belong and do not run, and returns at once.
     ///
     /// # Errors
     /// One cannot be started.
-    pub fn start_all(&mut self) -> Result<(), String> {
+    pub fn spawn_all(&mut self) -> Result<(), String> {
         let down = |member: &&mut Member| !member.is_started() && member.standing == Standing::Member;
         for member in self.members.iter_mut().filter(down) {
-            member.start(&[], &[])?;
+            member.spawn()?;
         }
         self.note_processes();
         Ok(())
@@ -174,7 +223,7 @@ impl Cluster {
 
     /// Publishes the processes that run now.
     pub fn note_processes(&self) {
-        let processes = self.members.iter().map(Member::process).collect();
+        let processes = self.members.iter().map(|member| member.id()).collect();
         *self.processes.lock().expect("nobody panics with it") = processes;
     }
 
@@ -192,7 +241,7 @@ impl Cluster {
                     return Err(format!(
                         "{} does not serve {BACK_LIMIT:?} after the faults: {}",
                         member.name,
-                        tail(&member.says())
+                        tail(&member.log_text())
                     ));
                 }
                 std::thread::sleep(Duration::from_millis(10));
@@ -216,7 +265,7 @@ impl Cluster {
                 }
                 // No member answered the joining one for as long as it asks: it is restarted, as its operator would.
                 if member.has_asked_in_vain() {
-                    member.start(&[], &[])?;
+                    member.spawn()?;
                     has_started = true;
                     continue;
                 }
@@ -224,7 +273,7 @@ impl Cluster {
                     "{} ended by itself with {}: {}",
                     member.name,
                     shown(status),
-                    tail(&member.says())
+                    tail(&member.log_text())
                 ));
             }
         }
@@ -235,7 +284,7 @@ impl Cluster {
     }
 
     /// The leader by its own status; `None` if no member leads at the moment.
-    pub fn leader(&self) -> Option<usize> {
+    pub fn leader_now(&self) -> Option<usize> {
         self.members.iter().position(Member::leads)
     }
 
@@ -299,7 +348,7 @@ impl Cluster {
     /// A log line that no fault excuses.
     pub fn bad_words(&self) -> Option<String> {
         self.members.iter().find_map(|member| {
-            let said = member.said();
+            let said = member.log_from(0);
             let line = said
                 .lines()
                 .find(|line| self.target.never_says().iter().any(|words| line.contains(words)))?;
@@ -317,8 +366,15 @@ fn difference(name: &str, own: &FinalState, whole: &FinalState) -> String {
     format!("{name} at revision {}: has {odd:?}, lacks {missing:?}", own.revision)
 }
 
-/// The last lines of a text, joined into one.
-pub fn tail(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(8)..].join(" | ")
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.kill_all();
+        if self.of_test.is_some() && std::thread::panicking() {
+            for member in &self.members {
+                let text = member.log_text();
+                let end = last_lines(&text, SHOWN_LINES).join("\n");
+                eprintln!("--- the end of {}:\n{end}", member.log_path().display());
+            }
+        }
+    }
 }
