@@ -15,11 +15,12 @@
 //! time, it need not come closer, only hold more. [fault-model F51, P18]
 //! Knows nothing of: snapshots, logs; only of files, processes and answers.
 
+use crate::fill::Fill;
 use crate::kills::Load;
 use crate::processors::{Waiting, on_one_core, on_other_cores};
+use kattu_proto::etcdserverpb::PutRequest;
 use kattu_proto::etcdserverpb::kv_client::KvClient;
-use kattu_proto::etcdserverpb::{PutRequest, RequestOp, TxnRequest, request_op::Request};
-use kattu_rig::grpc::{Kv, channel};
+use kattu_rig::grpc::channel;
 use kattu_rig::page::Page;
 use kattu_rig::programs::memory_of;
 use kattu_rig::until;
@@ -31,8 +32,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const TOKEN: &str = "comeback";
-const PUTS_PER_TXN: u64 = 100;
-const FILLERS: u64 = 16;
+/// The keys that a member must get when it comes back.
+const KEYS: Fill = Fill { key, value: |number| format!("{number:0256}").into_bytes() };
 const RESTARTS: usize = 5;
 /// Puts on top of the last snapshot, in percent of the fill.
 const TAIL_PERCENT: u64 = 5;
@@ -128,13 +129,13 @@ pub fn run(keys: u64, mut say: impl FnMut(&str)) -> Report {
     let mut cluster = Cluster::with(TOKEN, Options::default());
     let leader = cluster.leader();
     let address = cluster.members[leader].address();
-    fill(&address, 0..keys);
+    KEYS.fill(&address, 0..keys);
     say(&format!("{keys} keys are there"));
     let back = (leader + 1) % 3;
     until("every member has made a snapshot", || {
         cluster.members.iter().all(|member| 0 < newest_snapshot(&member.data)).then_some(())
     });
-    fill(&address, 0..keys * TAIL_PERCENT / 100);
+    KEYS.fill(&address, 0..keys * TAIL_PERCENT / 100);
     same_as_leader(&cluster, leader, back);
 
     let (mut serving, mut first_read) = (Vec::new(), Vec::new());
@@ -410,36 +411,6 @@ fn applied(cluster: &Cluster, place: usize) -> Option<u64> {
 
 fn key(number: u64) -> Vec<u8> {
     format!("comeback/{number:031}").into_bytes()
-}
-
-fn fill(address: &str, keys: std::ops::Range<u64>) {
-    let per_filler = (keys.end - keys.start).div_ceil(FILLERS);
-    std::thread::scope(|scope| {
-        for filler in 0..FILLERS {
-            let own =
-                keys.start + filler * per_filler..(keys.start + (filler + 1) * per_filler).min(keys.end);
-            scope.spawn(move || fill_one(address, own));
-        }
-    });
-}
-
-fn fill_one(address: &str, mut keys: std::ops::Range<u64>) {
-    let kv = Kv::of(address).within(Duration::from_secs(30));
-    while !keys.is_empty() {
-        let some = keys.start..(keys.start + PUTS_PER_TXN).min(keys.end);
-        keys.start = some.end;
-        let put = |number: u64| RequestOp {
-            request: Some(Request::RequestPut(PutRequest {
-                key: key(number),
-                value: format!("{number:0256}").into_bytes(),
-                ..PutRequest::default()
-            })),
-        };
-        let txn = TxnRequest { success: some.map(put).collect(), ..TxnRequest::default() };
-        until("a transaction is acknowledged", || {
-            kv.block_on(KvClient::new(kv.channel()).txn(txn.clone())).ok().map(drop)
-        });
-    }
 }
 
 /// Adds a learner and starts it with an empty directory; its place, and how long until it had the leader's entries.

@@ -9,31 +9,22 @@
 //! request with it.
 //! Knows nothing of: how members carry out a request.
 
-use crate::open_loop::{CONNECT_LIMIT, OpenLoop, PUT_LIMIT, Steady};
-use kattu_proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
-use kattu_proto::etcdserverpb::kv_client::KvClient;
-use kattu_proto::etcdserverpb::range_request::{SortOrder, SortTarget};
-use kattu_proto::etcdserverpb::request_op::Request;
-use kattu_proto::etcdserverpb::{
-    CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
-};
-use kattu_rig::grpc::{Kv, channel};
+mod requests;
+
+use crate::fill::Fill;
+use crate::open_loop::{OpenLoop, PUT_LIMIT, Steady};
 use kattu_rig::page::Page;
 use kattu_rig::until;
 use kattu_rig::{Cluster, Options};
 use kattu_verify::service::{BoundedStep, NodeId, Work};
+use requests::{CARRIED_MAX, Carried, carry_out};
 use std::time::{Duration, Instant};
-use tonic::transport::Channel;
-use tonic::{Code, Status};
 
 /// No put waits longer.
 const PUT_MAX: Duration = Duration::from_secs(2);
 /// A refusal arrives within this (median of several). Less than the 5 ms for which a message that is no answer may wait
 /// to share a packet with one: a refusal is an answer.
 const REFUSED_MAX: Duration = Duration::from_millis(4);
-const REFUSALS: usize = 7;
-/// A heavy request that is carried out takes no longer.
-const CARRIED_MAX: Duration = Duration::from_secs(60);
 /// Puts go on for so long after a heavy request, to show late effects.
 const AFTER: Duration = Duration::from_secs(2);
 /// A restart afterwards takes at most so many times as long as before, plus a little.
@@ -49,10 +40,8 @@ const WORK_MAX: u64 = 8 << 20;
 const QUOTA: &str = "--quota-backend-bytes=8589934592";
 /// Few keys, so that only the heavy keys decide about a refusal.
 const STEADY: Steady = Steady { keys: 1000, value_bytes: 100 };
-const PUTS_PER_TXN: u64 = 100;
-const FILLERS: u64 = 32;
-const OPS_MAX: usize = 126;
-const COMPARES_MAX: usize = 128;
+/// The keys that heavy requests are about, with small values.
+const KEYS: Fill = Fill { key, value: |number| number.to_le_bytes().to_vec() };
 
 /// A heavy request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +190,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     for &act in &plan.acts {
         let wanted = plan.scaled(act.keys());
         let leader = cluster.leader();
-        fill(&cluster.members[leader].address(), there..wanted);
+        KEYS.fill(&cluster.members[leader].address(), there..wanted);
         if there < wanted {
             there = wanted;
             before = restart(&mut cluster, (leader + 1) % 3);
@@ -348,145 +337,9 @@ fn is_level(cluster: &Cluster) -> bool {
     cluster.members.iter().all(|member| member.metric("kattu_feature_level") != Some(0))
 }
 
-/// The outcome of a heavy request.
-struct Carried {
-    /// A description.
-    what: String,
-    /// How long its client waited each time, the shortest first; not empty.
-    times: Vec<Duration>,
-    /// Its faults.
-    faults: Vec<String>,
-}
-
-/// Sends one heavy request.
-fn carry_out(plan: &Plan, act: Act, keys: u64, address: &str) -> Carried {
-    let kv = Kv::of(address).within(CARRIED_MAX);
-    let ask = |act: Act| match act {
-        Act::Transaction => txn(&kv, vec![], vec![range(everything()); OPS_MAX]),
-        Act::FullRange | Act::RangeAll => {
-            let read = kv.range(everything())?;
-            Ok((format!("{} keys", read.kvs.len()), keys <= read.kvs.len() as u64))
-        }
-        Act::TransactionWithin => {
-            let sorted = RangeRequest {
-                limit: 1,
-                sort_order: SortOrder::Descend.into(),
-                sort_target: SortTarget::Mod.into(),
-                key: key(0),
-                range_end: key(keys),
-                ..RangeRequest::default()
-            };
-            txn(&kv, vec![], vec![range(sorted); 2])
-        }
-        Act::Compares => txn(&kv, vec![exists(); COMPARES_MAX], vec![]),
-        Act::ComparesWithin => txn(&kv, vec![exists()], vec![]),
-        Act::Compaction => compact(&kv),
-        Act::DeleteAll => {
-            let all = everything();
-            let request = DeleteRangeRequest { key: all.key, range_end: all.range_end, prev_kv: false };
-            delete(&kv, request, keys)
-        }
-        Act::DeleteMillion => {
-            let few = plan.scaled(1_000_000);
-            let request = DeleteRangeRequest { key: key(0), range_end: key(few), prev_kv: false };
-            delete(&kv, request, few)
-        }
-    };
-    let mut faults = Vec::new();
-    let mut times = Vec::new();
-    let mut what = String::new();
-    for _ in 0..if act.is_refused() { REFUSALS } else { 1 } {
-        let began = Instant::now();
-        let came = ask(act);
-        times.push(began.elapsed());
-        let is_right = match &came {
-            Ok((_, is_whole)) => !act.is_refused() && *is_whole,
-            Err(status) => act.is_refused() && status.code() == Code::ResourceExhausted,
-        };
-        what = match came {
-            Ok((what, _)) => format!("done: {what}"),
-            Err(status) => format!("{:?}: {}", status.code(), status.message()),
-        };
-        if !is_right {
-            faults.push(format!(
-                "it should be {}, and came to: {what}",
-                if act.is_refused() { "refused" } else { "carried out whole" }
-            ));
-            break;
-        }
-    }
-    times.sort();
-    Carried { what, times, faults }
-}
-
-type Came = Result<(String, bool), Status>;
-
-fn everything() -> RangeRequest {
-    RangeRequest { key: vec![0], range_end: vec![0], ..RangeRequest::default() }
-}
-
-fn range(request: RangeRequest) -> RequestOp {
-    RequestOp { request: Some(Request::RequestRange(request)) }
-}
-
-/// Compares that every key of the fill has a version: this holds, so all keys are read.
-fn exists() -> Compare {
-    Compare {
-        result: CompareResult::Greater.into(),
-        target: CompareTarget::Version.into(),
-        key: b"heavy/".to_vec(),
-        range_end: b"heavy0".to_vec(),
-        target_union: Some(TargetUnion::Version(0)),
-    }
-}
-
-/// Compares, ranges and a put; whole if the put was done.
-fn txn(kv: &Kv, compare: Vec<Compare>, mut success: Vec<RequestOp>) -> Came {
-    let put = PutRequest { key: b"heavy-txn".to_vec(), value: b"done".to_vec(), ..PutRequest::default() };
-    success.push(RequestOp { request: Some(Request::RequestPut(put)) });
-    let steps = success.len();
-    let request = TxnRequest { compare, success, failure: vec![] };
-    let done = kv.block_on(async { kv.client().txn(request).await })?.into_inner();
-    let is_whole = done.succeeded && done.responses.len() == steps;
-    Ok((format!("{} of {steps} steps", done.responses.len()), is_whole))
-}
-
-fn delete(kv: &Kv, request: DeleteRangeRequest, expected: u64) -> Came {
-    let (start, end) = (request.key.clone(), request.range_end.clone());
-    let done = kv.block_on(async { kv.client().delete_range(request).await })?.into_inner();
-    let count = RangeRequest { key: start, range_end: end, count_only: true, ..RangeRequest::default() };
-    let left = kv.range(count)?.count;
-    Ok((format!("{} keys, {left} left", done.deleted), done.deleted as u64 == expected && left == 0))
-}
-
-/// Compacts at the newest revision; whole if no older revision can be read.
-fn compact(kv: &Kv) -> Came {
-    let count = || RangeRequest { count_only: true, ..everything() };
-    let revision = kv.range(count())?.header.map_or(0, |header| header.revision);
-    kv.block_on(async { kv.client().compact(CompactionRequest { revision, physical: false }).await })?;
-    let old = kv.range(RangeRequest { revision: revision - 1, ..count() });
-    let is_whole = old.is_err_and(|status| status.code() == Code::OutOfRange);
-    Ok((format!("all before revision {revision}"), is_whole))
-}
-
 /// A key of 24 bytes; keys sort by number.
 fn key(number: u64) -> Vec<u8> {
     format!("heavy/{number:018}").into_bytes()
-}
-
-/// Puts keys with small values, in large transactions, as fast as possible.
-fn fill(address: &str, keys: std::ops::Range<u64>) {
-    let fillers = FILLERS.min(keys.end.saturating_sub(keys.start).max(1));
-    let share = keys.end.saturating_sub(keys.start).div_ceil(fillers);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let mut tasks = tokio::task::JoinSet::new();
-        for filler in 0..fillers {
-            let own = keys.start + filler * share..(keys.start + (filler + 1) * share).min(keys.end);
-            tasks.spawn(fill_one(channel(address, CONNECT_LIMIT), own));
-        }
-        tasks.join_all().await;
-    });
 }
 
 /// Overwrites existing keys until there are so many more versions.
@@ -494,28 +347,8 @@ fn overwrite(address: &str, keys: u64, versions: u64) {
     let mut left = versions;
     while left > 0 {
         let now = left.min(keys);
-        fill(address, 0..now);
+        KEYS.fill(address, 0..now);
         left -= now;
-    }
-}
-
-async fn fill_one(channel: Channel, mut keys: std::ops::Range<u64>) {
-    let mut client = KvClient::new(channel);
-    while keys.start < keys.end {
-        let some = keys.start..(keys.start + PUTS_PER_TXN).min(keys.end);
-        keys.start = some.end;
-        let put = |number: u64| RequestOp {
-            request: Some(Request::RequestPut(PutRequest {
-                key: key(number),
-                value: number.to_le_bytes().to_vec(),
-                ..PutRequest::default()
-            })),
-        };
-        let request = TxnRequest { success: some.map(put).collect(), ..TxnRequest::default() };
-        // Repeating the same puts does no harm.
-        while client.txn(request.clone()).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
     }
 }
 

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod comeback;
+mod fill;
 pub mod floods;
 mod floors;
 mod full_load;

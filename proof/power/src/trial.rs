@@ -12,43 +12,35 @@
 //! the end.
 //! Knows nothing of: campaigns.
 
-use crate::disk::{Disk, format, run};
-use crate::fuse_disk::{Counts, FuseDisk, Held, Trigger};
+mod verdict;
+mod waits;
+
+use crate::disk::{Disk, format};
+use crate::fuse_disk::{Counts, Held, Trigger};
 use crate::mount_namespace::{self, MountNamespace};
-use crate::plan::{Plan, Point, PowerCut, When, Who};
+use crate::plan::{Plan, PowerCut, When, Who};
 use crate::volatile_disk::{Fate, Image, Loss};
 use kattu_random::Random;
 use kattu_rig::changes::Change;
 use kattu_rig::clients::Clients;
 use kattu_rig::cluster::{BACK_LIMIT, Cluster};
-use kattu_rig::member::{Member, Standing};
+use kattu_rig::member::Standing;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::place::Place;
-use kattu_rig::process::tail;
-use kattu_rig::programs::signal;
-use kattu_rig::record::{Ends, Recorder, ends};
+use kattu_rig::record::{Ends, Recorder};
 use kattu_rig::target::Target;
 use kattu_rig::timeline::Timeline;
-use kattu_rig::verdict::judge;
 use kattu_verify::history::Record;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Writes that must be acknowledged after each power cut to show that the service is back.
 const WRITES_AFTER: u64 = 30;
-/// An armed request is waited for no longer: the power is cut anyway.
-const TRIGGER_LIMIT: Duration = Duration::from_secs(4);
-/// Not every disk gets a flush while the others hang: a follower may get no entries. Well below the time after which a
-/// member takes its disk for hung.
-const HOLD_LIMIT: Duration = Duration::from_millis(150);
 /// Writes acknowledged while the disks lie, before the power is cut.
 const WRITES_LIED_ABOUT: u64 = 100;
-/// A member that is told to stop has this long. Longer than its guarantee of 5 s: machines are busy.
-const STOP_LIMIT: Duration = Duration::from_secs(15);
 
 /// The reason why a trial ended early.
 #[derive(Debug)]
@@ -412,211 +404,6 @@ impl Trial {
         }
         Ok(())
     }
-
-    /// Checks a log after a power cut: it is clean or ends in a torn tail, but is not damaged.
-    fn inspect(&mut self, cluster: &Cluster, i: usize) -> Done {
-        let data = &cluster.members[i].data;
-        if self.target != Target::Kattu || !is_there(&self.mount_namespace, &data.join("identity"))? {
-            return Ok(());
-        }
-        let verdict = inspect(&self.mount_namespace, data).map_err(|what| {
-            Trouble::Broken(format!(
-                "n{i}: a loss of power is taken for damage by `kattu wal inspect`: {what}"
-            ))
-        })?;
-        self.outcome.logs += 1;
-        self.outcome.torn_tails += u64::from(verdict.starts_with("torn tail"));
-        self.timeline.say(format!("n{i}: its log is {verdict}"));
-        Ok(())
-    }
-
-    /// Waits until the victims' disks are where the plan wants them, or a limit is over.
-    fn await_point(&mut self, cluster: &mut Cluster, victims: &[usize], point: Point) -> Done {
-        let (armed, limit) = match point {
-            Point::Before(trigger) => (vec![self.arm(victims, trigger)], TRIGGER_LIMIT),
-            Point::HoldFlushes => {
-                self.fuse_disks(victims).for_each(FuseDisk::hold_flushes);
-                (victims.to_vec(), HOLD_LIMIT)
-            }
-        };
-        let end = Instant::now() + limit;
-        while !self.fuse_disks(&armed).all(|fuse_disk| fuse_disk.has_tripped() || fuse_disk.has_piled_up())
-            && Instant::now() < end
-        {
-            cluster.check_ended().map_err(Trouble::Broken)?;
-            std::thread::sleep(Duration::from_micros(500));
-        }
-        Ok(())
-    }
-
-    fn fuse_disks(&self, which: &[usize]) -> impl Iterator<Item = &FuseDisk> {
-        which.iter().filter_map(|i| self.disks[*i].as_ref()).map(|disk| &disk.fuse_disk)
-    }
-
-    /// Waits until the armed request has come, or all members serve before it does.
-    fn await_trigger_or_service(&mut self, cluster: &mut Cluster, armed: usize) -> Done {
-        let begun = Instant::now();
-        while !self.has_tripped(armed) {
-            cluster.check_ended().map_err(Trouble::Broken)?;
-            // Asked only now and then: a read waits for an answer while the trigger may trip.
-            if Duration::from_secs(2) < begun.elapsed()
-                && cluster.belonging().into_iter().all(|i| cluster.members[i].serves())
-            {
-                return Ok(());
-            }
-            if BACK_LIMIT < begun.elapsed() {
-                return Err(Trouble::Broken(format!("no service {BACK_LIMIT:?} after a loss of power")));
-            }
-            std::thread::sleep(Duration::from_micros(500));
-        }
-        Ok(())
-    }
-
-    /// Waits until all members serve. Meanwhile the timeline shows once a second how far each is.
-    fn await_service(&mut self, cluster: &mut Cluster) -> Done {
-        let begun = Instant::now();
-        let mut said = begun;
-        // A removed member is no longer waited for once it has ended for that reason.
-        while let Some(i) = cluster.belonging().into_iter().find(|&i| !cluster.members[i].serves()) {
-            cluster.check_ended().map_err(Trouble::Broken)?;
-            if Duration::from_secs(1) < said.elapsed() {
-                self.timeline.say(format!("n{i} does not serve yet: {}", progress(cluster)));
-                said = Instant::now();
-            }
-            if BACK_LIMIT < begun.elapsed() {
-                let says = tail(&cluster.members[i].log_text());
-                return Err(Trouble::Broken(format!(
-                    "n{i} does not serve {BACK_LIMIT:?} after a loss: {says}"
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        self.timeline.say(format!("everybody serves after {:.2?}", begun.elapsed()));
-        Ok(())
-    }
-
-    /// Waits for so many more acknowledged writes.
-    fn await_writes(&mut self, cluster: &mut Cluster, more: u64) -> Done {
-        let wanted = self.recorder.acknowledged() + more;
-        let begun = Instant::now();
-        while self.recorder.acknowledged() < wanted {
-            cluster.check_ended().map_err(Trouble::Broken)?;
-            if BACK_LIMIT < begun.elapsed() {
-                return Err(Trouble::Broken(format!(
-                    "fewer than {more} writes acknowledged in {BACK_LIMIT:?}"
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
-    }
-
-    fn judge(&mut self, cluster: &mut Cluster) -> Done {
-        let last = cluster.agreed_state().map_err(Trouble::Broken)?;
-        self.timeline.say("replicas agree");
-        self.history = self.recorder.take();
-        self.outcome.ends = ends(&self.history);
-        let (broken, lost, judged) = judge(&self.history, &last);
-        (self.outcome.lost, self.outcome.judged) = (lost, judged);
-        self.timeline.say(format!("judged: {judged} answers, {lost} lost, {} broken", broken.len()));
-        if let Some(words) = cluster.bad_words() {
-            self.outcome.violations.push(words);
-        }
-        self.outcome.violations.extend(broken);
-        Ok(())
-    }
-
-    /// SIGTERM, exit code 0, a log closed cleanly, a file system without errors.
-    fn end_in_order(&mut self, cluster: &mut Cluster) -> Done {
-        for member in &mut cluster.members {
-            member.id().into_iter().for_each(|process| signal(process, "TERM"));
-        }
-        for i in 0..cluster.members.len() {
-            // Free places and removed members have ended before.
-            let is_running = cluster.members[i].is_started();
-            let status = if is_running { cluster.members[i].end_within(STOP_LIMIT) } else { None };
-            if is_running && status.is_none_or(|status| !status.success()) && self.target == Target::Kattu {
-                let says = tail(&cluster.members[i].log_text());
-                return Err(Trouble::Broken(format!("n{i} did not stop in order: {status:?}: {says}")));
-            }
-            self.inspect(cluster, i)?;
-            let Some(disk) = self.disks[i].take() else { continue };
-            let fuse_disk = disk.fuse_disk.clone();
-            disk.down();
-            fuse_disk.hold().cut();
-            self.outcome.counts.add(fuse_disk.counts());
-            let (image, loss) = fuse_disk.remains(Fate::Gone, &mut self.random);
-            if loss.writes != 0 {
-                return Err(Trouble::Rig(format!(
-                    "n{i}: an orderly unmount left {} writes unflushed",
-                    loss.writes
-                )));
-            }
-            let path = self.folder.join(format!("n{i}.ext4"));
-            let checked = image.save(&path).map_err(|error| error.to_string());
-            checked
-                .and_then(|()| run(Command::new("e2fsck").args(["-f", "-n"]).arg(&path)))
-                .map_err(|error| Trouble::Rig(format!("n{i}: the file system is not whole: {error}")))?;
-            let _ = std::fs::remove_file(path);
-        }
-        Ok(())
-    }
-
-    /// Unmounts everything; keeps what explains a failure.
-    fn close(mut self, lying: bool) -> Outcome {
-        let mut last = Vec::new();
-        for (i, disk) in self.disks.iter_mut().enumerate() {
-            let Some(disk) = disk.take() else { continue };
-            let fuse_disk = disk.fuse_disk.clone();
-            self.outcome.counts.add(fuse_disk.counts());
-            disk.down();
-            fuse_disk.hold().cut();
-            last.push((format!("n{i}-at-end.ext4"), fuse_disk.remains(Fate::Kept, &mut self.random).0));
-        }
-        if self.history.is_empty() {
-            self.history = self.recorder.take();
-            self.outcome.ends = ends(&self.history);
-        }
-        let said = (0..self.plan.members + self.plan.spare)
-            .map(|i| std::fs::read_to_string(self.folder.join(format!("n{i}.log"))).unwrap_or_default());
-        for line in said.collect::<String>().lines() {
-            self.outcome.snapshots.0 += u64::from(line.contains(" info  took a snapshot up to "));
-            self.outcome.snapshots.1 += u64::from(line.contains(" info  starts from snapshot-"));
-        }
-        let failed = !self.outcome.violations.is_empty() || self.outcome.rig.is_some();
-        if failed && !lying || std::env::var_os("KATTU_KEEP").is_some() {
-            self.outcome.kept =
-                self.keep(&last).map_err(|error| eprintln!("nothing could be kept: {error}")).ok();
-        }
-        let _ = std::fs::remove_dir_all(&self.folder);
-        self.outcome
-    }
-
-    fn keep(&mut self, last: &[(String, Image)]) -> std::io::Result<PathBuf> {
-        let kept = mount_namespace::runs().join(format!("seed-{}", self.plan.seed));
-        let _ = std::fs::remove_dir_all(&kept);
-        std::fs::create_dir_all(&kept)?;
-        for entry in std::fs::read_dir(&self.folder)? {
-            let entry = entry?;
-            if entry.file_type()?.is_file() {
-                std::fs::copy(entry.path(), kept.join(entry.file_name()))?;
-            }
-        }
-        let broken =
-            self.outcome.violations.iter().chain(&self.outcome.rig).cloned().collect::<Vec<_>>().join("\n");
-        std::fs::write(kept.join("timeline.txt"), format!("{}\n{broken}\n", self.timeline.text()))?;
-        let file = std::fs::File::create(kept.join("history.jsonl"))?;
-        kattu_verify::lines::write(&mut std::io::BufWriter::new(file), &self.history)?;
-        for (i, image) in self.remains.iter().enumerate() {
-            if let Some(image) = image {
-                image.save(&kept.join(format!("n{i}-after-loss.ext4")))?;
-            }
-        }
-        for (name, image) in last {
-            image.save(&kept.join(name))?;
-        }
-        Ok(kept)
-    }
 }
 
 impl Outcome {
@@ -625,32 +412,4 @@ impl Outcome {
         self.loss.add(loss);
         self.counts.add(counts);
     }
-}
-
-/// Each member's position, by its own status.
-fn progress(cluster: &Cluster) -> String {
-    let of = |member: &Member| match member.probe.status() {
-        Ok(it) => {
-            let revision = it.header.map_or(0, |header| header.revision);
-            format!(
-                "{} revision {revision}, index {}, applied {}, term {}",
-                member.name, it.raft_index, it.raft_applied_index, it.raft_term
-            )
-        }
-        Err(status) => format!("{} {}", member.name, status.message()),
-    };
-    cluster.members.iter().map(of).collect::<Vec<_>>().join("; ")
-}
-
-fn is_there(mount_namespace: &MountNamespace, path: &Path) -> Result<bool, Trouble> {
-    let script = "test -e \"$1\" && echo there || echo missing";
-    let said =
-        run(mount_namespace.command("sh").args(["-c", script, "sh"]).arg(path)).map_err(Trouble::Rig)?;
-    Ok(said.trim() == "there")
-}
-
-/// The last line of `kattu wal inspect`; an error if the log is damaged.
-fn inspect(mount_namespace: &MountNamespace, data: &Path) -> Result<String, String> {
-    let said = run(mount_namespace.command(kattu_rig::kattu()).args(["wal", "inspect"]).arg(data))?;
-    Ok(said.lines().last().unwrap_or("without a word").to_string())
 }
