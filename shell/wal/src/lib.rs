@@ -53,6 +53,7 @@ mod scan;
 mod segment;
 pub mod sim;
 mod slots;
+mod small_file;
 pub mod snapshot;
 mod tail_bound;
 mod uncached;

@@ -12,19 +12,19 @@
 
 use crate::error::WalError;
 use crate::files::Files;
-use crate::identity::{Identity, VERSION};
-use crate::segment::publish_whole;
+use crate::identity::Identity;
+use crate::small_file::{Looked, SmallFile};
 use kattu_raft::{EntryId, GroupId, LogIndex, Term};
 
-const MAGIC: u32 = u32::from_le_bytes(*b"KTFL");
+const MAGIC: [u8; 4] = *b"KTFL";
 const BYTES: usize = 64;
 
 pub(crate) fn name_of(group: GroupId) -> String {
     format!("floor-{:08x}", group.0)
 }
 
-fn checksum(bytes: &[u8; BYTES]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..])
+fn file<'a>(name: &'a str, identity: &Identity, group: GroupId) -> SmallFile<'a> {
+    SmallFile::new(name, MAGIC, identity).of_group(group.0)
 }
 
 /// Makes the vote floor of a group durable.
@@ -34,16 +34,8 @@ pub(crate) fn store(
     group: GroupId,
     vote_floor: EntryId,
 ) -> Result<(), WalError> {
-    let mut bytes = [0; BYTES];
-    bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-    bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[12..16].copy_from_slice(&group.0.to_le_bytes());
-    bytes[16..24].copy_from_slice(&identity.file_id(0).to_le_bytes());
-    bytes[24..32].copy_from_slice(&vote_floor.term.0.to_le_bytes());
-    bytes[32..40].copy_from_slice(&vote_floor.index.0.to_le_bytes());
-    let crc = checksum(&bytes);
-    bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-    publish_whole(files, &name_of(group), &bytes)
+    let fields = [vote_floor.term.0, vote_floor.index.0, 0, 0, 0];
+    file(&name_of(group), identity, group).store(files, group.0, &fields)
 }
 
 /// The vote floor of a group, if it has one. If it cannot be read, only `term`, the newest term that the member has
@@ -65,36 +57,15 @@ pub(crate) fn load(
 }
 
 /// The vote floor of a group, if it has one, or why it cannot be read. Changes nothing.
-pub(crate) fn look(
-    files: &dyn Files,
-    identity: &Identity,
-    group: GroupId,
-) -> Result<Option<Result<EntryId, String>>, WalError> {
+pub(crate) fn look(files: &dyn Files, identity: &Identity, group: GroupId) -> Looked<EntryId> {
     let name = name_of(group);
-    let read = |error: std::io::Error| WalError::io(&name, "read", &error);
-    let file = match files.open(&name) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(read(error)),
+    let file = file(&name, identity, group);
+    let content = match file.look(files, SmallFile::is_exactly(BYTES))? {
+        None => return Ok(None),
+        Some(Err(why)) => return Ok(Some(Err(why))),
+        Some(Ok(content)) => file.of_this_version(content)?,
     };
-    let found = file.bytes().map_err(read)?;
-    if found != BYTES as u64 {
-        return Ok(Some(Err(format!("{found} bytes, expected {BYTES}"))));
-    }
-    let mut bytes = [0; BYTES];
-    file.read_at(0, &mut bytes).map_err(read)?;
-    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    if u32_at(8) != checksum(&bytes) {
-        return Ok(Some(Err("checksum mismatch".into())));
-    }
-    if (u32_at(0), u32_at(12), u64_at(16)) != (MAGIC, group.0, identity.file_id(0)) {
-        return Ok(Some(Err("it belongs to another member, group or directory".into())));
-    }
-    if u32_at(4) != VERSION {
-        return Err(WalError::OtherFormat { file: name, found: u32_at(4), supported: VERSION });
-    }
-    Ok(Some(Ok(EntryId { term: Term(u64_at(24)), index: LogIndex(u64_at(32)) })))
+    Ok(Some(Ok(EntryId { term: Term(content.field(0)), index: LogIndex(content.field(1)) })))
 }
 
 /// Removes the vote floor of a group, durably: a file that came back and could not be read any more would be bounded by

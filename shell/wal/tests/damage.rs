@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{GROUPS, Step, Twin, check, open, run};
+use common::{GROUPS, Step, Twin, check, flipped, open, places, run};
 use kattu_raft::{GroupId, Recovered};
 use kattu_wal::sim::SimDisk;
 use kattu_wal::{Files, Item, Position, Verdict, Wal, WalError, inspect};
@@ -16,18 +16,7 @@ const SECOND: &str = "log-0000000000000002.seg";
 
 /// A directory of two segments, with or without an idle mark at its end, and its twin.
 fn directory(idle_mark: bool) -> (SimDisk, Twin) {
-    let mut story = vec![
-        Step::Hard(A, Some(2)),
-        Step::Entries(A, vec![0, 900, 300]),
-        Step::Sync,
-        Step::Entries(B, vec![40]),
-        Step::Commit(A),
-        Step::Sync,
-        Step::Truncate(B, 1),
-        Step::Entries(B, vec![900, 900]),
-        Step::Sync,
-        Step::Entries(A, vec![900, 900]),
-        Step::Sync,
+    let story = [
         Step::Entries(A, vec![50]),
         Step::Hard(B, Some(3)),
         Step::Sync,
@@ -39,13 +28,7 @@ fn directory(idle_mark: bool) -> (SimDisk, Twin) {
         Step::Entries(B, vec![60]),
         Step::Sync,
     ];
-    if idle_mark {
-        story.push(Step::Mark);
-    }
-    let disk = SimDisk::new();
-    let (twin, outcome) = run(&disk, &story);
-    outcome.unwrap();
-    (disk, twin)
+    common::directory(common::identity(), &story, idle_mark)
 }
 
 /// Where the newest entry's record is.
@@ -74,13 +57,8 @@ fn every_flipped_byte_is_noticed_or_changes_nothing() {
     let mut noticed = 0;
     for name in disk.names().unwrap() {
         let whole = disk.contents(&name).unwrap();
-        let used = whole.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        // Zeros behind the log's end are all alike: a few stand for the rest.
-        for at in (0..used).chain((used..whole.len()).step_by(509)) {
-            let image = disk.copy();
-            let mut bytes = whole.clone();
-            bytes[at] ^= 1 << (at % 8);
-            image.set_contents(&name, Some(bytes));
+        for at in places(&whole) {
+            let image = flipped(&disk, &name, at);
             let verdict = inspect(&image, &mut |_| {});
             match reopen(&image, &twin) {
                 Ok((mut wal, recovered)) => {

@@ -1,28 +1,19 @@
 //! Goal: a member never forgets the incarnation of a voter that it has met. Method: the file is written, lost with the
 //! power, damaged bit by bit, and put into a directory of another member.
 
+mod common;
+
+use common::{data_dir, made};
 use kattu_raft::{Incarnation, NodeId};
 use kattu_wal::sim::SimDisk;
-use kattu_wal::{DataDir, Identity, Item, Verdict, WalError, WalOptions, inspect};
+use kattu_wal::{DataDir, Item, Verdict, WalError, inspect};
 use std::sync::Arc;
 
 const A: (NodeId, Incarnation) = (NodeId(2), Incarnation(20));
 const B: (NodeId, Incarnation) = (NodeId(3), Incarnation(30));
 
-fn made(incarnation: u64) -> SimDisk {
-    let disk = SimDisk::new();
-    let options = WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, ..WalOptions::default() };
-    let mut dir = open(&disk);
-    dir.create(Identity::single(0xC1, NodeId(1), Incarnation(incarnation), "n1"), &options).unwrap();
-    disk
-}
-
-fn open(disk: &SimDisk) -> DataDir {
-    DataDir::open(Arc::new(disk.clone())).unwrap()
-}
-
 fn known(disk: &SimDisk) -> Result<Vec<(NodeId, Incarnation)>, String> {
-    let (lives, wrong) = open(disk).lives().unwrap();
+    let (lives, wrong) = data_dir(disk).lives().unwrap();
     wrong.map_or_else(|| Ok(lives.all().collect()), Err)
 }
 
@@ -30,7 +21,7 @@ fn known(disk: &SimDisk) -> Result<Vec<(NodeId, Incarnation)>, String> {
 fn whoever_was_met_is_known_after_a_loss_of_power() {
     let disk = made(42);
     assert_eq!(known(&disk), Ok(vec![]), "nobody was met");
-    let (mut lives, _) = open(&disk).lives().unwrap();
+    let (mut lives, _) = data_dir(&disk).lives().unwrap();
     lives.meet(A.0, A.1).unwrap();
     for image in disk.crash_images(1, 8) {
         assert_eq!(known(&image), Ok(vec![A]), "it was durable when it was said");
@@ -44,7 +35,7 @@ fn whoever_was_met_is_known_after_a_loss_of_power() {
 #[test]
 fn damage_is_seen_and_so_is_the_file_of_another() {
     let disk = made(42);
-    let (mut lives, _) = open(&disk).lives().unwrap();
+    let (mut lives, _) = data_dir(&disk).lives().unwrap();
     lives.meet(A.0, A.1).unwrap();
     let whole = disk.contents("lives").unwrap();
     for bit in 0..whole.len() * 8 {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{GROUPS, OPTIONS, Step, Twin, run_as};
+use common::{GROUPS, OPTIONS, Step, Twin, flipped, places, run_as};
 use kattu_raft::{
     EntryId, GroupId, HardState, Incarnation, LogBody, LogIndex, LogRecord, Lsn, NodeId, Recovered, Term,
 };
@@ -28,18 +28,7 @@ fn identity() -> Identity {
 
 /// A log of three segments, with truncations, votes and an idle mark at its end.
 fn directory(identity: Identity, idle_mark: bool) -> (SimDisk, Twin) {
-    let mut story = vec![
-        Step::Hard(A, Some(2)),
-        Step::Entries(A, vec![0, 900, 300]),
-        Step::Sync,
-        Step::Entries(B, vec![40]),
-        Step::Commit(A),
-        Step::Sync,
-        Step::Truncate(B, 1),
-        Step::Entries(B, vec![900, 900]),
-        Step::Sync,
-        Step::Entries(A, vec![900, 900]),
-        Step::Sync,
+    let story = [
         Step::Hard(B, Some(3)),
         Step::Entries(A, vec![50]),
         Step::Sync,
@@ -54,13 +43,7 @@ fn directory(identity: Identity, idle_mark: bool) -> (SimDisk, Twin) {
         Step::Entries(A, vec![200]),
         Step::Sync,
     ];
-    if idle_mark {
-        story.push(Step::Mark);
-    }
-    let disk = SimDisk::new();
-    let (twin, outcome) = run_as(identity, &disk, &story);
-    outcome.unwrap();
-    (disk, twin)
+    common::directory(identity, &story, idle_mark)
 }
 
 type Opened = Result<(Wal, BTreeMap<GroupId, Recovered>), WalError>;
@@ -149,12 +132,8 @@ fn every_flipped_byte_is_mended_or_refused_or_harmless() {
     let mut counts = BTreeMap::new();
     for name in disk.names().unwrap().into_iter().filter(|name| name.ends_with(".seg")) {
         let whole = disk.contents(&name).unwrap();
-        let used = whole.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        for at in (0..used).chain((used..whole.len()).step_by(509)) {
-            let image = disk.copy();
-            let mut bytes = whole.clone();
-            bytes[at] ^= 1 << (at % 8);
-            image.set_contents(&name, Some(bytes));
+        for at in places(&whole) {
+            let image = flipped(&disk, &name, at);
             let outcome = judge(&image, &twin, &format!("{name} byte {at}"));
             *counts.entry(format!("{outcome:?}")).or_insert(0) += 1;
         }

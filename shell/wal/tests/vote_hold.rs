@@ -1,60 +1,50 @@
 //! Goal: a member never forgets how long a vote hold lasts that it may have granted. Method: the file is written, lost
 //! with the power, damaged bit by bit, and put into a directory of another member.
 
-use kattu_raft::{Incarnation, NodeId};
+mod common;
+
+use common::{data_dir, made};
 use kattu_wal::sim::SimDisk;
-use kattu_wal::{DataDir, Identity, Item, Verdict, Wal, WalError, WalOptions, inspect};
+use kattu_wal::{DataDir, Item, Verdict, Wal, WalError, WalOptions, inspect};
 use std::sync::Arc;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn made(incarnation: u64) -> SimDisk {
-    let disk = SimDisk::new();
-    let options = WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, ..WalOptions::default() };
-    let mut dir = open(&disk);
-    dir.create(Identity::single(0xC1, NodeId(1), Incarnation(incarnation), "n1"), &options).unwrap();
-    disk
-}
-
-fn open(disk: &SimDisk) -> DataDir {
-    DataDir::open(Arc::new(disk.clone())).unwrap()
-}
-
 #[test]
 fn a_promise_is_found_again_and_replaced_by_the_next() {
     let disk = made(42);
-    assert_eq!(open(&disk).vote_hold(), Ok(Ok(Duration::ZERO)), "none was ever made");
-    open(&disk).set_vote_hold(SECOND).unwrap();
+    assert_eq!(data_dir(&disk).vote_hold(), Ok(Ok(Duration::ZERO)), "none was ever made");
+    data_dir(&disk).set_vote_hold(SECOND).unwrap();
     for image in disk.crash_images(1, 8) {
-        assert_eq!(open(&image).vote_hold(), Ok(Ok(SECOND)), "it was durable when it was said");
+        assert_eq!(data_dir(&image).vote_hold(), Ok(Ok(SECOND)), "it was durable when it was said");
     }
-    open(&disk).set_vote_hold(Duration::ZERO).unwrap();
-    assert_eq!(open(&disk).vote_hold(), Ok(Ok(Duration::ZERO)));
+    data_dir(&disk).set_vote_hold(Duration::ZERO).unwrap();
+    assert_eq!(data_dir(&disk).vote_hold(), Ok(Ok(Duration::ZERO)));
 }
 
 #[test]
 fn a_damaged_promise_and_that_of_another_are_said_to_be_unknown() {
     let disk = made(42);
-    open(&disk).set_vote_hold(SECOND).unwrap();
+    data_dir(&disk).set_vote_hold(SECOND).unwrap();
     let whole = disk.contents("promise").unwrap();
     for bit in 0..whole.len() * 8 {
         let mut bytes = whole.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         disk.set_contents("promise", Some(bytes));
-        assert!(open(&disk).vote_hold().unwrap().is_err(), "bit {bit}");
+        assert!(data_dir(&disk).vote_hold().unwrap().is_err(), "bit {bit}");
     }
     disk.set_contents("promise", Some(whole[..31].to_vec()));
-    assert!(open(&disk).vote_hold().unwrap().is_err());
+    assert!(data_dir(&disk).vote_hold().unwrap().is_err());
     let other = made(43);
     other.set_contents("promise", Some(whole));
-    assert!(open(&other).vote_hold().unwrap().is_err());
+    assert!(data_dir(&other).vote_hold().unwrap().is_err());
 }
 
 #[test]
 fn a_directory_without_an_identity_and_with_a_promise_has_lost_it() {
     let disk = made(42);
-    open(&disk).set_vote_hold(SECOND).unwrap();
+    data_dir(&disk).set_vote_hold(SECOND).unwrap();
     disk.set_contents("identity", None);
     let refused = DataDir::open(Arc::new(disk)).expect_err("it has a past");
     assert!(matches!(refused, WalError::Damaged { .. }), "{refused}");
@@ -77,7 +67,7 @@ fn a_look_shows_the_promise_and_calls_a_damaged_one_damage_which_keeps_nobody_fr
     let disk = made(42);
     let clean = Verdict::Clean { closed: false };
     assert_eq!(looked_at(&disk), (vec![], clean.clone()));
-    open(&disk).set_vote_hold(SECOND).unwrap();
+    data_dir(&disk).set_vote_hold(SECOND).unwrap();
     assert_eq!(looked_at(&disk), (vec![Ok(SECOND)], clean.clone()));
     let whole = disk.contents("promise").unwrap();
     for byte in 0..whole.len() {
@@ -91,15 +81,15 @@ fn a_look_shows_the_promise_and_calls_a_damaged_one_damage_which_keeps_nobody_fr
         assert_eq!(disk.contents("promise"), Some(flipped), "a look changes nothing");
     }
     let options = WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, ..WalOptions::default() };
-    Wal::open(open(&disk), options).expect("the log is whole");
-    open(&disk).set_vote_hold(SECOND * 2).unwrap();
+    Wal::open(data_dir(&disk), options).expect("the log is whole");
+    data_dir(&disk).set_vote_hold(SECOND * 2).unwrap();
     assert_eq!(looked_at(&disk), (vec![Ok(SECOND * 2)], clean), "a start writes it anew");
 }
 
 #[test]
 fn of_a_damaged_log_and_a_damaged_promise_the_log_is_told() {
     let disk = made(42);
-    open(&disk).set_vote_hold(SECOND).unwrap();
+    data_dir(&disk).set_vote_hold(SECOND).unwrap();
     disk.set_contents("promise", Some(vec![0; 32]));
     disk.set_contents("log-0000000000000001.seg", None);
     let (vote_holds, verdict) = looked_at(&disk);

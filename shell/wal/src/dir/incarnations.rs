@@ -13,15 +13,14 @@ use super::DataDir;
 use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::{Identity, VERSION};
-use crate::segment::publish_whole;
+use crate::small_file::{Content, HEAD_BYTES, Looked, SmallFile};
 use kattu_raft::{Incarnation, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The file's name.
 pub(crate) const INCARNATIONS: &str = "lives";
-const MAGIC: u32 = u32::from_le_bytes(*b"KTLV");
-const HEAD_BYTES: usize = 24;
+const MAGIC: [u8; 4] = *b"KTLV";
 const INCARNATION_BYTES: usize = 16;
 /// More than any cluster has members in its time; a file with more is damaged.
 const INCARNATIONS_MAX: usize = 4096;
@@ -30,51 +29,33 @@ const INCARNATIONS_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Incarnations {
     files: Arc<dyn Files>,
-    file_id: u64,
+    identity: Identity,
     known: BTreeMap<NodeId, Incarnation>,
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..])
+fn file(identity: &Identity) -> SmallFile<'static> {
+    SmallFile::new(INCARNATIONS, MAGIC, identity)
 }
 
-/// The content of the file, or why it cannot be read.
-fn decode(bytes: &[u8], file_id: u64) -> Result<BTreeMap<NodeId, Incarnation>, String> {
-    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    if bytes.len() < HEAD_BYTES || u32_at(8) != checksum(bytes) {
-        return Err("checksum mismatch".into());
+/// The incarnations in the file, or why they cannot be read.
+fn decode(content: &Content) -> Result<BTreeMap<NodeId, Incarnation>, String> {
+    let (version, count) = (content.version(), content.word() as usize);
+    if version != VERSION || content.bytes() != HEAD_BYTES + count * INCARNATION_BYTES {
+        return Err(format!("version {version}, {} bytes for {count} incarnations", content.bytes()));
     }
-    if (u32_at(0), u64_at(16)) != (MAGIC, file_id) {
-        return Err("it belongs to another member or directory".into());
-    }
-    if u32_at(4) != VERSION || bytes.len() != HEAD_BYTES + u32_at(12) as usize * INCARNATION_BYTES {
-        return Err(format!("version {}, {} bytes for {} incarnations", u32_at(4), bytes.len(), u32_at(12)));
-    }
-    let lives = (HEAD_BYTES..bytes.len()).step_by(INCARNATION_BYTES);
-    Ok(lives.map(|at| (NodeId(u64_at(at)), Incarnation(u64_at(at + 8)))).collect())
+    let life = |number| (NodeId(content.field(number * 2)), Incarnation(content.field(number * 2 + 1)));
+    Ok((0..count).map(life).collect())
 }
 
 /// The voters that the member has met; `None` if there is no file. `Err` within: the file exists and cannot be read.
 /// Changes nothing.
-#[allow(clippy::type_complexity)]
-pub(crate) fn look(
-    files: &dyn Files,
-    identity: &Identity,
-) -> Result<Option<Result<BTreeMap<NodeId, Incarnation>, String>>, WalError> {
-    let read = |error: std::io::Error| WalError::io(INCARNATIONS, "read", &error);
-    let file = match files.open(INCARNATIONS) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(read(error)),
+pub(crate) fn look(files: &dyn Files, identity: &Identity) -> Looked<BTreeMap<NodeId, Incarnation>> {
+    let is_size = |found: u64| match found <= (HEAD_BYTES + INCARNATIONS_MAX * INCARNATION_BYTES) as u64 {
+        true => Ok(()),
+        false => Err(format!("{found} bytes, far too long")),
     };
-    let len = usize::try_from(file.bytes().map_err(read)?).unwrap_or(usize::MAX);
-    if HEAD_BYTES + INCARNATIONS_MAX * INCARNATION_BYTES < len {
-        return Ok(Some(Err(format!("{len} bytes, far too long"))));
-    }
-    let mut bytes = vec![0; len];
-    file.read_at(0, &mut bytes).map_err(read)?;
-    Ok(Some(decode(&bytes, identity.file_id(0))))
+    let content = file(identity).look(files, is_size)?;
+    Ok(content.map(|content| content.and_then(|content| decode(&content))))
 }
 
 impl DataDir {
@@ -89,8 +70,8 @@ impl DataDir {
         let identity = self.identity.as_ref().expect("only who has an identity meets others");
         let known = look(&*self.files, identity)?.unwrap_or_else(|| Ok(BTreeMap::new()));
         let wrong = known.as_ref().err().cloned();
-        let (files, file_id) = (self.files.clone(), identity.file_id(0));
-        Ok((Incarnations { files, file_id, known: known.unwrap_or_default() }, wrong))
+        let (files, identity) = (self.files.clone(), identity.clone());
+        Ok((Incarnations { files, identity, known: known.unwrap_or_default() }, wrong))
     }
 }
 
@@ -119,18 +100,7 @@ impl Incarnations {
     }
 
     fn write(&self, known: &BTreeMap<NodeId, Incarnation>) -> Result<(), WalError> {
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + known.len() * INCARNATION_BYTES);
-        bytes.extend(MAGIC.to_le_bytes());
-        bytes.extend(VERSION.to_le_bytes());
-        bytes.extend([0; 4]);
-        bytes.extend((known.len() as u32).to_le_bytes());
-        bytes.extend(self.file_id.to_le_bytes());
-        for (member, life) in known {
-            bytes.extend(member.0.to_le_bytes());
-            bytes.extend(life.0.to_le_bytes());
-        }
-        let crc = checksum(&bytes);
-        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-        publish_whole(&*self.files, INCARNATIONS, &bytes)
+        let fields: Vec<u64> = known.iter().flat_map(|(member, life)| [member.0, life.0]).collect();
+        file(&self.identity).store(&*self.files, known.len() as u32, &fields)
     }
 }

@@ -13,49 +13,28 @@
 use super::DataDir;
 use crate::error::WalError;
 use crate::files::Files;
-use crate::identity::{Identity, VERSION};
-use crate::segment::publish_whole;
+use crate::identity::Identity;
+use crate::small_file::{Looked, SmallFile};
 use std::time::Duration;
 
 /// The file's name.
 pub(crate) const VOTE_HOLD: &str = "promise";
-const MAGIC: u32 = u32::from_le_bytes(*b"KTPR");
+const MAGIC: [u8; 4] = *b"KTPR";
 const BYTES: usize = 32;
 
-fn checksum(bytes: &[u8; BYTES]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bytes[..8]), &bytes[12..])
+fn file(identity: &Identity) -> SmallFile<'static> {
+    SmallFile::new(VOTE_HOLD, MAGIC, identity)
 }
 
 /// How long a vote hold may last; `None` if none was ever granted. `Err` within: the file exists and cannot be read, so
 /// the time is unknown. Changes nothing.
-pub(crate) fn look(
-    files: &dyn Files,
-    identity: &Identity,
-) -> Result<Option<Result<Duration, String>>, WalError> {
-    let read = |error: std::io::Error| WalError::io(VOTE_HOLD, "read", &error);
-    let file = match files.open(VOTE_HOLD) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(read(error)),
-    };
-    let found = file.bytes().map_err(read)?;
-    if found != BYTES as u64 {
-        return Ok(Some(Err(format!("{found} bytes, expected {BYTES}"))));
-    }
-    let mut bytes = [0; BYTES];
-    file.read_at(0, &mut bytes).map_err(read)?;
-    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    if u32_at(8) != checksum(&bytes) {
-        return Ok(Some(Err("checksum mismatch".into())));
-    }
-    if (u32_at(0), u64_at(16)) != (MAGIC, identity.file_id(0)) {
-        return Ok(Some(Err("it belongs to another member or directory".into())));
-    }
-    if u32_at(4) != VERSION {
-        return Err(WalError::OtherFormat { file: VOTE_HOLD.into(), found: u32_at(4), supported: VERSION });
-    }
-    Ok(Some(Ok(Duration::from_nanos(u64_at(24)))))
+pub(crate) fn look(files: &dyn Files, identity: &Identity) -> Looked<Duration> {
+    let file = file(identity);
+    Ok(match file.look(files, SmallFile::is_exactly(BYTES))? {
+        None => None,
+        Some(Err(why)) => Some(Err(why)),
+        Some(Ok(content)) => Some(Ok(Duration::from_nanos(file.of_this_version(content)?.field(0)))),
+    })
 }
 
 impl DataDir {
@@ -83,13 +62,6 @@ impl DataDir {
     pub fn set_vote_hold(&self, vote_hold: Duration) -> Result<(), WalError> {
         let identity = self.identity.as_ref().expect("only who has an identity promises");
         let nanos = u64::try_from(vote_hold.as_nanos()).unwrap_or(u64::MAX);
-        let mut bytes = [0; BYTES];
-        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[16..24].copy_from_slice(&identity.file_id(0).to_le_bytes());
-        bytes[24..32].copy_from_slice(&nanos.to_le_bytes());
-        let crc = checksum(&bytes);
-        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-        publish_whole(&*self.files, VOTE_HOLD, &bytes)
+        file(identity).store(&*self.files, 0, &[nanos])
     }
 }

@@ -696,3 +696,59 @@ pub fn recovered_tails(image: &SimDisk, twin: &Twin) -> u64 {
     }
     torn
 }
+
+/// A directory in which this story has happened to two groups after some appends, a vote and a truncation; with or
+/// without an idle mark at its end. And its twin.
+pub fn directory(identity: Identity, story: &[Step], idle_mark: bool) -> (SimDisk, Twin) {
+    let [a, b] = GROUPS;
+    let mut whole = vec![
+        Step::Hard(a, Some(2)),
+        Step::Entries(a, vec![0, 900, 300]),
+        Step::Sync,
+        Step::Entries(b, vec![40]),
+        Step::Commit(a),
+        Step::Sync,
+        Step::Truncate(b, 1),
+        Step::Entries(b, vec![900, 900]),
+        Step::Sync,
+        Step::Entries(a, vec![900, 900]),
+        Step::Sync,
+    ];
+    whole.extend_from_slice(story);
+    if idle_mark {
+        whole.push(Step::Mark);
+    }
+    let disk = SimDisk::new();
+    let (twin, outcome) = run_as(identity, &disk, &whole);
+    outcome.unwrap();
+    (disk, twin)
+}
+
+/// Where to hit a file: every used byte, and some of the zeros behind them, which are all alike.
+pub fn places(whole: &[u8]) -> impl Iterator<Item = usize> + use<> {
+    let used = whole.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    (0..used).chain((used..whole.len()).step_by(509))
+}
+
+/// A copy of the disk on which one bit of one byte of a file is flipped.
+pub fn flipped(disk: &SimDisk, name: &str, at: usize) -> SimDisk {
+    let image = disk.copy();
+    let mut bytes = disk.contents(name).expect("it is there");
+    bytes[at] ^= 1 << (at % 8);
+    image.set_contents(name, Some(bytes));
+    image
+}
+
+/// The directory of a single member, with a log that is not opened yet.
+pub fn made(incarnation: u64) -> SimDisk {
+    let disk = SimDisk::new();
+    let options = WalOptions { segment_bytes: 1 << 16, reserve_bytes: 0, ..WalOptions::default() };
+    let mut dir = data_dir(&disk);
+    dir.create(Identity::single(0xC1, NodeId(1), Incarnation(incarnation), "n1"), &options).unwrap();
+    disk
+}
+
+/// The directory on this disk.
+pub fn data_dir(disk: &SimDisk) -> DataDir {
+    DataDir::open(Arc::new(disk.clone())).unwrap()
+}
