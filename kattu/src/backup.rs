@@ -3,11 +3,12 @@
 //! Knows nothing of: the format of a backup, the making of a directory.
 
 use crate::connect::{Reach, block_on};
-use crate::ended::{Ended, Outcome};
+use crate::ended;
 use crate::output::{self, Format};
 use clap::Args;
 use kattu_client::Kind;
 use kattu_client::SnapshotError;
+use kattu_output::{Ended, Outcome};
 use kattu_server::backup::Backup;
 use kattu_server::config::{self, Command, ServeConfig};
 use kattu_server::rebuild::{self, RAISE_BY, RebuildError, Rebuilt};
@@ -197,7 +198,7 @@ fn take(args: &BackupArgs, mut part: File, aside: &Path) -> Outcome {
             SnapshotError::Call(failure) if 0 < bytes => Ended::unreachable(format!(
                 "the backup was cut short after {bytes} bytes ({failure}); nothing was written: run it again"
             )),
-            SnapshotError::Call(failure) => Ended::read(&failure),
+            SnapshotError::Call(failure) => ended::of_read(&failure),
             SnapshotError::Io(error) => of_file(aside, &error),
         })
     })?;

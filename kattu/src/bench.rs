@@ -7,12 +7,13 @@
 //! Knows nothing of: the cluster's work.
 
 use crate::connect::{Reach, block_on};
-use crate::ended::{Ended, Outcome};
+use crate::ended;
 use crate::output::{self, Format};
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use kattu_client::{Client, Failure};
+use kattu_output::{Ended, Outcome};
 use kattu_proto::etcdserverpb as pb;
 use serde_json::json;
 use std::cell::RefCell;
@@ -100,7 +101,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
                 BenchArgs { operation: Operation::Put, total: args.key_space, clients: 64, ..args.clone() };
             let (filled, _) = load(&fill, Order::Ascending, "writing keys").await?;
             if let Some(failure) = filled.borrow_mut().first_failure.take() {
-                return Err(Ended::from(failure));
+                return Err(ended::of_call(failure));
             }
         }
         load(args, Order::Random, "").await
@@ -109,7 +110,7 @@ pub fn run(args: &BenchArgs) -> Outcome {
     report(args, &score, took.as_secs_f64())?;
     match score.first_failure.take() {
         None => Ok(()),
-        Some(failure) if score.latencies_us.is_empty() => Err(Ended::from(failure)),
+        Some(failure) if score.latencies_us.is_empty() => Err(ended::of_call(failure)),
         Some(failure) => {
             Err(Ended::failed(format!("{} operations failed; the first: {failure}", score.errors)))
         }

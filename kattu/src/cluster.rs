@@ -3,10 +3,10 @@
 //! Knows nothing of: the sources of a member's status.
 
 use crate::connect::{Reach, block_on};
-use crate::ended::{Ended, Outcome};
 use crate::output::{self, Format};
 use clap::Args;
 use kattu_client::{Client, Endpoint, Failure, Kind};
+use kattu_output::{Ended, Outcome};
 use serde_json::{Map, Value, json};
 
 /// Arguments of status.

@@ -2,9 +2,9 @@
 //!
 //! Knows nothing of: verbs.
 
-use crate::ended::Ended;
 use clap::Args;
 use kattu_client::{Client, Options};
+use kattu_output::Ended;
 use kattu_tls::ClientTls;
 use std::future::Future;
 use std::path::PathBuf;
@@ -55,7 +55,8 @@ impl Reach {
             ),
             false => None,
         };
-        Ok(Client::connect_in_tls(endpoints, Options { timeout: self.timeout }, tls.as_ref())?)
+        Client::connect_in_tls(endpoints, Options { timeout: self.timeout }, tls.as_ref())
+            .map_err(Ended::usage)
     }
 }
 

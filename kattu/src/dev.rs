@@ -4,10 +4,10 @@
 //! directory with the same nodes and ports continues where it stopped.
 //! Knows nothing of: the parts of a member.
 
-use crate::ended::{Ended, Outcome};
 use crate::output;
 use crate::serve as one;
 use clap::Args;
+use kattu_output::{Ended, Outcome};
 use kattu_runtime::report::{self, LogOptions};
 use kattu_server::config::{self, Command, ServeConfig};
 use kattu_server::serve::{self, ServeError};

@@ -1,112 +1,25 @@
-//! How a verb ended, as an exit code.
+//! How a call ended, as an exit code of the command.
 //!
-//! 0 done · 1 refused, failed, violation found · 2 usage, configuration, port · 3 unreachable or outcome unknown (the
-//! message says which) · 4 data directory damaged, another member's or locked
 //! Knows nothing of: verbs.
 
-use kattu_client::{AddressError, Failure, Kind};
-use std::fmt;
-use std::io::{self, Write};
-use std::process::ExitCode;
+use kattu_client::{Failure, Kind};
+use kattu_output::Ended;
 
-/// The result of a verb.
-pub type Outcome = Result<(), Ended>;
-
-/// The next step after "connection refused", which every first user meets.
-const AFTER_REFUSED: &str =
-    "start a member there (`kattu dev` starts a cluster to try out), or name another one with --endpoints";
-
-/// A verb that did not end with 0, or that ended early.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Ended {
-    code: u8,
-    /// For the user, on standard error; empty if there is nothing to say.
-    message: String,
-}
-
-impl Ended {
-    /// Refused, failed, or a violation was found.
-    pub fn failed(message: impl fmt::Display) -> Ended {
-        Ended { code: 1, message: message.to_string() }
-    }
-
-    /// Used or configured wrongly.
-    pub fn usage(message: impl fmt::Display) -> Ended {
-        Ended { code: 2, message: message.to_string() }
-    }
-
-    /// No member could be reached.
-    pub fn unreachable(message: impl fmt::Display) -> Ended {
-        let mut message = message.to_string();
-        if message.to_ascii_lowercase().contains("connection refused") {
-            message = format!("{message}; {AFTER_REFUSED}");
-        }
-        Ended { code: 3, message }
-    }
-
-    /// The data directory is damaged, another member's, or in use.
-    pub fn data(message: impl fmt::Display) -> Ended {
-        Ended { code: 4, message: message.to_string() }
-    }
-
-    /// With a code that was chosen elsewhere by the same table.
-    pub fn with_code(code: u8, message: impl fmt::Display) -> Ended {
-        Ended { code, message: message.to_string() }
-    }
-
-    /// A read that failed: it changes nothing, so that "unknown" only means that no response came.
-    pub fn read(failure: &Failure) -> Ended {
-        match failure.kind {
-            Kind::Unknown => Ended {
-                code: 3,
-                message: format!("read failed: {} (endpoint {})", failure.message, failure.endpoint),
-            },
-            Kind::Refused | Kind::Unreachable => Ended::from(failure.clone()),
-        }
-    }
-
-    /// The exit code.
-    pub fn code(&self) -> u8 {
-        self.code
-    }
-
-    /// The message for the user.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// Prints the message, and becomes the process's exit code.
-    pub fn report(self) -> ExitCode {
-        if !self.message.is_empty() {
-            // Standard error may be closed; the exit code remains.
-            let _ = writeln!(io::stderr(), "kattu: {}", self.message);
-        }
-        ExitCode::from(self.code)
+/// A call that failed.
+pub fn of_call(failure: Failure) -> Ended {
+    match failure.kind {
+        Kind::Refused => Ended::failed(failure),
+        Kind::Unknown => Ended::with_code(3, failure),
+        Kind::Unreachable => Ended::unreachable(failure),
     }
 }
 
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Ended {
-        match failure.kind {
-            Kind::Refused => Ended::failed(failure),
-            Kind::Unknown => Ended::with_code(3, failure),
-            Kind::Unreachable => Ended::unreachable(failure),
+/// A read that failed: it changes nothing, so that "unknown" only means that no response came.
+pub fn of_read(failure: &Failure) -> Ended {
+    match failure.kind {
+        Kind::Unknown => {
+            Ended::with_code(3, format!("read failed: {} (endpoint {})", failure.message, failure.endpoint))
         }
-    }
-}
-
-impl From<AddressError> for Ended {
-    fn from(error: AddressError) -> Ended {
-        Ended::usage(error)
-    }
-}
-
-impl From<io::Error> for Ended {
-    /// A closed pipe is no failure: `kattu get --prefix a | head` is normal.
-    fn from(error: io::Error) -> Ended {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Ended { code: 0, message: String::new() },
-            _ => Ended::failed(error),
-        }
+        Kind::Refused | Kind::Unreachable => of_call(failure.clone()),
     }
 }

@@ -6,11 +6,12 @@
 //! Knows nothing of: the choice of endpoints.
 
 use crate::connect::{Reach, block_on};
-use crate::ended::{Ended, Outcome};
+use crate::ended;
 use crate::output::{self, Format, readable};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use kattu_client::{Client, Code, prefix_end};
+use kattu_output::{Ended, Outcome};
 use kattu_proto::etcdserverpb as pb;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -99,7 +100,7 @@ async fn export(args: &ExportArgs, client: &Client, bar: &ProgressBar) -> Result
                 limit = (limit / 4).max(1);
                 continue;
             }
-            Err(failure) => return Err(Ended::read(&failure)),
+            Err(failure) => return Err(ended::of_read(&failure)),
         };
         if tally.revision == 0 {
             tally.revision = page.header.as_ref().map_or(0, |header| header.revision);

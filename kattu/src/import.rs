@@ -6,11 +6,12 @@
 //! Knows nothing of: the choice of endpoints.
 
 use crate::connect::{Reach, block_on, parse_time};
-use crate::ended::{Ended, Outcome};
+use crate::ended;
 use crate::output::{self, Format, readable};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use kattu_client::{Client, Failure, Kind};
+use kattu_output::{Ended, Outcome};
 use kattu_proto::etcdserverpb as pb;
 use serde_json::json;
 use std::cell::Cell;
@@ -139,7 +140,7 @@ async fn import(
                 tally.failed.push((readable(&path), failure.message));
             }
             Err(failure) => {
-                let ended = Ended::from(failure);
+                let ended = ended::of_call(failure);
                 let code = ended.code();
                 let patience = args.patience.as_secs_f64();
                 let message = format!(

@@ -3,10 +3,11 @@
 //! Knows nothing of: the choice of an endpoint.
 
 use crate::connect::{Reach, block_on};
-use crate::ended::{Ended, Outcome};
+use crate::ended;
 use crate::flags::{DelFlags, GetFlags, PutFlags};
 use crate::output::{self, Format};
 use clap::Args;
+use kattu_output::{Ended, Outcome};
 use kattu_proto::etcdserverpb as pb;
 use std::io::Read;
 
@@ -89,7 +90,7 @@ pub struct CompactArgs {
 /// Writes a key.
 pub fn put(args: &PutArgs) -> Outcome {
     let request = args.flags.request(read_stdin)?;
-    let answer = block_on(async { Ok(args.reach.client()?.put(request).await?) })?;
+    let answer = block_on(async { args.reach.client()?.put(request).await.map_err(ended::of_call) })?;
     match args.output {
         Some(Format::Json) => output::print_json(&output::put_json(&answer)),
         Some(Format::Table) => {
@@ -108,7 +109,7 @@ pub fn get(args: &GetArgs) -> Outcome {
     let flags = &args.flags;
     let request = flags.request();
     let answer = block_on(async {
-        args.reach.client()?.range(request).await.map_err(|failure| Ended::read(&failure))
+        args.reach.client()?.range(request).await.map_err(|failure| ended::of_read(&failure))
     })?;
     match args.output {
         Some(Format::Json) => output::print_json(&output::range_json(&answer)),
@@ -150,7 +151,8 @@ pub fn get(args: &GetArgs) -> Outcome {
 /// Deletes keys.
 pub fn del(args: &DelArgs) -> Outcome {
     let request = args.flags.request();
-    let answer = block_on(async { Ok(args.reach.client()?.delete_range(request).await?) })?;
+    let answer =
+        block_on(async { args.reach.client()?.delete_range(request).await.map_err(ended::of_call) })?;
     match args.output {
         Some(Format::Json) => output::print_json(&output::delete_json(&answer)),
         Some(Format::Table) => {
@@ -168,7 +170,7 @@ pub fn del(args: &DelArgs) -> Outcome {
 /// Compacts history.
 pub fn compact(args: &CompactArgs) -> Outcome {
     let request = pb::CompactionRequest { revision: args.revision, physical: args.physical };
-    let answer = block_on(async { Ok(args.reach.client()?.compact(request).await?) })?;
+    let answer = block_on(async { args.reach.client()?.compact(request).await.map_err(ended::of_call) })?;
     match args.output {
         Some(Format::Json) => output::print_json(&output::compact_json(&answer)),
         Some(Format::Table) => output::print_table(&["compacted"], vec![vec![args.revision.to_string()]]),

@@ -3,9 +3,9 @@
 //! | File | Its idea |
 //! |---|---|
 //! | `cli.rs` | the verbs and their help |
-//! | `ended.rs` | exit codes |
+//! | `ended.rs` | how calls ended, as exit codes |
 //! | `connect.rs` | from `--endpoints` to a client |
-//! | `output.rs` | lines, tables, JSON on standard output |
+//! | `output.rs` | answers as lines, tables, JSON |
 //! | `kv.rs`, `flags.rs` | put, get, del, compact |
 //! | `txn.rs`, `grammar.rs` | transactions in etcdctl's text |
 //! | `cluster.rs` | status |
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(cli: Cli) -> ended::Outcome {
+fn dispatch(cli: Cli) -> kattu_output::Outcome {
     match cli.verb {
         Verb::Serve { flags } => serve::run(&flags),
         Verb::Dev(args) => dev::run(&args),

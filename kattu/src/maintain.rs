@@ -3,9 +3,10 @@
 //! Knows nothing of: the making of hashes and alarms.
 
 use crate::connect::{Reach, block_on};
-use crate::ended::{Ended, Outcome};
+use crate::ended;
 use crate::output::{self, Format};
 use clap::{Args, Subcommand};
+use kattu_output::{Ended, Outcome};
 use kattu_proto::etcdserverpb as pb;
 use pb::alarm_request::AlarmAction;
 use serde_json::{Value, json};
@@ -64,14 +65,15 @@ pub fn hash(args: &HashArgs) -> Outcome {
         if revision == 0 {
             let mut newest = Vec::new();
             for endpoint in client.endpoints() {
-                let status = client.status(endpoint).await.map_err(|failure| Ended::read(&failure))?;
+                let status = client.status(endpoint).await.map_err(|failure| ended::of_read(&failure))?;
                 newest.push(status.header.map_or(0, |header| header.revision));
             }
             revision = newest.into_iter().min().unwrap_or(0);
         }
         let mut answers = Vec::new();
         for endpoint in client.endpoints() {
-            let answer = client.hash_kv(endpoint, revision).await.map_err(|failure| Ended::read(&failure))?;
+            let answer =
+                client.hash_kv(endpoint, revision).await.map_err(|failure| ended::of_read(&failure))?;
             answers.push((endpoint.name.clone(), answer));
         }
         Ok(answers)
@@ -129,7 +131,7 @@ pub fn alarm(verb: &AlarmVerb) -> Outcome {
     let alarms = block_on(async {
         let client = args.reach.client()?;
         let all = pb::AlarmRequest { action: AlarmAction::Get.into(), ..Default::default() };
-        let raised = client.alarm(all).await.map_err(|failure| Ended::read(&failure))?.alarms;
+        let raised = client.alarm(all).await.map_err(|failure| ended::of_read(&failure))?.alarms;
         if !disarms {
             return Ok(raised);
         }
@@ -140,7 +142,7 @@ pub fn alarm(verb: &AlarmVerb) -> Outcome {
                 member_id: alarm.member_id,
                 alarm: alarm.alarm,
             };
-            cleared.extend(client.alarm(request).await.map_err(Ended::from)?.alarms);
+            cleared.extend(client.alarm(request).await.map_err(ended::of_call)?.alarms);
         }
         Ok(cleared)
     })?;

@@ -4,10 +4,11 @@
 //! Knows nothing of: the protocol of a change.
 
 use crate::connect::{Reach, block_on};
-use crate::ended::{Ended, Outcome};
+use crate::ended;
 use crate::output::{self, Format};
 use clap::{Args, Subcommand};
 use kattu_client::{Client, Endpoint, Failure, Kind};
+use kattu_output::{Ended, Outcome};
 use kattu_proto::etcdserverpb as pb;
 use serde_json::{Value, json};
 
@@ -151,7 +152,7 @@ pub fn run(verb: &MemberVerb) -> Outcome {
 /// Lists the members.
 pub fn list(args: &ListArgs) -> Outcome {
     let answer = block_on(async {
-        args.reach.client()?.member_list().await.map_err(|failure| Ended::read(&failure))
+        args.reach.client()?.member_list().await.map_err(|failure| ended::of_read(&failure))
     })?;
     match args.output {
         Format::Json => output::print_json(&members_json(&answer.members)),
@@ -288,13 +289,13 @@ async fn leader_of(client: &Client, args: &MoveLeaderArgs) -> Result<(u64, Clien
     }
     if leader == 0 {
         return Err(match failure {
-            Some(failure) => Ended::read(&failure),
+            Some(failure) => ended::of_read(&failure),
             None => Ended::failed(
                 "no leader; `kattu status` shows which members can be reached: a majority must be",
             ),
         });
     }
-    let members = client.member_list().await.map_err(|failure| Ended::read(&failure))?.members;
+    let members = client.member_list().await.map_err(|failure| ended::of_read(&failure))?.members;
     let urls = members.iter().find(|member| member.id == leader).map(|member| &member.client_ur_ls);
     let Some(url) = urls.and_then(|urls| urls.first()) else {
         return Err(Ended::failed(format!(
@@ -333,9 +334,9 @@ fn refused(failure: Failure) -> Ended {
             "only a voter can lead: `kattu member list` shows which members are learners"
         }
         "not leader" => "the leader has just changed: retry",
-        _ => return Ended::from(failure),
+        _ => return ended::of_call(failure),
     };
-    let ended = Ended::from(failure);
+    let ended = ended::of_call(failure);
     Ended::with_code(ended.code(), format!("{}; {next}", ended.message()))
 }
 

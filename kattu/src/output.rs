@@ -1,49 +1,13 @@
-//! Standard output: lines as etcdctl writes them, tables, JSON as etcdctl writes it.
+//! Answers as output: lines as etcdctl writes them, text for tables, JSON as etcdctl writes it.
 //!
 //! JSON follows Go's encoding of etcd's messages: byte strings in base64, numbers as numbers, nothing that is zero.
 //! Knows nothing of: the calls behind the output.
 
-use crate::ended::Outcome;
-use clap::ValueEnum;
-use comfy_table::Table;
+pub use kattu_output::{Format, print, print_json, print_table};
 use kattu_proto::etcdserverpb as pb;
 use kattu_proto::mvccpb::KeyValue;
 use pb::response_op::Response;
 use serde_json::{Map, Value, json};
-use std::io::{self, Write};
-
-/// The format of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Columns for people
-    Table,
-    /// JSON for programs
-    Json,
-}
-
-/// Writes to standard output, all of it.
-pub fn print(bytes: &[u8]) -> Outcome {
-    let mut out = io::stdout().lock();
-    out.write_all(bytes)?;
-    out.flush()?;
-    Ok(())
-}
-
-/// Writes JSON on one line.
-pub fn print_json(value: &Value) -> Outcome {
-    print(format!("{value}\n").as_bytes())
-}
-
-/// Writes columns.
-pub fn print_table(head: &[&str], rows: Vec<Vec<String>>) -> Outcome {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED);
-    table.set_header(head.iter().copied());
-    for row in rows {
-        table.add_row(row);
-    }
-    print(format!("{table}\n").as_bytes())
-}
 
 /// Bytes as text for a table: UTF-8 as it is, anything else escaped.
 pub fn readable(bytes: &[u8]) -> String {

@@ -3,8 +3,8 @@
 //! Knows nothing of: the meaning of flags.
 
 use crate::cli;
-use crate::ended::{Ended, Outcome};
 use crate::output;
+use kattu_output::{Ended, Outcome};
 use kattu_runtime::report;
 use kattu_server::config::{self, Command};
 use kattu_server::serve;

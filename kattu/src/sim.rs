@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: simulations.
 
-use crate::ended::{Ended, Outcome};
+use kattu_output::{Ended, Outcome};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -3,10 +3,11 @@
 //! Knows nothing of: the grammar.
 
 use crate::connect::{Reach, block_on};
-use crate::ended::{Ended, Outcome};
+use crate::ended;
 use crate::grammar;
 use crate::output::{self, Format};
 use clap::Args;
+use kattu_output::{Ended, Outcome};
 use std::io::Read;
 
 /// Arguments of txn.
@@ -41,7 +42,7 @@ pub fn run(args: &TxnArgs) -> Outcome {
         Ended::failed(format!("cannot read the transaction from standard input: {error}"))
     })?;
     let request = grammar::parse_txn(&text).map_err(Ended::usage)?;
-    let answer = block_on(async { Ok(args.reach.client()?.txn(request).await?) })?;
+    let answer = block_on(async { args.reach.client()?.txn(request).await.map_err(ended::of_call) })?;
     match args.output {
         Some(Format::Json) => output::print_json(&output::txn_json(&answer)),
         Some(Format::Table) => {

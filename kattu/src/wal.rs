@@ -2,9 +2,9 @@
 //!
 //! Knows nothing of: formats.
 
-use crate::ended::{Ended, Outcome};
 use crate::output::Format;
 use clap::Args;
+use kattu_output::{Ended, Outcome};
 use kattu_wal::{Item, RealFiles, Verdict, WalError};
 use serde_json::{Value, json};
 use std::io::{self, BufWriter, Write};

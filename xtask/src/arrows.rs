@@ -72,6 +72,7 @@ const CRATES: &[Crate] = &[
         ],
         never: &[],
     },
+    Crate { name: "kattu-output", may_know: &[], never: ASYNC },
     Crate { name: "kattu-client", may_know: &["kattu-wire", "kattu-proto", "kattu-tls"], never: &[] },
     Crate { name: "kattu-random", may_know: &[], never: ASYNC },
     // The generator is for its tests.
@@ -159,6 +160,7 @@ const CRATES: &[Crate] = &[
             "kattu-server",
             "kattu-tls",
             "kattu-client",
+            "kattu-output",
             "kattu-bench",
             "kattu-runtime",
             "kattu-wal",
@@ -170,7 +172,7 @@ const CRATES: &[Crate] = &[
         ],
         never: &[],
     },
-    Crate { name: "kattu-simulator", may_know: &["kattu-sim"], never: ASYNC },
+    Crate { name: "kattu-simulator", may_know: &["kattu-sim", "kattu-output"], never: ASYNC },
     Crate { name: "xtask", may_know: &[], never: &[] },
 ];
 

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: the election protocol.
 
-use crate::output::{self, Ended, Format, Outcome};
+use kattu_output::{self as output, Ended, Format, Outcome};
 use kattu_sim::elections::{Conditions, Death, Election, elections, percentile, share_below};
 use serde_json::json;
 use std::time::Duration;

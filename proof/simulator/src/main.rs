@@ -4,13 +4,11 @@
 //! |---|---|
 //! | `sim.rs` | storms over simulated clusters, from seeds |
 //! | `elections.rs` | how fast leaders are replaced |
-//! | `output.rs` | lines, tables, JSON; exit codes |
 //!
 //! Knows nothing of: storms, faults.
 #![forbid(unsafe_code)]
 
 mod elections;
-mod output;
 mod sim;
 
 use clap::Parser;

@@ -2,9 +2,9 @@
 //!
 //! Knows nothing of: faults, invariants.
 
-use crate::output::{self, Ended, Format, Outcome};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use kattu_output::{self as output, Ended, Format, Outcome};
 use kattu_sim::campaign::{CAMPAIGN_STORMS, Sum, run_storms};
 use kattu_sim::faults::{ELSEWHERE, Fault, NOT_BUILT};
 use kattu_sim::{Family, Options, Plan, StormReport, run_plan, run_storm, shrink};
