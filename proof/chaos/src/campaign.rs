@@ -10,8 +10,9 @@ use crate::limited::Use;
 use crate::rules::Rules;
 use crate::storm::skipped;
 use crate::trial::{self, Setting};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use kattu_rig::metrics_check::Seen;
+use kattu_rig::progress::bar;
 use kattu_rig::target::Target;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -98,16 +99,6 @@ impl Sum {
     }
 }
 
-fn bar(settings: &Settings) -> ProgressBar {
-    let bar = ProgressBar::new(settings.trials);
-    let style =
-        ProgressStyle::with_template("{wide_bar} {pos}/{len} trials, {msg}, {elapsed} of about {duration}");
-    bar.set_style(style.expect("a template"));
-    bar.set_message("0 writes");
-    bar.enable_steady_tick(Duration::from_secs(1));
-    bar
-}
-
 /// Counts one trial. Where no progress bar can be drawn, prints a line now and then.
 fn step(bar: &ProgressBar, sum: &Sum) {
     let message = format!("{} writes, {} violations", sum.writes, sum.violations);
@@ -165,7 +156,7 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         skipped,
         is_control: settings.is_control,
     };
-    let bar = bar(settings);
+    let bar = bar(settings.trials);
     let total = Mutex::new((
         Sum::default(),
         BTreeMap::<Fault, u64>::new(),
@@ -272,7 +263,7 @@ pub fn kills(settings: &Settings) -> ExitCode {
             Phase::ALL.iter().map(|phase| format!("{} {}", phase.name(), of(*phase))).collect();
         println!("  {:<26} {}", kind, columns.join(", "));
     }
-    let bar = bar(settings);
+    let bar = bar(settings.trials);
     let total = Mutex::new((
         Sum::default(),
         BTreeMap::<(&str, Harm), Cell>::new(),
@@ -343,7 +334,7 @@ const FLIPS_AT_ONCE: u64 = 25;
 pub fn flips(settings: &Settings) -> ExitCode {
     let begun = Instant::now();
     let (mut sum, mut all) = (Sum::default(), flips::Outcome::default());
-    let bar = bar(settings);
+    let bar = bar(settings.trials);
     let mut seed = settings.seed;
     let until = settings.most.map(|most| begun + most);
     while all.flips < settings.trials && settings.most.is_none_or(|most| begun.elapsed() < most) {

@@ -20,11 +20,12 @@
 
 use kattu_proto::etcdserverpb::RangeRequest;
 use kattu_rig::place::Place;
+use kattu_rig::programs::fresh_folder;
 use kattu_rig::proxy::Proxy;
 use kattu_rig::weather::Weather;
 use kattu_rig::{Cluster, Kv, Member, Page, until_within};
 use kattu_verify::service::{Bounds, Goodput, LinkCount, LogIndex, NodeId, Progress, Standing, Violation};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -172,7 +173,7 @@ pub fn run(settings: &Settings) -> ExitCode {
     println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut bad = 0;
     for (number, &cell) in cells.iter().enumerate() {
-        let folder = folder(number);
+        let folder = fresh_folder("chaos", &format!("slow-link-{}-{number}", std::process::id()));
         let outcome = match one(cell, cell.behind(settings.behind), &folder) {
             Ok(outcome) => outcome,
             Err(why) => {
@@ -211,14 +212,6 @@ pub fn run(settings: &Settings) -> ExitCode {
         cells.len() - bad
     );
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn folder(number: usize) -> PathBuf {
-    let name = format!("slow-link-{}-{number}", std::process::id());
-    let folder = kattu_rig::programs::root().join("target/chaos").join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("target/chaos can be written");
-    folder
 }
 
 /// A member's applied index, if it answers.

@@ -6,8 +6,8 @@ use crate::fuse_disk::Counts;
 use crate::plan::Plan;
 use crate::trial::trial;
 use crate::volatile_disk::Loss;
-use indicatif::{ProgressBar, ProgressStyle};
 use kattu_rig::metrics_check::Seen;
+use kattu_rig::progress::bar;
 use kattu_rig::target::Target;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -38,11 +38,7 @@ struct Sum {
 pub fn campaign(trials: u64, seed: u64, target: Target, most: Option<Duration>) -> ExitCode {
     let begun = Instant::now();
     println!("seeds {seed}..{}", seed.wrapping_add(trials));
-    let bar = ProgressBar::new(trials);
-    let style =
-        ProgressStyle::with_template("{wide_bar} {pos}/{len} trials, {msg}, {elapsed} of about {duration}");
-    bar.set_style(style.expect("a template"));
-    bar.enable_steady_tick(Duration::from_secs(1));
+    let bar = bar(trials);
     let mut sum = Sum::default();
     for number in 0..trials {
         if most.is_some_and(|most| most < begun.elapsed()) {

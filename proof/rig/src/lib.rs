@@ -13,7 +13,7 @@
 //! | `disk.rs` | small disks, and system calls that fail |
 //! | `workload.rs`, `words.rs`, `record.rs`, `clients.rs` | clients and their history |
 //! | `metrics_check.rs` | work that members must show in their metrics |
-//! | `timeline.rs`, `verdict.rs` | what happened, and what the judges say |
+//! | `timeline.rs`, `verdict.rs`, `progress.rs` | what happened, what the judges say, how far a campaign is |
 //!
 //! The generator is `kattu_random`. Knows nothing of: what is done to a cluster, and when.
 #![forbid(unsafe_code)]
@@ -35,6 +35,7 @@ pub mod page;
 pub mod place;
 pub mod process;
 pub mod programs;
+pub mod progress;
 pub mod proxy;
 pub mod record;
 pub mod target;

@@ -40,14 +40,19 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
+/// Makes an empty folder `target/KIND/NAME`.
+pub fn fresh_folder(kind: &str, name: &str) -> PathBuf {
+    let folder = root().join("target").join(kind).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("target can be written");
+    folder
+}
+
 /// Makes a new folder under `target/e2e`.
 pub fn own_folder(what: &str) -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let folder = root().join("target/e2e").join(format!("{what}-{}-{number}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("target/e2e can be written");
-    folder
+    fresh_folder("e2e", &format!("{what}-{}-{number}", std::process::id()))
 }
 
 /// A folder of one's own under `target/e2e`. Dropped, it is removed, unless the thread panics.

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: faults; how judges judge.
 
-use crate::programs;
+use crate::programs::fresh_folder;
 use crate::target::Target;
 use crate::timeline::Timeline;
 use kattu_verify::history::Record;
@@ -19,11 +19,7 @@ pub fn failure_of(run: impl FnOnce() -> Result<(), String>) -> Option<String> {
 
 /// A new folder for one trial.
 pub fn folder(verb: &str, target: Target, seed: u64) -> PathBuf {
-    let name = format!("{verb}-{}-{seed}-{}", target.name(), std::process::id());
-    let folder = programs::root().join("target/chaos").join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("target/chaos can be written");
-    folder
+    fresh_folder("chaos", &format!("{verb}-{}-{seed}-{}", target.name(), std::process::id()))
 }
 
 /// Keeps a failed trial's folder, with everything that explains it; removes that of a good one.
