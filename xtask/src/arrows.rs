@@ -84,7 +84,7 @@ const CRATES: &[Crate] = &[
     // Wrong code as data, and the choice between wrong and right; the product knows neither.
     Crate { name: "kattu-plant", may_know: &[], never: &[] },
     Crate { name: "kattu-mutants", may_know: &[], never: ASYNC },
-    Crate { name: "kattu-mutation", may_know: &["kattu-mutants"], never: ASYNC },
+    Crate { name: "kattu-mutation", may_know: &["kattu-mutants", "kattu-random"], never: ASYNC },
     Crate { name: "kattu-explore", may_know: &["kattu-raft", "kattu-plant", "kattu-mutants"], never: ASYNC },
     Crate {
         name: "kattu-sim",

@@ -6,47 +6,28 @@
 //! Knows nothing of: files, builds.
 
 use crate::operators::{Kind, Mutant};
+use kattu_random::Random;
 use std::collections::BTreeMap;
 
 /// All mutants, in the order in which they are tried; the first `n` are a sample of `n`.
 #[must_use]
 pub fn ordered(mutants: Vec<Mutant>, seed: u64) -> Vec<Mutant> {
-    let mut chance = Chance(seed);
+    let mut random = Random::new(seed);
     let mut cells: BTreeMap<(String, Kind), Vec<Mutant>> = BTreeMap::new();
     for mutant in mutants {
         cells.entry((mutant.file.clone(), mutant.kind)).or_default().push(mutant);
     }
     let mut cells: Vec<Vec<Mutant>> = cells.into_values().collect();
     for cell in &mut cells {
-        chance.shuffle(cell);
+        random.shuffle(cell);
     }
     let mut ordered = Vec::new();
     while !cells.is_empty() {
-        chance.shuffle(&mut cells);
+        random.shuffle(&mut cells);
         ordered.extend(cells.iter_mut().filter_map(Vec::pop));
         cells.retain(|cell| !cell.is_empty());
     }
     ordered
-}
-
-/// Random numbers: splitmix64.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            let other = self.next() % (last as u64 + 1);
-            items.swap(last, usize::try_from(other).expect("an index"));
-        }
-    }
 }
 
 #[cfg(test)]
