@@ -81,6 +81,9 @@ const CRATES: &[Crate] = &[
         may_know: &["kattu-random", "kattu-raft", "kattu-kv", "kattu-node"],
         never: ASYNC,
     },
+    // Worlds for tests. The crates that they are worlds of are tested in them: see TESTED_IN.
+    Crate { name: "kattu-peers", may_know: &["kattu-raft"], never: ASYNC },
+    Crate { name: "kattu-replicas", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
     // Wrong code as data, and the choice between wrong and right; the product knows neither.
     Crate { name: "kattu-plant", may_know: &[], never: &[] },
     Crate { name: "kattu-mutants", may_know: &[], never: ASYNC },
@@ -91,6 +94,7 @@ const CRATES: &[Crate] = &[
         may_know: &[
             "kattu-random",
             "kattu-verify",
+            "kattu-peers",
             "kattu-rebuild",
             "kattu-member",
             "kattu-wal",
@@ -107,6 +111,8 @@ const CRATES: &[Crate] = &[
             "kattu-plant",
             "kattu-mutants",
             "kattu-sim",
+            "kattu-peers",
+            "kattu-replicas",
             "kattu-verify",
             "kattu-wal",
             "kattu-wire",
@@ -151,7 +157,7 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "kattu-fuzz",
-        may_know: &["kattu-wire", "kattu-wal", "kattu-raft", "kattu-node", "kattu-kv"],
+        may_know: &["kattu-peers", "kattu-wire", "kattu-wal", "kattu-raft", "kattu-node", "kattu-kv"],
         never: ASYNC,
     },
     Crate {
@@ -175,6 +181,10 @@ const CRATES: &[Crate] = &[
     Crate { name: "kattu-simulator", may_know: &["kattu-sim", "kattu-output"], never: ASYNC },
     Crate { name: "xtask", may_know: &[], never: &[] },
 ];
+
+/// Crates that stand below a world, with the world that their tests run in: a development dependency, which no build of
+/// the product has.
+const TESTED_IN: &[(&str, &str)] = &[("kattu-raft", "kattu-peers"), ("kattu-node", "kattu-replicas")];
 
 /// Judges every manifest; `Err` lists all wrong arrows.
 pub fn judge() -> Result<usize, Failure> {
@@ -232,8 +242,9 @@ fn judge_manifest(path: &str, text: &str) -> Vec<String> {
     for (section, dependency) in dependencies(&table) {
         let is_ours = CRATES.iter().any(|room| room.name == dependency) || dependency.starts_with("kattu");
         let is_dev = section == "dev-dependencies";
-        let complaint = if is_ours && !room.may_know.contains(&dependency.as_str()) {
-            // In dev-dependencies, too: a crate tests itself against a higher one only where the table allows it.
+        let is_world = is_dev && TESTED_IN.contains(&(name, dependency.as_str()));
+        let complaint = if is_ours && !is_world && !room.may_know.contains(&dependency.as_str()) {
+            // In dev-dependencies, too: a crate tests itself against a higher one only where a table allows it.
             Some(format!("`{name}` must not depend on `{dependency}` (allowed: {})", list(room.may_know)))
         } else if !is_ours && is_core && !(is_dev && CORE_DEV.contains(&dependency.as_str())) {
             Some(format!(
@@ -323,6 +334,18 @@ mod tests {
         assert_eq!(with("dev-dependencies", "proptest"), 0);
         assert_eq!(with("dev-dependencies", "tokio"), 1);
         assert_eq!(with("target.'cfg(unix)'.dependencies", "rustix"), 1);
+    }
+
+    #[test]
+    fn a_world_is_known_to_tests_only() {
+        let with = |section: &str| {
+            let text =
+                format!("[package]\nname = \"kattu-raft\"\n[{section}]\nkattu-peers.workspace = true\n");
+            judge_manifest("core/raft/Cargo.toml", &text).len()
+        };
+        assert_eq!(with("dev-dependencies"), 0);
+        assert_eq!(with("dependencies"), 1);
+        assert_eq!(with("build-dependencies"), 1);
     }
 
     #[test]

@@ -1,12 +1,10 @@
 //! Members compare digests; a divergent one is named on every member and serves no client; alarms are replicated.
 
-mod world;
-
 use kattu_node::SnapshotLimits;
 use kattu_node::alarms::{Alarm, AlarmChange, AlarmKind};
 use kattu_node::contract::*;
 use kattu_raft::{Duration, LogIndex, NodeId};
-use world::*;
+use kattu_replicas::*;
 
 const INTERVAL: Duration = Duration::from_secs(2);
 

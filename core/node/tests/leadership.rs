@@ -1,12 +1,10 @@
 //! Replicas whose leader leaves or dies, and reads of weaker consistency.
 
-mod world;
-
 use kattu_node::contract::*;
 use kattu_raft::{Duration, LinkEnd, LogIndex, NodeId};
+use kattu_replicas::*;
 use std::cell::Cell;
 use std::rc::Rc;
-use world::*;
 
 /// Cuts a member off in both directions until the cell is set to `false`.
 fn deaf(world: &mut World, member: u64) -> Rc<Cell<bool>> {

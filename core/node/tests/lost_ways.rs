@@ -1,11 +1,9 @@
 //! Situations in which the link to the leader fails: closed, refused, silent, or used by a broken member.
 
-mod world;
-
 use kattu_node::contract::*;
 use kattu_raft::message::ReadIndexReply;
 use kattu_raft::{Duration, EntryId, Envelope, Incarnation, LogIndex, Message, NodeId, SharedBytes};
-use world::*;
+use kattu_replicas::*;
 
 /// Takes the forwards out of the network.
 fn forwards(world: &mut World) -> Vec<Forward> {

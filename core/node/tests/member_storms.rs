@@ -7,15 +7,13 @@
 //!   3. a removed member is in no table, and its id is in every list of former members;
 //!   4. every table follows the configuration that the protocol has committed there.
 
-mod world;
-
 use kattu_node::SnapshotLimits;
 use kattu_node::contract::*;
 use kattu_raft::{Duration, LinkEnd, NodeId};
+use kattu_replicas::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use world::*;
 
 /// A small generator; its whole state is the seed.
 #[derive(Clone)]

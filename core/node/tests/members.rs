@@ -1,12 +1,10 @@
 //! Changes of members: the answers to clients, the tables of all members, and what stays consistent.
 
-mod world;
-
 use kattu_node::contract::*;
 use kattu_node::newcomer::{self, CannotJoin};
 use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NodeId};
-use world::*;
+use kattu_replicas::*;
 
 /// Snapshots are as frequent as possible, and no log is kept behind them.
 const OFTEN: SnapshotLimits = SnapshotLimits { log_bytes_min: 0, keep_bytes: 0 };

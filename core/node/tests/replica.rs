@@ -1,14 +1,12 @@
 //! Situations of whole replicas: the paths of writes and reads, and the answers to clients.
 
-mod world;
-
 use kattu_kv::api as kv;
 use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::*;
 use kattu_raft::{Duration, LinkEnd, LogIndex, Message, NodeId};
+use kattu_replicas::*;
 use std::cell::Cell;
 use std::rc::Rc;
-use world::*;
 
 #[test]
 fn a_write_at_the_leader_is_done_and_seen_everywhere() {
@@ -334,7 +332,7 @@ fn without_room_growth_is_refused_and_deletes_are_not() {
     assert!(is_done(world.outcome(leader, delete)));
     let enough = Space { log_bytes: u64::MAX, short: false };
     world.give(leader, Event::Space(enough));
-    let again = world.ask(leader, world::put("a", "1"));
+    let again = world.ask(leader, kattu_replicas::put("a", "1"));
     world.deliver();
     assert!(is_done(world.outcome(leader, again)));
 }

@@ -1,13 +1,11 @@
 //! Snapshots in whole replicas: when they are taken, which members get them, and which reads are served meanwhile.
 
-mod world;
-
 use kattu_kv::api as kv;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::*;
 use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, EntryId, LogIndex, Lsn, NodeId};
-use world::*;
+use kattu_replicas::*;
 
 /// No log is kept behind a snapshot.
 const SMALL: SnapshotLimits = SnapshotLimits { log_bytes_min: 2_000, keep_bytes: 0 };

@@ -6,16 +6,14 @@
 //!   2. `Done` is in the log exactly once, `Refused` never, `Unknown` at most once;
 //!   3. an operation that ended before another began is before it.
 
-mod world;
-
 use kattu_kv::api as kv;
 use kattu_node::command::Command;
 use kattu_node::contract::*;
 use kattu_raft::{Duration, EntryKind, LinkEnd, LogIndex, NodeId};
+use kattu_replicas::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use world::*;
 
 /// A small generator; its whole state is the seed.
 #[derive(Clone)]

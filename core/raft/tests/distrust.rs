@@ -2,9 +2,7 @@
 //!
 //! First lie by lie, then well-formed nonsense by the thousand.
 
-mod liars;
-mod world;
-
+use kattu_peers::{World, config, liars};
 use kattu_raft::distrust::{COUNT_MAX, TERMS_AHEAD_MAX};
 use kattu_raft::message::{Append, AppendReply, Gap, Lost, Room, SnapshotChunk, StaleTerm, TimeoutNow, Vote};
 use kattu_raft::{
@@ -12,7 +10,6 @@ use kattu_raft::{
     LogIndex, Membership, Message, NodeId, Raft, Round, SnapshotMeta, Stamp, Term,
 };
 use proptest::prelude::*;
-use world::{World, config};
 
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);

@@ -1,10 +1,8 @@
 //! Vote floors: a member whose disk has lost the end of its log votes by what it had acknowledged, does not lead, and
 //! gets back what it lost. [fault-model ST7, ST14]
 
-mod world;
-
+use kattu_peers::{World, config};
 use kattu_raft::{Duration, NodeId};
-use world::{World, config};
 
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);

@@ -1,21 +1,19 @@
 //! Leader leases under wrong clocks: within the bound no read is stale; beyond it some are, and the checks detect them.
 
-mod world;
-
+use kattu_peers::World;
+use kattu_peers::storm::{self, Clocks};
 use kattu_raft::message::{Message, PreVoteReply};
 use kattu_raft::{
     Config, Duration, Envelope, GroupId, Incarnation, LeaderLease, LeadershipConfig, NodeId, Term,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use world::World;
-use world::storm::{self, Clocks};
 
 const ET: Duration = Duration::from_millis(1000);
 
 fn with_leases(rho: u32, watch: bool) -> Vec<Config> {
     let lease = Some(LeaderLease { rho, margin: Duration::ZERO, watch_clocks: watch });
     let leadership = LeadershipConfig { leader_lease: lease, ..LeadershipConfig::default() };
-    (1..=3).map(|id| Config { leadership, ..world::config(id, 3, 0) }).collect()
+    (1..=3).map(|id| Config { leadership, ..kattu_peers::config(id, 3, 0) }).collect()
 }
 
 /// The leader is cut off, and the others elect another one, which commits. Meanwhile a client reads from the old one

@@ -3,9 +3,8 @@
 //! `UPDATE_GOLDENFILES=1 cargo test -p kattu-raft --test scripts` rewrites the output; review the diff. The commands
 //! are listed in `scripts/README.md`.
 
-mod world;
-
 use goldenscript::{Command, Context, Runner};
+use kattu_peers::{HEADER, Held, World, config, show};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, EntryKind, HardState, Instant, LeaderLease, LinkEnd,
     LogBody, LogRecord, Lsn,
@@ -14,7 +13,6 @@ use kattu_raft::{LogIndex, Membership, NodeId, Stamp, Term};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
-use world::{HEADER, Held, World, config, show};
 
 type Outcome = Result<String, Box<dyn Error>>;
 

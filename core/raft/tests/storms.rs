@@ -2,9 +2,7 @@
 //!
 //! A seed that once found a bug stays, as a test with its story.
 
-mod world;
-
-use world::storm::storm;
+use kattu_peers::storm::storm;
 
 /// `KATTU_SEEDS` storms from `KATTU_SEED` on, for longer runs.
 fn environment(name: &str, default: u64) -> u64 {

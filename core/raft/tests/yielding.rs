@@ -3,11 +3,9 @@
 //! Method: three members; the third is far behind and gets no entries; clients write at a rate, as far as they are
 //! admitted.
 
-mod world;
-
+use kattu_peers::World;
+use kattu_peers::late::{LEADER, STEP};
 use kattu_raft::{Duration, LogIndex};
-use world::World;
-use world::late::{LEADER, STEP};
 
 /// How long the third member is away before it comes back.
 const AWAY: Duration = Duration::from_millis(2000);

@@ -3,8 +3,8 @@
 //! `KATTU_BUGS=part,part` tries only those whose names have such a part.
 //! Knows nothing of: whole clusters, whose checkers are `cargo xtask bugs`.
 
-use crate::protocol::world::storm::storm;
 use kattu_mutants::{BUGS, Bug, Trial};
+use kattu_peers::storm::storm;
 
 /// Bugs that only judges of whole clusters find: by what clients were told, by each truncation and the match of each peer
 /// at every step, by each step of a change of members, by how long things take, by what crosses a link, where a disk forgets,

@@ -6,9 +6,6 @@
 
 use crate::catch::promise_in;
 
-#[path = "../../../core/raft/tests/world/mod.rs"]
-pub mod world;
-
 /// Steps of one storm.
 const STEPS: usize = 1000;
 
@@ -49,5 +46,5 @@ pub fn promise_of(message: &str) -> String {
 
 /// One storm. Panics on a violation.
 pub fn trial(seed: u64) {
-    world::storm::storm(seed, STEPS);
+    kattu_peers::storm::storm(seed, STEPS);
 }

@@ -2,9 +2,6 @@
 
 #![no_main]
 
-#[path = "../../../core/raft/tests/liars/mod.rs"]
-mod liars;
-
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    liars::story(bytes).expect("the member's own state");
+    kattu_peers::liars::story(bytes).expect("the member's own state");
 });

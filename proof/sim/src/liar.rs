@@ -24,9 +24,6 @@ use kattu_raft::{
 use kattu_verify::judges::Summary;
 use kattu_wire::{Codec, Frame, FrameWriter};
 
-#[path = "../../../core/raft/tests/liars/mod.rs"]
-mod liars;
-
 /// Commands that the liar keeps to send again, changed or not.
 const HEARD_MAX: usize = 16;
 /// Random bytes that make one message.
@@ -159,7 +156,7 @@ impl Liar {
     /// Any message of the protocol, in terms and with positions that the receiver knows.
     fn anything(&mut self, truth: &PeerMessage, to: &Raft) -> PeerMessage {
         let bytes: Vec<u8> = (0..BYTES).map(|_| self.dice.below(256) as u8).collect();
-        let mut message = liars::message(&bytes, to);
+        let mut message = kattu_peers::liars::message(&bytes, to);
         if let Message::Append(append) = &mut message {
             append.entries = append.entries.iter().map(|entry| self.with_command(entry)).collect();
         }

@@ -3,9 +3,9 @@
 //! Knows nothing of: stores, clients.
 
 use crate::catch::caught;
-use crate::protocol::{self, world};
+use crate::protocol;
+use kattu_peers::{World, config};
 use kattu_raft::{Duration, LeaderLease, NodeId};
-use world::{World, config};
 
 /// Three members that trust clocks with half a percent; the first leads, and its clock and the others' run apart by far
 /// more.

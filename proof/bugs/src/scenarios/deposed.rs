@@ -3,10 +3,10 @@
 //!
 //! The judges of histories check what clients saw.
 
-use super::world::{ET, World, get, put};
 use crate::histories;
 use kattu_node::contract::{Consistency, Event, Outcome, PeerMessage, ReplyBody, Ticket};
 use kattu_raft::{Duration, Message, NodeId};
+use kattu_replicas::{ET, World, get, put};
 use kattu_verify::convert;
 use kattu_verify::history::{Operation, Record, What};
 use std::cell::Cell;

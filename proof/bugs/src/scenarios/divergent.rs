@@ -3,9 +3,9 @@
 //! The judge of the first scene is the comparison of the members themselves: nothing that a client can read differs.
 //! Knows nothing of: how digests come about.
 
-use super::world::{ET, World, is_done, put};
 use kattu_node::alarms::Alarm;
 use kattu_raft::{Duration, NodeId};
+use kattu_replicas::{ET, World, is_done, put};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 

@@ -2,10 +2,9 @@
 //!
 //! Knows nothing of: stores, clients.
 
-use crate::protocol::world;
+use kattu_peers::{World, config};
 use kattu_raft::{Duration, LinkEnd, NodeId};
 use std::collections::VecDeque;
-use world::{World, config};
 
 const ET: Duration = Duration::from_millis(1000);
 const ONE: NodeId = NodeId(1);

@@ -3,11 +3,10 @@
 //!
 //! Knows nothing of: what entries mean.
 
-use crate::protocol::world;
+use kattu_peers::late::{LEADER, STEP};
+use kattu_peers::{World, config};
 use kattu_raft::{Duration, Limits, Message, NodeId};
 use kattu_sim::service::{SlowLink, slow_link};
-use world::late::{LEADER, STEP};
-use world::{World, config};
 
 pub(super) const FOLLOWER: NodeId = NodeId(2);
 

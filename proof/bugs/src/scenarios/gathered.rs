@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: stores, disks.
 
-use crate::protocol::world::config;
+use kattu_peers::config;
 use kattu_raft::message::{Append, SnapshotChunk};
 use kattu_raft::{
     ChunkStored, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, GroupId, Incarnation, Instant,

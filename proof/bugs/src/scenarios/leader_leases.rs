@@ -3,9 +3,9 @@
 //! Knows nothing of: stores, clients.
 
 use crate::catch::caught;
-use crate::protocol::{self, world};
+use crate::protocol;
+use kattu_peers::{World, config};
 use kattu_raft::{Duration, Envelope, LeaderLease, Membership, NodeId};
-use world::{World, config};
 
 /// The first of three is to stay alone, and no other member knows of it. Its heartbeats are lost; answers to an earlier
 /// one come in late; then its process is held up. Meanwhile the others keep their vote holds to the end and elect

@@ -7,10 +7,7 @@ use kattu_raft::{Duration, Effects, Envelope, GroupId, Incarnation, LogIndex, Me
 use kattu_wal::sim::Dice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::protocol::world::{World, config};
-
-#[path = "../../../../core/raft/tests/liars/mod.rs"]
-mod liars;
+use kattu_peers::{World, config, liars};
 
 /// Bytes of a story.
 const BYTES: u64 = 1_500;

@@ -2,11 +2,11 @@
 //!
 //! Knows nothing of: how memberships overlap; the storms over bare peers check that.
 
-use super::world::{ET, Member, World, is_done, put, urls};
 use kattu_node::contract::{MemberChange, MemberInfo, Members, PeerMessage, Request};
 use kattu_node::newcomer::{self, admit};
 use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, EntryKind, LogIndex, Membership, Message, NodeId};
+use kattu_replicas::{ET, Member, World, is_done, put, urls};
 
 fn begin(size: u64, limits: SnapshotLimits, seed: u64) -> (World, u64) {
     let mut world = World::with_snapshots(size, limits);

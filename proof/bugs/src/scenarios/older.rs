@@ -2,9 +2,8 @@
 //!
 //! Knows nothing of: disks that lose entries and show none in their place; that is `damaged.rs`.
 
-use crate::protocol::world;
+use kattu_peers::{World, config};
 use kattu_raft::{Duration, HardState, LogBody, LogRecord, Lsn, NodeId};
-use world::{World, config};
 
 /// A member drops entries of its own leadership for those of the next leader and acknowledges these. Then its disk
 /// shows the former ones again, and its log ends no earlier than it did.

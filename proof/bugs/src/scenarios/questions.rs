@@ -2,9 +2,8 @@
 //!
 //! Knows nothing of: what is read.
 
-use crate::protocol::world;
+use kattu_peers::{World, config};
 use kattu_raft::{Duration, Message, NodeId};
-use world::{World, config};
 
 /// The second of three comes to lead, and the others' disks have no room for its first entry. The third sends read
 /// after read.

@@ -2,8 +2,8 @@
 //!
 //! Knows nothing of: disks.
 
-use super::world::{is_done, put};
 use kattu_node::contract::{Event, Outcome, Refusal, Space};
+use kattu_replicas::{is_done, put};
 
 /// A follower forwards a write to a leader whose log has room, only not ready yet.
 pub(super) fn a_write_that_comes_early(seed: u64) {

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: stores, clients.
 
-use crate::protocol::world::{World, config};
+use kattu_peers::{World, config};
 use kattu_raft::{Duration, NodeId};
 
 const FAST: Duration = Duration::from_millis(2);

@@ -3,10 +3,9 @@
 //! Knows nothing of: what entries mean, how clients are slowed.
 
 use super::flow::{FOLLOWER, entry_bytes, two};
-use crate::protocol::world;
+use kattu_peers::late::{LEADER, STEP};
+use kattu_peers::{World, config};
 use kattu_raft::{Duration, Limits, LinkEnd, Message, NodeId};
-use world::late::{LEADER, STEP};
-use world::{World, config};
 
 /// Many entries are under way to a follower, and the link on which its answers come ends.
 pub(super) fn a_link_that_ends(seed: u64) {

@@ -2,7 +2,6 @@
 //!
 //! The same bytes give the same story in the test, in the fuzzer and in the hunt for planted bugs.
 //! Knows nothing of: the source of the bytes.
-#![allow(dead_code)] // each program uses its part
 
 use kattu_raft::distrust::TERMS_AHEAD_MAX;
 use kattu_raft::invariants::{self, Violation};

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: leaders' verdicts on slow disks.
 
-use super::World;
+use crate::World;
 use kattu_raft::{Duration, Instant, NodeId};
 use std::collections::BTreeMap;
 

@@ -2,8 +2,8 @@
 //! committed entries, State Machine Safety, honest acknowledgements and votes. [Ongaro14 figure 3.2;
 //! replication-protocols O1–O8]
 
-use super::Peer;
-use super::disk::thaw;
+use crate::Peer;
+use crate::disk::thaw;
 use kattu_raft::message::Message;
 use kattu_raft::{
     Entry, EntryId, EntryKind, Envelope, LogIndex, Membership, NodeId, SnapshotMeta, Term, invariants,

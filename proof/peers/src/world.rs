@@ -1,25 +1,16 @@
 //! A small world of peers: disks that can be held and crashed, wires that can be cut, one clock. It has no randomness
 //! of its own: scripts and storms choose the next step. Every step is checked by [`safety::Safety`].
-#![allow(dead_code)] // each test binary uses its part
 
-pub mod clock;
-pub mod disk;
-pub mod late;
-pub mod leading;
-pub mod pace;
-pub mod safety;
-pub mod show;
-pub mod storm;
-
-use clock::Clock;
-use disk::{Disk, Store, freeze, nothing_read, thaw};
+use crate::clock::Clock;
+use crate::disk::{Disk, Store, freeze, nothing_read, thaw};
+use crate::leading::Leading;
+use crate::safety::Safety;
+use crate::{show, storm};
 use kattu_raft::{
     ChangeError, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, GroupId, Incarnation,
     Instant, Limits, LogIndex, Lsn, Membership, NodeId, Policies, ProposeError, Raft, ReadBatch, ReadChunk,
     RecordEncoder, SnapshotMeta, Stamp, StoreChunk, Trace,
 };
-use leading::Leading;
-use safety::Safety;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes in front of each payload, so that record size and payload size differ.
@@ -58,22 +49,31 @@ pub fn config(id: u64, voters: u64, learners: u64) -> Config {
 /// The parts of a peer's surroundings that are held back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Held {
+    /// Records are written and not synced.
     pub disk: bool,
+    /// Delivered entries are not applied.
     pub apply: bool,
+    /// Reads of the log are not answered.
     pub fetch: bool,
+    /// Pieces of snapshots are neither read nor stored.
     pub chunks: bool,
 }
 
 /// A task of a store, in order.
 pub enum Work {
+    /// An entry is applied.
     Apply(Entry),
+    /// The store becomes that of a snapshot.
     Install(SnapshotMeta),
 }
 
 /// One member: its process, if it runs, and the state that survives it.
 pub struct Peer {
+    /// What each of its runs is configured with.
     pub config: Config,
+    /// The process; none while it is down.
     pub raft: Option<Raft>,
+    /// Its disk, which outlives its runs.
     pub disk: Disk,
     /// Delivered to apply, not applied yet.
     pub applying: VecDeque<Work>,
@@ -81,16 +81,23 @@ pub struct Peer {
     pub store: Store,
     /// The stamp of the newest entry there.
     pub stamp: Stamp,
+    /// Reads of the log without an answer yet, oldest first.
     pub fetches: VecDeque<Fetch>,
+    /// Requests for pieces of snapshots, oldest first.
     pub reading_chunks: VecDeque<ReadChunk>,
+    /// Pieces of snapshots that are not stored yet, oldest first.
     pub storing_chunks: VecDeque<StoreChunk>,
     /// A snapshot that is being written: it covers the store as of its beginning.
     pub taking: Option<(SnapshotMeta, Vec<u8>)>,
     /// Reads without a verdict, with the highest commit index of any member when they were requested.
     pub reading: BTreeMap<u64, LogIndex>,
+    /// How many reads it was asked for.
     pub batches: u64,
+    /// What of its surroundings is held back.
     pub held: Held,
+    /// How often it was started.
     pub runs: u64,
+    /// Its clock.
     pub clock: Clock,
     /// Whether it has taken a step since it was drained.
     pub dirty: bool,
@@ -98,13 +105,19 @@ pub struct Peer {
 
 /// All members, and the wires between them.
 pub struct World {
+    /// The world's time, which no member reads.
     pub now: Instant,
+    /// The seed that each run of a member is started with, together with its number.
     pub seed: u64,
+    /// All members, running or not.
     pub peers: BTreeMap<NodeId, Peer>,
+    /// Messages under way, oldest first.
     pub wire: VecDeque<Envelope>,
     /// Directed pairs whose messages are lost.
     pub cut: BTreeSet<(NodeId, NodeId)>,
+    /// Checks every step for what Raft guarantees.
     pub safety: Safety,
+    /// Checks campaigns, transfers and leases.
     pub leading: Leading,
     /// The events since the last look, in words.
     pub journal: Vec<String>,
@@ -112,13 +125,16 @@ pub struct World {
     pub lease_reads: u64,
     /// Proofs by leaders that clocks run apart.
     pub clocks_apart: u64,
+    /// The journal lists messages, too.
     pub show_messages: bool,
+    /// The journal lists what disks are asked for, too.
     pub show_disk: bool,
     /// The state of a storm.
     pub weather: storm::Weather,
 }
 
 impl World {
+    /// A world in which no member runs yet.
     pub fn new(configs: Vec<Config>, seed: u64) -> World {
         let peers = configs.into_iter().map(|config| (config.id, Peer::new(config))).collect();
         World {
@@ -147,18 +163,28 @@ impl World {
         world
     }
 
+    /// All members.
     pub fn ids(&self) -> Vec<NodeId> {
         self.peers.keys().copied().collect()
     }
 
+    /// A member.
+    ///
+    /// # Panics
+    /// If there is no such member.
     pub fn peer(&mut self, id: NodeId) -> &mut Peer {
         self.peers.get_mut(&id).unwrap_or_else(|| panic!("no member {}", id.0))
     }
 
+    /// The peer that a member runs.
+    ///
+    /// # Panics
+    /// If it does not run.
     pub fn raft(&self, id: NodeId) -> &Raft {
         self.peers[&id].raft.as_ref().unwrap_or_else(|| panic!("member {} does not run", id.0))
     }
 
+    /// Whether a member runs.
     pub fn runs(&self, id: NodeId) -> bool {
         self.peers[&id].raft.is_some()
     }
@@ -313,14 +339,20 @@ impl World {
         }
     }
 
+    /// Lets a member look at its clock.
     pub fn tick(&mut self, id: NodeId) {
         self.act(id, |raft, now, effects| raft.tick(now, effects));
     }
 
+    /// Proposes a command to a member.
+    ///
+    /// # Errors
+    /// The member's refusal.
     pub fn propose(&mut self, id: NodeId, payload: &[u8]) -> Result<EntryId, ProposeError> {
         self.act(id, |raft, now, effects| raft.propose(now, EntryKind::Command, payload, effects))
     }
 
+    /// Asks a member for a read; returns its number. The verdict is checked for freshness when it comes.
     pub fn read(&mut self, id: NodeId) -> u64 {
         let vote_floor = self.safety.highest_commit();
         let peer = self.peer(id);
@@ -333,6 +365,7 @@ impl World {
         batch
     }
 
+    /// Tells a member that its inbox is empty.
     pub fn drain(&mut self, id: NodeId) {
         self.act(id, |raft, now, effects| raft.drained(now, effects));
         self.peer(id).dirty = false;

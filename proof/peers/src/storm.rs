@@ -1,8 +1,8 @@
 //! Storms: random faults in a small group. Messages are late, repeated, lost; disks are slow; members crash with part
 //! of the unsynced records. One seed decides all of it. Then the faults end and the group must converge.
 
-use super::clock::Clock;
-use super::{World, config};
+use crate::clock::Clock;
+use crate::{World, config};
 use kattu_raft::{
     Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId,
 };
@@ -462,10 +462,10 @@ fn clear_up(world: &mut World) {
     });
     let state = |id: &NodeId| {
         let raft = world.raft(*id);
-        let members = super::show::membership(raft.membership());
+        let members = crate::show::membership(raft.membership());
         format!(
             "{} base {}, {members} since {}",
-            super::show::status(raft),
+            crate::show::status(raft),
             raft.base(),
             raft.membership_at().0
         )
@@ -480,7 +480,7 @@ fn clear_up(world: &mut World) {
     }
     let served = world.pass_until(Duration::from_secs(5), |world| {
         let confirmed = members.iter().all(|id| world.raft(*id).confirmed().is_some());
-        let all = |peer: &super::Peer| peer.reading.is_empty() && peer.store.len() as u64 >= target.0;
+        let all = |peer: &crate::Peer| peer.reading.is_empty() && peer.store.len() as u64 >= target.0;
         confirmed && members.iter().all(|id| all(&world.peers[id]))
     });
     assert!(served, "a healed group applies, reads, and has heard of a commit of the newest term");

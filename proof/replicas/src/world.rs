@@ -1,5 +1,4 @@
 //! A few replicas in one test: a disk that is a vector, a network that is a queue, a clock that the test advances.
-#![allow(dead_code)] // each test file uses what it needs
 
 use kattu_kv::api::{self as kv, Answer};
 use kattu_node::command::encode_kv;
@@ -10,15 +9,22 @@ use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
 use kattu_raft::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// The election timeout of all members.
 pub const ET: Duration = Duration::from_millis(1000);
 
+/// One replica, and what its host keeps for it.
 pub struct Member {
+    /// The half that speaks with peers.
     pub node: Node,
+    /// The half that owns the tables.
     pub keeper: Keeper,
     /// Everything durable, in order.
     pub disk: Vec<LogRecord>,
+    /// Whether it runs.
     pub alive: bool,
+    /// The answers to clients so far.
     pub outcomes: BTreeMap<Ticket, Outcome>,
+    /// The entries that were delivered to its keeper in this run, in order.
     pub applied: Vec<EntryId>,
     /// Whole files, oldest first.
     pub snapshots: Vec<(SnapshotMeta, Vec<u8>)>,
@@ -27,14 +33,19 @@ pub struct Member {
     pub wanted: Option<SnapshotMeta>,
 }
 
+/// All replicas, and the network between them.
 pub struct World {
+    /// The one clock.
     pub now: Instant,
+    /// All members, running or not.
     pub members: BTreeMap<NodeId, Member>,
+    /// Messages under way, oldest first.
     pub network: VecDeque<PeerMessage>,
     /// Messages for which this returns true are lost.
     pub loses: Box<dyn Fn(&PeerMessage) -> bool>,
     /// Forwards for which this returns true cannot be sent, and their sender gets [`Event::Unsent`].
     pub keeps: Box<dyn Fn(&Forward) -> bool>,
+    /// When members take snapshots.
     pub limits: SnapshotLimits,
     /// Time between two comparisons; zero for none.
     pub digest_interval: Duration,
@@ -55,6 +66,7 @@ pub struct World {
     size: u64,
 }
 
+/// The configuration of the peer of member `id` in a cluster of `size`.
 pub fn raft_config(id: NodeId, size: u64) -> Config {
     Config {
         group: GroupId(0),
@@ -80,21 +92,25 @@ pub fn urls(id: u64) -> Vec<String> {
     vec![format!("http://10.0.0.{id}:2380")]
 }
 
+/// A request that sets a key.
 pub fn put(key: &str, value: &str) -> Request {
     let put = kv::Put { key: key.into(), value: value.into(), ..kv::Put::default() };
     Request::Write(encode_kv(&kv::Command::Put(put)))
 }
 
+/// A request that reads a key.
 pub fn get(key: &str, consistency: Consistency) -> Request {
     let keys = kv::KeyRange { start: key.into(), end: vec![] };
     Request::Read(kv::Query::Range(kv::Range { keys, ..kv::Range::default() }), consistency)
 }
 
 impl World {
+    /// A cluster of `size` voters.
     pub fn new(size: u64) -> World {
         World::with_snapshots(size, SnapshotLimits::default())
     }
 
+    /// The same with other limits for snapshots.
     pub fn with_snapshots(size: u64, limits: SnapshotLimits) -> World {
         World::with(size, limits, Duration::ZERO)
     }
@@ -104,6 +120,7 @@ impl World {
         World::with(size, SnapshotLimits::default(), digest_interval)
     }
 
+    /// The same with both.
     pub fn with(size: u64, limits: SnapshotLimits, digest_interval: Duration) -> World {
         let mut world = World {
             limits,
@@ -182,6 +199,7 @@ impl World {
         }
     }
 
+    /// A member.
     pub fn member(&self, id: u64) -> &Member {
         &self.members[&NodeId(id)]
     }
@@ -195,10 +213,12 @@ impl World {
         assert!(self.members.insert(id, member).is_none_or(|old| !old.alive));
     }
 
+    /// Ends a member; its disk stays.
     pub fn kill(&mut self, id: u64) {
         self.members.get_mut(&NodeId(id)).unwrap().alive = false;
     }
 
+    /// Starts a member with what its disk holds.
     pub fn restart(&mut self, id: u64) {
         let id = NodeId(id);
         let member = self.members.get_mut(&id).unwrap();
@@ -352,6 +372,7 @@ impl World {
         tickets
     }
 
+    /// A member's answer to this ticket.
     pub fn outcome(&self, id: u64, ticket: Ticket) -> Option<&Outcome> {
         self.member(id).outcomes.get(&ticket)
     }
@@ -365,6 +386,7 @@ impl World {
         panic!("messages never end");
     }
 
+    /// Delivers a message, unless it is lost.
     pub fn deliver_one(&mut self, message: PeerMessage) {
         if !(self.loses)(&message) {
             let to = message.to().0;
@@ -398,6 +420,7 @@ impl World {
         panic!("nobody was elected in 20 s");
     }
 
+    /// The running leader that all running members agree on.
     pub fn leader(&self) -> Option<u64> {
         let living: Vec<&Member> = self.members.values().filter(|m| m.alive).collect();
         let leader = living.first()?.node.raft().leader()?;
@@ -406,6 +429,7 @@ impl World {
             .then_some(leader.0)
     }
 
+    /// The first running member that does not lead.
     pub fn follower(&self) -> u64 {
         let leader = self.leader().expect("somebody leads");
         (1..=self.size).find(|&id| id != leader && self.member(id).alive).expect("a follower lives")
@@ -505,6 +529,10 @@ pub fn recovered(disk: &[LogRecord]) -> Recovered {
     found
 }
 
+/// The value in the answer to a read of one key.
+///
+/// # Panics
+/// If it is another answer.
 pub fn value_of(outcome: Option<&Outcome>) -> Option<String> {
     match outcome {
         Some(Outcome::Done(Reply { body: ReplyBody::Kv(response), .. })) => match &response.answer {
@@ -515,6 +543,7 @@ pub fn value_of(outcome: Option<&Outcome>) -> Option<String> {
     }
 }
 
+/// Whether the answer is `Done`.
 pub fn is_done(outcome: Option<&Outcome>) -> bool {
     matches!(outcome, Some(Outcome::Done(_)))
 }

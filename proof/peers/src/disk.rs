@@ -31,11 +31,15 @@ pub struct Disk {
 /// The state after a run of records.
 #[derive(Clone, Default)]
 pub struct State {
+    /// Term and vote.
     pub hard: HardState,
     /// Position before the first entry.
     pub base: EntryId,
+    /// The entries behind the base.
     pub log: Vec<Entry>,
+    /// The newest commit mark.
     pub committed: LogIndex,
+    /// The number of the newest record.
     pub lsn: Lsn,
 }
 
@@ -111,6 +115,7 @@ impl State {
 }
 
 impl Disk {
+    /// Takes a record, not durable yet.
     pub fn write(&mut self, record: LogRecord) {
         self.written.take(&record);
         self.pending.push(record);
@@ -121,6 +126,7 @@ impl Disk {
         &self.written
     }
 
+    /// How many records are not durable yet.
     pub fn unsynced(&self) -> usize {
         self.pending.len()
     }

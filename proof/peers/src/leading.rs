@@ -2,7 +2,7 @@
 //! pre-votes; no member claims a leader's consent that was not given; while a leader's lease holds, no other member
 //! leads a later term. [replication-protocols E2, E3a, M9, L-2, L-6]
 
-use super::Peer;
+use crate::Peer;
 use kattu_raft::message::Message;
 use kattu_raft::{Envelope, Instant, NodeId, Raft, Round, Term};
 use std::collections::{BTreeMap, BTreeSet};

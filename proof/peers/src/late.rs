@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: expected outcomes.
 
-use super::{World, config};
+use crate::{World, config};
 use kattu_raft::{Config, Duration, Instant, Limits, NodeId};
 use std::collections::VecDeque;
 

@@ -10,6 +10,7 @@ fn who(id: Option<NodeId>) -> String {
     id.map_or("nobody".into(), |id| id.0.to_string())
 }
 
+/// An entry: its position and what it is.
 pub fn entry(entry: &Entry) -> String {
     let Some(payload) = entry.payload() else {
         return format!("{} {:?}", entry.id(), entry.body().form());
@@ -24,6 +25,7 @@ pub fn entry(entry: &Entry) -> String {
     }
 }
 
+/// A message with its sender, its receiver and its term.
 pub fn envelope(envelope: &Envelope) -> String {
     let Envelope { from, to, term, message, .. } = envelope;
     let text = match message {
@@ -88,6 +90,7 @@ pub fn envelope(envelope: &Envelope) -> String {
     format!("{}→{} t{} {text}", from.0, to.0, term.0)
 }
 
+/// A record of the log.
 pub fn record(record: &LogRecord) -> String {
     let text = match &record.body {
         LogBody::HardState(hard) => format!("term {} vote {}", hard.term.0, who(hard.vote)),
@@ -100,16 +103,19 @@ pub fn record(record: &LogRecord) -> String {
     format!("#{} {text}", record.lsn.0)
 }
 
+/// A request for a piece of a snapshot.
 pub fn read_chunk(request: &ReadChunk) -> String {
     let ReadChunk { peer, last, offset, bytes_max } = request;
     format!("snapshot {last} from byte {offset} for {}, at most {bytes_max} bytes", peer.0)
 }
 
+/// A piece of a snapshot that is to be stored.
 pub fn store_chunk(chunk: &StoreChunk) -> String {
     let end = chunk.offset + chunk.bytes.len() as u64;
     format!("snapshot {} bytes {}..{end} of {}", chunk.meta.last, chunk.offset, chunk.total)
 }
 
+/// The voters and the learners, of both halves while it is joint.
 pub fn membership(membership: &Membership) -> String {
     let list = |ids: &[NodeId]| ids.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(" ");
     let Membership { voters, outgoing, learners, learners_next } = membership;
@@ -122,6 +128,7 @@ pub fn membership(membership: &Membership) -> String {
     if membership.is_empty() { "nobody".into() } else { text }
 }
 
+/// A read of the log.
 pub fn fetch(fetch: &Fetch) -> String {
     let purpose = match fetch.purpose {
         FetchFor::Peer(peer) => format!("for {}", peer.0),
@@ -130,6 +137,7 @@ pub fn fetch(fetch: &Fetch) -> String {
     format!("{}..={} {purpose}, at most {} bytes", fetch.first.0, fetch.last.0, fetch.bytes_max)
 }
 
+/// An event of the protocol.
 pub fn trace(trace: &Trace) -> String {
     match trace {
         Trace::Term(term) => format!("term {}", term.0),
@@ -171,6 +179,7 @@ pub fn trace(trace: &Trace) -> String {
     }
 }
 
+/// Role, term, log and commit of a peer.
 pub fn status(raft: &Raft) -> String {
     format!(
         "{} term {} leader {} last {} persisted {} committed {} applied {}",
