@@ -1,11 +1,13 @@
 //! Dependency arrows: the crates on which each crate may depend. [ARCHITECTURE.md, the plan]
 //!
-//! In:   every manifest of the workspace.
-//! Out:  each arrow that points upward or is not in the table, with its line and the remedy; what `simulator` finds.
+//! In:   every manifest of the workspace, and every source file for paths that leave its crate.
+//! Out:  each arrow that points upward or is not in the table, with its line and the remedy; what `paths` and `simulator`
+//!       find.
 //! Rule: of our crates, a crate may depend only on those beside it in the table; core crates (`core/`) depend on no
 //!       third-party crate, except in their tests.
-//! Knows nothing of: the code of the crates, but for what `simulator` looks for.
+//! Knows nothing of: the code of the crates, but for what `paths` and `simulator` look for.
 
+mod paths;
 mod simulator;
 
 use crate::shell::{self, Failure};
@@ -82,6 +84,7 @@ const CRATES: &[Crate] = &[
         never: ASYNC,
     },
     // Worlds for tests. The crates that they are worlds of are tested in them: see TESTED_IN.
+    Crate { name: "kattu-disk", may_know: &["kattu-wal", "kattu-wire", "kattu-raft"], never: ASYNC },
     Crate { name: "kattu-peers", may_know: &["kattu-raft"], never: ASYNC },
     Crate { name: "kattu-replicas", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: ASYNC },
     // Wrong code as data, and the choice between wrong and right; the product knows neither.
@@ -94,6 +97,7 @@ const CRATES: &[Crate] = &[
         may_know: &[
             "kattu-random",
             "kattu-verify",
+            "kattu-disk",
             "kattu-peers",
             "kattu-rebuild",
             "kattu-member",
@@ -111,6 +115,7 @@ const CRATES: &[Crate] = &[
             "kattu-plant",
             "kattu-mutants",
             "kattu-sim",
+            "kattu-disk",
             "kattu-peers",
             "kattu-replicas",
             "kattu-verify",
@@ -157,7 +162,15 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "kattu-fuzz",
-        may_know: &["kattu-peers", "kattu-wire", "kattu-wal", "kattu-raft", "kattu-node", "kattu-kv"],
+        may_know: &[
+            "kattu-disk",
+            "kattu-peers",
+            "kattu-wire",
+            "kattu-wal",
+            "kattu-raft",
+            "kattu-node",
+            "kattu-kv",
+        ],
         never: ASYNC,
     },
     Crate {
@@ -184,9 +197,14 @@ const CRATES: &[Crate] = &[
 
 /// Crates that stand below a world, with the world that their tests run in: a development dependency, which no build of
 /// the product has.
-const TESTED_IN: &[(&str, &str)] = &[("kattu-raft", "kattu-peers"), ("kattu-node", "kattu-replicas")];
+const TESTED_IN: &[(&str, &str)] = &[
+    ("kattu-raft", "kattu-peers"),
+    ("kattu-node", "kattu-replicas"),
+    ("kattu-wal", "kattu-disk"),
+    ("kattu-runtime", "kattu-disk"),
+];
 
-/// Judges every manifest; `Err` lists all wrong arrows.
+/// Judges every manifest and every path; `Err` lists all wrong arrows.
 pub fn judge() -> Result<usize, Failure> {
     let manifests = manifests()?;
     let mut wrong = Vec::new();
@@ -194,6 +212,7 @@ pub fn judge() -> Result<usize, Failure> {
         let text = std::fs::read_to_string(path)?;
         let shown = path.strip_prefix(shell::root()).unwrap_or(path).display().to_string();
         wrong.extend(judge_manifest(&shown, &text));
+        wrong.extend(paths::judge(&shell::root(), path.parent().unwrap_or(path))?);
     }
     wrong.extend(simulator::judge()?);
     if wrong.is_empty() {

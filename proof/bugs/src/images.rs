@@ -6,16 +6,13 @@
 //! missing and nothing is invented, a power cut is no damage, and damage is detected.
 //! Knows nothing of: members, clusters, clients.
 
-#[path = "../../../shell/wal/tests/common/mod.rs"]
-mod twin;
-
 use crate::catch::promise_in;
-use kattu_raft::GroupId;
-use kattu_wal::WalError;
-use kattu_wal::sim::{Dice, SimDisk};
-use twin::{
+use kattu_disk::twin::{
     GROUPS, Meanwhile, Moment, Sectors, Step, Twin, check, open, read_all, recover, run, run_with, step,
 };
+use kattu_disk::{Dice, SimDisk};
+use kattu_raft::GroupId;
+use kattu_wal::WalError;
 
 /// Images looked at per seed, at most.
 const IMAGES_MAX: usize = 40;
@@ -156,7 +153,7 @@ fn damaged_snapshot(dice: &mut Dice, story: &[Step]) {
                 continue;
             };
             let read: Result<Vec<_>, _> = reader.chunks().and_then(Iterator::collect);
-            let is_right = read.is_ok_and(|read| read == twin::chunks(group, snapshot.last));
+            let is_right = read.is_ok_and(|read| read == kattu_disk::twin::chunks(group, snapshot.last));
             assert!(is_right, "{name}: the snapshot holds something else than was written");
         }
     }

@@ -8,11 +8,11 @@
 //!
 //! Knows nothing of: replicas, logs, snapshots' files.
 
+use kattu_disk::Dice;
 use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Txn};
 use kattu_kv::digest::HashKv;
 use kattu_kv::dump::load;
 use kattu_kv::store::{Pace, Store};
-use kattu_wal::sim::Dice;
 
 /// Few keys; some transactions change several, and not in the order of their keys.
 fn command(dice: &mut Dice, revision: i64) -> Command {

@@ -63,12 +63,12 @@ mod waiting;
 mod ways;
 
 use crate::round_trips;
+use kattu_disk::Dice;
 use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Range, Txn};
 use kattu_kv::store::{Pace, Store};
 use kattu_node::contract::{Consistency, Event, PeerMessage};
 use kattu_raft::{Duration, Message, NodeId};
 use kattu_replicas::{ET, World, get, is_done, put, value_of};
-use kattu_wal::sim::Dice;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

@@ -6,7 +6,7 @@
 
 use kattu_raft::{ChunkRead, EntryId, GroupId, NodeId, ReadChunk, StoreChunk};
 use kattu_wal::SnapshotStore;
-use kattu_wal::sim::SimDisk;
+use kattu_disk::SimDisk;
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;

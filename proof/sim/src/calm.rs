@@ -147,7 +147,7 @@ impl World {
             if state.process.is_none() && !state.ruined {
                 state.in_use = true;
                 let is_damaged =
-                    state.damaged.take().is_some() || state.disk.truth() != kattu_wal::sim::Truth::Whole;
+                    state.damaged.take().is_some() || state.disk.truth() != kattu_disk::Truth::Whole;
                 if is_damaged && state.half_repaired.is_none() {
                     state.disk.heal();
                 }

@@ -4,8 +4,8 @@
 
 use crate::beside::{Beside, BesideWrites, Thread};
 use crate::world::{Event as Planned, Shared};
+use kattu_disk::SimDisk;
 use kattu_member::log::Completion;
-use kattu_wal::sim::SimDisk;
 
 /// A member's disk, for one run of its process.
 pub(crate) struct DiskTime {

@@ -8,7 +8,7 @@
 use crate::clock::{MS, SEC};
 use crate::dice::Dice;
 use crate::plan::Settings;
-use kattu_wal::sim::{Damage, Place};
+use kattu_disk::{Damage, Place};
 use std::fmt;
 
 /// The target of a fault.

@@ -10,10 +10,10 @@ use crate::clock::US;
 use crate::disk_time::DiskTime;
 use crate::process::{End, Fuse, Process};
 use crate::world::{Event as Planned, Shared};
+use kattu_disk::SimDisk;
 use kattu_member::log::{Completion, FULL_RETRY, SegmentJob, Timed};
 use kattu_member::log_orders::{Order, Orders, Turn, Underway};
 use kattu_raft::{Duration, Fetch, GroupId, Instant, LogRecord};
-use kattu_wal::sim::SimDisk;
 use kattu_wal::{Prepared, SegmentTask, SnapshotStore, Wal, WalError};
 use std::collections::VecDeque;
 

@@ -9,9 +9,9 @@ use crate::dice::Dice;
 use crate::family::{self, Family, Serving};
 use crate::inject::{Injection, Kind, Kinds, draw_injections};
 use crate::liar::{self, Lies};
+use kattu_disk::Speed;
 use kattu_node::SnapshotLimits;
 use kattu_raft::{Duration, LeaderLease, LeadershipConfig, Limits};
-use kattu_wal::sim::Speed;
 use std::fmt;
 
 /// What a caller may decide in place of the seed: for speed, for reading, for shrinking.

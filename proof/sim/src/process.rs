@@ -15,6 +15,7 @@ use crate::plan::{self, Threading};
 use crate::report::Violation;
 use crate::snapshots::Worker;
 use crate::world::{Event as Planned, Shared};
+use kattu_disk::SimDisk;
 use kattu_member::apply::{Apart, Progress};
 use kattu_member::capacity::Capacity;
 use kattu_member::log::Completion;
@@ -24,7 +25,6 @@ use kattu_node::contract::{Doubt, Event, Members, Outcome, PeerMessage, Refusal,
 use kattu_node::{Keeper, Node};
 use kattu_raft::LogIndex;
 use kattu_wal::WalError;
-use kattu_wal::sim::SimDisk;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 

@@ -7,6 +7,7 @@
 use crate::log::{AtOnce, GROUP};
 use crate::snapshots::thaw;
 use crate::world::Opened;
+use kattu_disk::SimDisk;
 use kattu_kv::api::{Command, KeyRange, Put};
 use kattu_member::log::{Completion, Log};
 use kattu_node::command::encode_kv;
@@ -15,7 +16,6 @@ use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
 use kattu_raft::{
     Body, Config, Duration, Instant, LeadershipConfig, Limits, NodeId, Policies, RecordEncoder,
 };
-use kattu_wal::sim::SimDisk;
 use kattu_wal::{DataDir, Identity, Wal, WalError, WalOptions};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

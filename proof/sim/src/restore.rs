@@ -19,6 +19,7 @@ use crate::report::Violation;
 use crate::rerun::{self, Rerun, everything};
 use crate::sim_dirs::SimDirs;
 use crate::world::World;
+use kattu_disk::{SimDisk, Truth};
 use kattu_kv::api::{Answer, Error, KeyValue, Query, Range, Revision};
 use kattu_kv::store::Store;
 use kattu_node::Keeper;
@@ -30,7 +31,6 @@ use kattu_rebuild::places::{Found, Places};
 use kattu_rebuild::{
     NewMember, RAISE_BY, RebuildError, RestoreError, from_backup, from_survivor, unfinished,
 };
-use kattu_wal::sim::{SimDisk, Truth};
 use kattu_wal::{DataDir, Identity, InitialMember, WalError, WalOptions};
 use kattu_wire::{Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN};
 use std::path::{Path, PathBuf};

@@ -6,8 +6,8 @@
 //! Knows nothing of: what directories are for.
 
 use crate::dice::Dice;
+use kattu_disk::{SimDisk, Speed};
 use kattu_rebuild::places::{Found, Places};
-use kattu_wal::sim::{SimDisk, Speed};
 use kattu_wal::{Files, WalError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -11,10 +11,10 @@ use crate::net::{CLUSTER, id_of};
 use crate::paths::{BULK, Weather};
 use crate::report::Violation;
 use crate::world::{Event, OlderCopy, World};
+use kattu_disk::{Damage, Fault as DiskFault, Place, SimDisk, Truth};
 use kattu_node::contract::Event as Input;
 use kattu_raft::{LinkEnd, LogIndex};
 use kattu_verify::history::What;
-use kattu_wal::sim::{Damage, Fault as DiskFault, Place, SimDisk, Truth};
 use kattu_wal::{DataDir, WalError};
 use std::sync::Arc;
 
@@ -411,7 +411,7 @@ impl World {
         }
         let is_up = self.members[owner].process.is_some();
         let opened = DataDir::open(Arc::new(disk.mount())).and_then(|dir| dir.expect(CLUSTER, id_of(member)));
-        let is_damaged = disk.truth() != kattu_wal::sim::Truth::Whole;
+        let is_damaged = disk.truth() != kattu_disk::Truth::Whole;
         match opened {
             Err(WalError::Locked { .. }) if is_up => {}
             Err(WalError::Foreign { .. }) if !is_up && member != owner => {}

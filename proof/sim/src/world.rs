@@ -24,6 +24,7 @@ use crate::queue::Queue;
 use crate::report::{Counts, Violation};
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
+use kattu_disk::{FaultId, SimDisk, Truth};
 use kattu_member::peer_table::{Own, PeerTable};
 use kattu_member::step::LIMITS;
 use kattu_node::contract::{
@@ -35,7 +36,6 @@ use kattu_raft::{
     Recovered, Term,
 };
 use kattu_verify::history::{Record, What};
-use kattu_wal::sim::{FaultId, SimDisk, Truth};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,10 @@
 //! Snapshots, as situations: power is lost at every operation of the disk around one that is taken, and around one that
 //! is received; and every way in which their files are damaged at rest. [fault-model ST9, ST10, F10, F13–F15]
 
+use kattu_disk::{Damage, Place};
 use kattu_node::SnapshotLimits;
 use kattu_sim::inject::{Inject, Injection, Who};
 use kattu_sim::{Options, Plan, StormReport, run_plan};
-use kattu_wal::sim::{Damage, Place};
 
 const SEC: u64 = 1_000_000_000;
 /// Every operation of the disk in optimized builds; one of ten in others, which take too long for all.

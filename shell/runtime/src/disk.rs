@@ -720,11 +720,11 @@ fn fatal(error: &WalError) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_disk::{Dice, SimDisk};
     use kattu_raft::{
         Entry, EntryHead, EntryId, EntryKind, FetchFor, Incarnation, LogBody, LogIndex, Lsn, NodeId, Stamp,
     };
     use kattu_wal::files::LockGuard;
-    use kattu_wal::sim::{Dice, SimDisk};
     use kattu_wal::{DataDir, Files, Identity, LogFile, WalOptions};
     use std::io;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -317,6 +317,7 @@ fn fatal(error: &WalError) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_disk::{Fault, SimDisk};
     use kattu_kv::api::{Command, Put};
     use kattu_node::command::encode_kv;
     use kattu_node::contract::{KeeperEffects, KeeperTask};
@@ -326,7 +327,6 @@ mod tests {
         Stamp, StoreChunk, Term,
     };
     use kattu_wal::Files;
-    use kattu_wal::sim::{Fault, SimDisk};
 
     const GROUP: GroupId = GroupId(0);
     const SECOND: Duration = Duration::from_secs(1);

@@ -104,7 +104,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`WalError::Damaged`], [`WalError::OtherFormat`].
-    pub(crate) fn from_bytes(file: &str, bytes: &[u8]) -> Result<Identity, WalError> {
+    pub fn from_bytes(file: &str, bytes: &[u8]) -> Result<Identity, WalError> {
         let damaged = |offset, what: String| WalError::damaged(file, offset, what);
         if bytes.len() < HEADER_BYTES {
             return Err(damaged(
@@ -150,7 +150,8 @@ impl Identity {
     /// The number that marks all blocks of segment `generation` as this directory's: a block that was copied here from
     /// elsewhere, or left by an earlier use of the file, does not carry it. The mixing is splitmix64's: not secret,
     /// only different for different directories.
-    pub(crate) fn file_id(&self, generation: u64) -> u64 {
+    #[must_use]
+    pub fn file_id(&self, generation: u64) -> u64 {
         let mut mixed = 0_u64;
         for number in [self.cluster, self.node.0, self.incarnation.0, generation] {
             mixed = mixed.wrapping_add(number).wrapping_add(0x9E37_79B9_7F4A_7C15);

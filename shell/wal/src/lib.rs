@@ -13,16 +13,17 @@
 //!
 //! [`DataDir`] locks a directory and reads its identity; [`Wal`] appends, syncs, reads back and prunes; a
 //! [`SnapshotStore`] keeps snapshots; [`inspect`] lists the content of a directory. All access goes through the
-//! [`Files`] seam: [`RealFiles`] is a directory, [`sim::SimDisk`] a disk that loses power on request. The crate starts
-//! no thread, reads no clock and draws no random number.
+//! [`Files`] seam: [`RealFiles`] is a directory; `kattu_disk::SimDisk`, in `proof/disk`, a disk that loses power on
+//! request. The crate starts no thread, reads no clock and draws no random number.
 //!
 //! The layouts are drawn in `docs/formats/`: `record.md`, `block.md`, `slots.md`, `identity.md`,
 //! `snapshot.md`.
 //! Knows nothing of: commands, peers, threads.
 //!
 //! ```
+//! use kattu_disk::SimDisk;
 //! use kattu_raft::{GroupId, Incarnation, NodeId};
-//! use kattu_wal::{DataDir, Identity, Wal, WalOptions, sim::SimDisk};
+//! use kattu_wal::{DataDir, Identity, Wal, WalOptions};
 //! use std::sync::Arc;
 //!
 //! let mut dir = DataDir::open(Arc::new(SimDisk::new()))?;
@@ -46,12 +47,12 @@ pub mod files;
 mod identity;
 mod index;
 mod inspect;
+pub mod names;
 mod pending;
 mod real;
 mod replay;
 mod scan;
 mod segment;
-pub mod sim;
 mod slots;
 mod small_file;
 pub mod snapshot;

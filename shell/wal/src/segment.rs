@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the first block begins: the header has a page of its own, so that no write of a block touches it.
-pub(crate) const DATA_START: u64 = 4096;
+pub const DATA_START: u64 = 4096;
 
 /// The smallest segment in bytes.
 pub(crate) const BYTES_MIN: u64 = 2 * DATA_START;
@@ -41,12 +41,15 @@ const FILL_BYTES: usize = 256 << 10;
 const TASK_NAMES_MAX: usize = 4;
 const RESERVE: &str = "reserve";
 
-pub(crate) fn name_of(generation: u64) -> String {
+/// The name of a segment.
+#[must_use]
+pub fn name_of(generation: u64) -> String {
     format!("log-{generation:016x}.seg")
 }
 
 /// The number in a segment's name; `None` for any other name.
-pub(crate) fn generation_of(name: &str) -> Option<u64> {
+#[must_use]
+pub fn generation_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("log-")?.strip_suffix(".seg")?;
     let generation = u64::from_str_radix(digits, 16).ok()?;
     (name_of(generation) == name).then_some(generation)
@@ -514,15 +517,13 @@ pub struct Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::SimDisk;
     use kattu_raft::{Incarnation, NodeId};
 
     #[test]
     fn a_header_says_whose_segment_it_is_and_every_flipped_bit_of_it_is_seen() {
         let identity = Identity::single(1, NodeId(2), Incarnation(3), "n");
-        let disk = SimDisk::new();
-        create(&disk, &identity, 5, BYTES_MIN).unwrap();
-        let mut bytes = disk.contents(&name_of(5)).unwrap();
+        let mut bytes = vec![0; BYTES_MIN as usize];
+        bytes[..HEADER_BYTES].copy_from_slice(&header_bytes(&identity, 5, BYTES_MIN, 0));
         assert_eq!(check_header(&identity, 5, &bytes), Ok(false));
         assert!(check_header(&identity, 6, &bytes).is_err(), "swapped");
         let other = Identity::single(1, NodeId(2), Incarnation(4), "n");

@@ -25,7 +25,9 @@ const PLACES: [usize; 2] = [0, 4096];
 /// The generation of new slots.
 const FIRST_GENERATION: u64 = 1;
 
-pub(crate) fn name_of(group: GroupId) -> String {
+/// The name of the file with term and vote of a group.
+#[must_use]
+pub fn name_of(group: GroupId) -> String {
     format!("slots-{:08x}", group.0)
 }
 

@@ -19,7 +19,7 @@ mod write;
 
 pub use format::CHUNK_BYTES_MAX;
 pub use read::{Chunks, SnapshotReader};
-pub use store::{Snapshot, SnapshotStore};
+pub use store::{Snapshot, SnapshotStore, named};
 pub use write::SnapshotWriter;
 
-pub(crate) use store::{Unfit, check, named};
+pub(crate) use store::{Unfit, check};

@@ -79,28 +79,29 @@ pub(crate) fn forget(files: &dyn Files, group: GroupId) -> Result<(), WalError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::SimDisk;
-    use crate::{DataDir, Item, WalOptions, inspect};
+    use crate::{DataDir, Item, RealFiles, WalOptions, inspect};
     use kattu_raft::{Incarnation, NodeId};
     use std::sync::Arc;
 
     const GROUP: GroupId = GroupId(0);
     const VOTE_FLOOR: EntryId = EntryId { term: Term(3), index: LogIndex(77) };
 
-    fn looked_at(disk: &SimDisk) -> Vec<Result<EntryId, String>> {
+    fn looked_at(files: &RealFiles) -> Vec<Result<EntryId, String>> {
         let mut vote_floors = Vec::new();
         let mut note = |item| {
             if let Item::VoteFloor { state, .. } = item {
                 vote_floors.push(state);
             }
         };
-        inspect(disk, &mut note).expect("a directory");
+        inspect(files, &mut note).expect("a directory");
         vote_floors
     }
 
     #[test]
     fn a_look_shows_a_floor_sees_damage_to_any_byte_of_it_and_changes_nothing() {
-        let disk = SimDisk::new();
+        let top = std::env::temp_dir().join(format!("kattu-wal-vote-floor-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&top);
+        let files = RealFiles::create(&top).expect("a folder");
         let identity = Identity::single(0xC1, NodeId(0xA), Incarnation(7), "n1");
         let options = WalOptions {
             segment_bytes: 64 << 10,
@@ -109,26 +110,27 @@ mod tests {
             block_bytes: 4096,
             sector_bytes: 512,
         };
-        let mut dir = DataDir::open(Arc::new(disk.clone())).expect("nobody else has it");
+        let mut dir =
+            DataDir::open(Arc::new(RealFiles::existing(&top).expect("our folder"))).expect("it is free");
         dir.create(identity.clone(), &options).expect("made");
-        assert_eq!(looked_at(&disk), []);
-        store(&disk, &identity, GROUP, VOTE_FLOOR).expect("stored");
-        assert_eq!(looked_at(&disk), [Ok(VOTE_FLOOR)]);
+        assert_eq!(looked_at(&files), []);
+        store(&files, &identity, GROUP, VOTE_FLOOR).expect("stored");
+        assert_eq!(looked_at(&files), [Ok(VOTE_FLOOR)]);
 
-        let name = name_of(GROUP);
-        let whole = disk.contents(&name).expect("it is there");
+        let path = top.join(name_of(GROUP));
+        let whole = std::fs::read(&path).expect("it is there");
         for byte in 0..whole.len() {
             let mut flipped = whole.clone();
             flipped[byte] ^= 1 << (byte % 8);
-            disk.set_contents(&name, Some(flipped.clone()));
-            assert_eq!(looked_at(&disk), [Err("checksum mismatch".to_string())], "byte {byte}");
-            assert_eq!(disk.contents(&name), Some(flipped));
+            std::fs::write(&path, &flipped).expect("our folder");
+            assert_eq!(looked_at(&files), [Err("checksum mismatch".to_string())], "byte {byte}");
+            assert_eq!(std::fs::read(&path).expect("it is there"), flipped);
         }
-        let cut = whole[..40].to_vec();
-        disk.set_contents(&name, Some(cut));
-        assert_eq!(looked_at(&disk), [Err("40 bytes, expected 64".to_string())]);
+        std::fs::write(&path, &whole[..40]).expect("our folder");
+        assert_eq!(looked_at(&files), [Err("40 bytes, expected 64".to_string())]);
         let bound = EntryId { term: Term(6), index: LogIndex(0) };
-        assert_eq!(load(&disk, &identity, GROUP, Term(5)).expect("read"), Some(bound));
-        assert_eq!(looked_at(&disk), [Ok(bound)], "a start writes it anew");
+        assert_eq!(load(&files, &identity, GROUP, Term(5)).expect("read"), Some(bound));
+        assert_eq!(looked_at(&files), [Ok(bound)], "a start writes it anew");
+        std::fs::remove_dir_all(&top).expect("our folder");
     }
 }

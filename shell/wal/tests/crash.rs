@@ -3,10 +3,8 @@
 //! there; each disk that could be found is recovered, twice, and written to again; and the power also goes out in
 //! recovery.
 
-mod common;
-
-use common::{GROUPS, OPTIONS, Step, Twin, check, open, recover, run};
-use kattu_wal::sim::SimDisk;
+use kattu_disk::SimDisk;
+use kattu_disk::twin::{GROUPS, OPTIONS, Step, Twin, check, open, recover, run};
 
 const A: kattu_raft::GroupId = GROUPS[0];
 const B: kattu_raft::GroupId = GROUPS[1];
@@ -233,8 +231,8 @@ fn a_second_crash_finds_nothing_of_the_first_ones_tail() {
         history.acked = history.moments.len() - 1;
         for size in [11, 12] {
             let next = Step::Entries(A, vec![size]);
-            wal = common::step(&image, wal, &mut second, &next).unwrap();
-            wal = common::step(&image, wal, &mut second, &Step::Write).unwrap();
+            wal = kattu_disk::twin::step(&image, wal, &mut second, &next).unwrap();
+            wal = kattu_disk::twin::step(&image, wal, &mut second, &Step::Write).unwrap();
         }
         for later in image.crash_images(2, 20) {
             recover(&later, &second);
@@ -273,7 +271,7 @@ fn what_a_restarted_process_recovered_survives_a_power_cut_right_after() {
             let mut twin = Twin::default();
             let (mut wal, _) = open(&disk, &mut twin).unwrap();
             for now in &story[..len] {
-                wal = common::step(&disk, wal, &mut twin, now).unwrap();
+                wal = kattu_disk::twin::step(&disk, wal, &mut twin, now).unwrap();
             }
             if failing_sync {
                 disk.fail_syncs_after(0);
@@ -297,10 +295,10 @@ fn a_vote_never_overwrites_the_only_place_that_is_sure_to_hold_the_one_before() 
     let mut twin = Twin::default();
     let (mut wal, _) = open(&disk, &mut twin).unwrap();
     for _ in 0..6 {
-        wal = common::step(&disk, wal, &mut twin, &Step::Hard(A, Some(1))).unwrap();
+        wal = kattu_disk::twin::step(&disk, wal, &mut twin, &Step::Hard(A, Some(1))).unwrap();
         // Nothing unsynced arrives, except the first write of the next step, torn in the middle.
         let image = disk.crash_images(0, 0).swap_remove(0);
-        wal = common::step(&disk, wal, &mut twin, &Step::Write).unwrap();
+        wal = kattu_disk::twin::step(&disk, wal, &mut twin, &Step::Write).unwrap();
         let after = disk.contents("slots-00000000").unwrap();
         let generation = |bytes: &[u8]| u64::from_le_bytes(bytes[24..32].try_into().unwrap());
         let newest = generation(&after[..64]).max(generation(&after[4096..]));

@@ -1,11 +1,9 @@
 //! Goal: synced data that a disk has lost is noticed, named with file and offset, and never passed over.
 //! Method: every byte of a small directory is flipped, every file is cut, removed, swapped.
 
-mod common;
-
-use common::{GROUPS, Step, Twin, check, flipped, open, places, run};
+use kattu_disk::SimDisk;
+use kattu_disk::twin::{self, GROUPS, Step, Twin, check, flipped, open, places, run};
 use kattu_raft::{GroupId, Recovered};
-use kattu_wal::sim::SimDisk;
 use kattu_wal::{Files, Item, Position, Verdict, Wal, WalError, inspect};
 use std::collections::BTreeMap;
 
@@ -28,7 +26,7 @@ fn directory(idle_mark: bool) -> (SimDisk, Twin) {
         Step::Entries(B, vec![60]),
         Step::Sync,
     ];
-    common::directory(common::identity(), &story, idle_mark)
+    twin::directory(twin::identity(), &story, idle_mark)
 }
 
 /// Where the newest entry's record is.
@@ -161,9 +159,9 @@ fn files_of_another_member_are_refused() {
     let other = SimDisk::new();
     {
         let mut dir = kattu_wal::DataDir::open(std::sync::Arc::new(other.clone())).unwrap();
-        let mut identity = common::identity();
+        let mut identity = kattu_disk::twin::identity();
         identity.incarnation.0 += 1;
-        dir.create(identity, &common::OPTIONS).unwrap();
+        dir.create(identity, &kattu_disk::twin::OPTIONS).unwrap();
     }
     for name in [FIRST, "slots-00000000"] {
         let image = disk.copy();

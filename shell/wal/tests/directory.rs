@@ -1,7 +1,5 @@
 //! Goal: a real directory behaves as the simulated one, and every wrong one is refused with advice.
 
-mod common;
-
 use kattu_raft::{GroupId, Incarnation, LogBody, LogIndex, LogRecord, Lsn, NodeId};
 use kattu_wal::{DataDir, Identity, Item, RealFiles, Verdict, Wal, WalError, WalOptions, inspect};
 use std::path::{Path, PathBuf};
@@ -48,7 +46,9 @@ fn create(path: &Path) -> Wal {
 }
 
 fn entries(range: std::ops::RangeInclusive<u64>, size: usize) -> Vec<LogRecord> {
-    range.map(|n| LogRecord { lsn: Lsn(n), body: LogBody::Entry(common::entry(G, 1, n, n, size)) }).collect()
+    range
+        .map(|n| LogRecord { lsn: Lsn(n), body: LogBody::Entry(kattu_disk::twin::entry(G, 1, n, n, size)) })
+        .collect()
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_real_log_is_written_restarted_and_read_back() {
 
     let (mut wal, recovered) = Wal::open(open_dir(&path).unwrap(), OPTIONS).unwrap();
     assert_eq!(recovered[&G].last.index, LogIndex(150));
-    assert_eq!(common::read_all(&mut wal, G, LogIndex(150)).len(), 150);
+    assert_eq!(kattu_disk::twin::read_all(&mut wal, G, LogIndex(150)).len(), 150);
     wal.close().unwrap();
 
     let mut lines = Vec::new();

@@ -1,7 +1,7 @@
 //! Goal: the simulated disk does what it says, no more and no less, and the same for the same seed: judges rely on it.
 //! Method: files against a naive twin, faults one by one.
 
-use kattu_wal::sim::{Dice, Fault, FaultId, Fired, SimDisk, Speed};
+use kattu_disk::{Dice, Fault, FaultId, Fired, SimDisk, Speed};
 use kattu_wal::{DataDir, Files, LogFile, WalError};
 use std::collections::BTreeMap;
 use std::sync::Arc;

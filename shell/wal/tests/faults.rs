@@ -1,10 +1,8 @@
 //! Goal: a failing disk stops the log at once and for good; a full disk does neither harm nor stop it for good.
 
-mod common;
-
-use common::{GROUPS, OPTIONS, Step, Twin, check, open, recover, step};
+use kattu_disk::SimDisk;
+use kattu_disk::twin::{GROUPS, OPTIONS, Step, Twin, check, open, recover, step};
 use kattu_raft::{GroupId, LogIndex};
-use kattu_wal::sim::SimDisk;
 use kattu_wal::{DataDir, Wal, WalError, WalOptions};
 use std::sync::Arc;
 
@@ -123,7 +121,7 @@ fn the_reserve_is_the_way_out_of_a_full_disk_and_closes_the_door_to_growth() {
     let disk = SimDisk::new();
     let mut twin = Twin::default();
     let mut dir = DataDir::open(Arc::new(disk.clone())).unwrap();
-    dir.create(common::identity(), &options).unwrap();
+    dir.create(kattu_disk::twin::identity(), &options).unwrap();
     twin.created = true;
     let (mut wal, _) = Wal::open(dir, options).unwrap();
     assert!(0 < wal.space());

@@ -3,10 +3,8 @@
 //! `KATTU_UPDATE=1 cargo test -p kattu-wal --test golden` rewrites the samples, which is right only together with a new
 //! format version.
 
-mod common;
-
-use common::{GROUPS, OPTIONS, Sectors, Step, Twin, check, open, run, run_with, step};
-use kattu_wal::sim::SimDisk;
+use kattu_disk::SimDisk;
+use kattu_disk::twin::{GROUPS, OPTIONS, Sectors, Step, Twin, check, open, run, run_with, step};
 use kattu_wal::{DataDir, Wal};
 use std::path::PathBuf;
 use std::sync::Arc;

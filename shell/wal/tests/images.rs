@@ -9,13 +9,11 @@
 //! While at most 12 things are doubtful all subsets are images; above that beginnings, ends, every other one and
 //! seeded subsets. `KATTU_IMAGES=100000` asks for so many (default 3,000); `KATTU_IMAGES_SEED` begins elsewhere.
 
-mod common;
-
-use common::{
+use kattu_disk::twin::{
     GROUPS, Meanwhile, OPTIONS, Sectors, Step, Twin, check, open, read_all, recovered_tails, run_with,
 };
+use kattu_disk::{Dice, Fault, SimDisk, Speed};
 use kattu_raft::{GroupId, Recovered};
-use kattu_wal::sim::{Dice, Fault, SimDisk, Speed};
 use kattu_wal::{DataDir, Wal, WalError};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,11 +1,9 @@
 //! Goal: a member never forgets the incarnation of a voter that it has met. Method: the file is written, lost with the
 //! power, damaged bit by bit, and put into a directory of another member.
 
-mod common;
-
-use common::{data_dir, made};
+use kattu_disk::SimDisk;
+use kattu_disk::twin::{data_dir, made};
 use kattu_raft::{Incarnation, NodeId};
-use kattu_wal::sim::SimDisk;
 use kattu_wal::{DataDir, Item, Verdict, WalError, inspect};
 use std::sync::Arc;
 

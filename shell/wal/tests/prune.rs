@@ -1,11 +1,9 @@
 //! Goal: the log takes bounded space on the disk, and what is left of it starts again: with snapshots taken here and
 //! sent by peers, over logs that are long, short, or contradict them. [fault-model ST9–ST11]
 
-mod common;
-
-use common::{GROUPS, OPTIONS, Step, Twin, check, open, recover, run, step};
+use kattu_disk::twin::{GROUPS, OPTIONS, Step, Twin, check, open, recover, run, step};
+use kattu_disk::{Dice, SimDisk};
 use kattu_raft::{EntryId, GroupId};
-use kattu_wal::sim::{Dice, SimDisk};
 use kattu_wal::{Item, Verdict, Wal, WalError, inspect};
 
 const A: GroupId = GROUPS[0];
@@ -187,7 +185,7 @@ fn a_snapshot_of_a_peer_replaces_a_log_that_is_short_of_it_or_contradicts_it() {
         wal = go_on(&disk, wal, &mut twin, &[install, Step::Entries(A, vec![30, 40]), Step::Sync]);
         let now = twin.groups[&A].now();
         assert_eq!((now.entries.len(), now.last().index), (2, kattu_raft::LogIndex(now.base.index.0 + 2)));
-        assert_eq!(common::read_all(&mut wal, A, now.last().index), now.entries);
+        assert_eq!(kattu_disk::twin::read_all(&mut wal, A, now.last().index), now.entries);
         drop(wal);
         let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
         check(&twin, &mut wal, &recovered);
@@ -210,7 +208,7 @@ fn a_snapshot_that_was_stored_before_the_log_could_say_so_is_installed_at_the_ne
     let kattu_raft::LogBody::Base(base) = records[1].body else { panic!("a base comes last") };
     let meta = story.groups[&A].snapshots[&base].clone();
     let store = wal.snapshots();
-    let bytes = common::peers_snapshot(A, &meta);
+    let bytes = kattu_disk::twin::peers_snapshot(A, &meta);
     let total = bytes.len() as u64;
     let piece = kattu_raft::StoreChunk { meta: meta.clone(), offset: 0, bytes: bytes.into(), total };
     assert!(store.store_chunk(A, &piece).unwrap().complete);

@@ -3,13 +3,11 @@
 //! Method: every byte of the log of a small directory is flipped, every sector lost, each file cut at a critical place;
 //! then the opened log is compared with everything that was ever written.
 
-mod common;
-
-use common::{GROUPS, OPTIONS, Step, Twin, flipped, places, run_as};
+use kattu_disk::twin::{self, GROUPS, OPTIONS, Step, Twin, flipped, places, run_as};
+use kattu_disk::{Damage, Place, SimDisk, Truth};
 use kattu_raft::{
     EntryId, GroupId, HardState, Incarnation, LogBody, LogIndex, LogRecord, Lsn, NodeId, Recovered, Term,
 };
-use kattu_wal::sim::{Damage, Place, SimDisk, Truth};
 use kattu_wal::{DataDir, Files, Identity, InitialMember, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +41,7 @@ fn directory(identity: Identity, idle_mark: bool) -> (SimDisk, Twin) {
         Step::Entries(A, vec![200]),
         Step::Sync,
     ];
-    common::directory(identity, &story, idle_mark)
+    twin::directory(identity, &story, idle_mark)
 }
 
 type Opened = Result<(Wal, BTreeMap<GroupId, Recovered>), WalError>;
@@ -220,7 +218,7 @@ fn a_floor_stays_until_the_log_has_reached_it_and_is_forgotten_then() {
     while next < vote_floor.index.0 {
         next += 1;
         lsn += 1;
-        let entry = common::entry(A, vote_floor.term.0, next, 9, 10);
+        let entry = kattu_disk::twin::entry(A, vote_floor.term.0, next, 9, 10);
         wal.append(A, &[LogRecord { lsn: Lsn(lsn), body: LogBody::Entry(entry) }]).unwrap();
         wal.sync().unwrap();
         drop(wal);
@@ -255,7 +253,7 @@ fn a_floor_that_a_leader_told_of_is_durable_and_stays_until_the_log_has_reached_
     assert_eq!(recovered[&A].vote_floor, Some(ahead(2)));
     assert_eq!(recovered[&B].vote_floor, None);
     for by in [1, 2] {
-        let entry = common::entry(A, last.term.0, ahead(by).index.0, 9, 10);
+        let entry = kattu_disk::twin::entry(A, last.term.0, ahead(by).index.0, 9, 10);
         write(&mut wal, LogBody::Entry(entry));
         assert_eq!(disk.contents("floor-00000000").is_some(), by < 2, "after {by}");
     }
@@ -274,7 +272,7 @@ fn a_floor_whose_end_cannot_be_made_durable_ends_the_log() {
     let vote_floor = EntryId { term: last.term, index: last.index.next() };
     wal.append(A, &[LogRecord { lsn: Lsn(lsn.0 + 1), body: LogBody::VoteFloor(vote_floor) }]).unwrap();
     wal.sync().unwrap();
-    let entry = common::entry(A, vote_floor.term.0, vote_floor.index.0, 9, 10);
+    let entry = kattu_disk::twin::entry(A, vote_floor.term.0, vote_floor.index.0, 9, 10);
     wal.append(A, &[LogRecord { lsn: Lsn(lsn.0 + 2), body: LogBody::Entry(entry) }]).unwrap();
     disk.fail_syncs_after(1); // that of the entry succeeds
     let error = wal.sync().expect_err("the name stays");
@@ -294,7 +292,7 @@ fn a_sector_that_is_as_it_was_before_a_cut_names_nothing_as_promised() {
         lsn += 2;
         let hard = LogBody::HardState(HardState { term: Term(term), vote: None });
         wal.append(A, &[LogRecord { lsn: Lsn(lsn - 1), body: hard }]).unwrap();
-        let body = LogBody::Entry(common::entry(A, term, index, 9, 10));
+        let body = LogBody::Entry(kattu_disk::twin::entry(A, term, index, 9, 10));
         wal.append(A, &[LogRecord { lsn: Lsn(lsn), body }]).unwrap();
         wal.sync().unwrap();
     };

@@ -1,11 +1,9 @@
 //! Goal: a log that is repaired beside a snapshot begins anew after it, and holds no other entry that the replay had
 //! met.
 
-mod common;
-
-use common::{GROUPS, OPTIONS, Step, run_as};
+use kattu_disk::twin::{GROUPS, OPTIONS, Step, run_as};
+use kattu_disk::{Damage, Place, SimDisk};
 use kattu_raft::{GroupId, Incarnation, LogIndex, NodeId};
-use kattu_wal::sim::{Damage, Place, SimDisk};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError};
 use std::sync::Arc;
 

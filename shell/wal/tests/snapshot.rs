@@ -1,11 +1,11 @@
 //! Goal: a snapshot is read as it was written, whatever a disk or a peer does to its bytes; and there is one or there
 //! is none, never half of one. [fault-model ST9, ST10, F11–F15]
 
+use kattu_disk::{Dice, Fault, SimDisk, Speed};
 use kattu_raft::{
     ChunkRead, ChunkStored, EntryId, GroupId, LogIndex, Membership, NodeId, ReadChunk, SharedBytes,
     SnapshotMeta, Stamp, StoreChunk,
 };
-use kattu_wal::sim::{Dice, Fault, SimDisk, Speed};
 use kattu_wal::{Files, SnapshotStore, WalError};
 use std::sync::Arc;
 

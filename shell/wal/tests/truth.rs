@@ -6,11 +6,9 @@
 //! `KATTU_TRUTH_STORIES=n` runs n stories of each kind (default 150); a failure names its seed, and
 //! `KATTU_TRUTH_SEED=s` runs that one alone.
 
-mod common;
-
-use common::{GROUPS, Moment, OPTIONS, Step, Twin};
+use kattu_disk::twin::{GROUPS, Moment, OPTIONS, Step, Twin};
+use kattu_disk::{Damage, Dice, Fault, FaultId, Place, SimDisk, Speed, Truth};
 use kattu_raft::{EntryId, GroupId, LogBody, LogRecord, Recovered};
-use kattu_wal::sim::{Damage, Dice, Fault, FaultId, Place, SimDisk, Speed, Truth};
 use kattu_wal::{DataDir, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -139,7 +137,7 @@ impl Life {
         let mut dir = DataDir::open(Arc::new(self.disk.mount()))?;
         if dir.identity().is_none() {
             assert!(!self.twin.created, "a directory whose creation was answered is there");
-            dir.create(common::identity(), &self.options)?;
+            dir.create(kattu_disk::twin::identity(), &self.options)?;
             self.twin.created = true;
         }
         dir.expect(0xC1, kattu_raft::NodeId(1))?;
@@ -163,7 +161,7 @@ impl Life {
                 if truth == Truth::MayForget {
                     return Start::Forgetful;
                 }
-                common::check(&self.twin, &mut wal, &recovered);
+                kattu_disk::twin::check(&self.twin, &mut wal, &recovered);
                 self.pruned += u64::from(recovered.values().any(|found| found.base != EntryId::default()));
                 self.fork(&mut wal, &recovered);
                 Start::Running(wal)
@@ -192,7 +190,7 @@ impl Life {
     fn fork(&mut self, wal: &mut Wal, recovered: &BTreeMap<GroupId, Recovered>) {
         for (&group, history) in &mut self.twin.groups {
             let found = &recovered[&group];
-            let entries = common::read_all(wal, group, found.last.index);
+            let entries = kattu_disk::twin::read_all(wal, group, found.last.index);
             let is_it = |at: &usize| {
                 let moment = &history.moments[*at];
                 moment.base == found.base && moment.entries == entries
@@ -216,7 +214,7 @@ impl Life {
     fn grow_other(&mut self) {
         let mut dir = DataDir::open(Arc::new(self.disk.mount())).unwrap();
         if dir.identity().is_none() {
-            let mut identity = common::identity();
+            let mut identity = kattu_disk::twin::identity();
             (identity.node.0, identity.incarnation.0) = (2, 43);
             dir.create(identity, &OPTIONS).unwrap();
         }
@@ -224,7 +222,7 @@ impl Life {
         let found = &recovered[&GROUPS[0]];
         let (next, lsn) = (found.last.index.0 + 1, found.lsn.0 + 1);
         for at in 0..6 {
-            let entry = common::entry(GROUPS[0], 1, next + at, 5, 20 * at as usize);
+            let entry = kattu_disk::twin::entry(GROUPS[0], 1, next + at, 5, 20 * at as usize);
             let record = LogRecord { lsn: kattu_raft::Lsn(lsn + at), body: LogBody::Entry(entry) };
             wal.append(GROUPS[0], &[record]).unwrap();
             wal.sync().unwrap();
@@ -241,7 +239,7 @@ impl Life {
             self.disk.begin();
             self.before = self.twin.groups.iter().map(|(&group, history)| (group, history.acked)).collect();
             if let Err(error) =
-                common::store_snapshots(&wal.snapshots(), &mut self.twin, &step, group, &records)
+                kattu_disk::twin::store_snapshots(&wal.snapshots(), &mut self.twin, &step, group, &records)
             {
                 // Nothing of it reached the log.
                 let history = self.twin.groups.get_mut(&group).unwrap();

@@ -1,11 +1,9 @@
 //! Goal: after any operations in any order, a log holds what its naive twin holds, at any moment, after any restart and
 //! after any power cut.
 
-mod common;
-
-use common::{GROUPS, Step, Twin, check, open, read_all, recover, step};
+use kattu_disk::SimDisk;
+use kattu_disk::twin::{GROUPS, Step, Twin, check, open, read_all, recover, step};
 use kattu_raft::{GroupId, LogIndex};
-use kattu_wal::sim::SimDisk;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

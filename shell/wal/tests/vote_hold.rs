@@ -1,10 +1,8 @@
 //! Goal: a member never forgets how long a vote hold lasts that it may have granted. Method: the file is written, lost
 //! with the power, damaged bit by bit, and put into a directory of another member.
 
-mod common;
-
-use common::{data_dir, made};
-use kattu_wal::sim::SimDisk;
+use kattu_disk::SimDisk;
+use kattu_disk::twin::{data_dir, made};
 use kattu_wal::{DataDir, Item, Verdict, Wal, WalError, WalOptions, inspect};
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,13 +3,13 @@
 //!
 //! Knows nothing of: elections.
 
+use kattu_disk::SimDisk;
 use kattu_raft::message::{Lost, Vote};
 use kattu_raft::{
     Body, Config, Duration, Effects, EntryHead, EntryId, EntryKind, Envelope, GroupId, HardState,
     Incarnation, Instant, Limits, LogBody, LogIndex, LogRecord, Lsn, Message, NodeId, Policies, Raft,
     RecordEncoder, Recovered, Stamp, Term,
 };
-use kattu_wal::sim::SimDisk;
 use kattu_wal::{DataDir, Files, Identity, InitialMember, Wal, WalOptions};
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 //!
 //! Knows nothing of: what the lies are about.
 
+use kattu_disk::Dice;
 use kattu_raft::message::{AppendReply, PreVoteReply, Room, VoteReply};
 use kattu_raft::{Duration, Effects, Envelope, GroupId, Incarnation, LogIndex, Message, NodeId, Round};
-use kattu_wal::sim::Dice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use kattu_peers::{World, config, liars};

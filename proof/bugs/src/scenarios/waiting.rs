@@ -4,9 +4,9 @@
 //! installed. Meanwhile a snapshot of the member's own is complete, and old ones are removed.
 //! Knows nothing of: nodes, what is in a snapshot.
 
+use kattu_disk::{Dice, SimDisk};
 use kattu_raft::{EntryId, GroupId, Membership, NodeId, SnapshotMeta, Stamp};
 use kattu_wal::SnapshotStore;
-use kattu_wal::sim::{Dice, SimDisk};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

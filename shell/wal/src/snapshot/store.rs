@@ -30,7 +30,8 @@ pub(crate) fn name_of(group: GroupId, last: EntryId) -> String {
 }
 
 /// The group and the last entry in the name of a snapshot's file.
-pub(crate) fn named(name: &str) -> Option<(GroupId, EntryId)> {
+#[must_use]
+pub fn named(name: &str) -> Option<(GroupId, EntryId)> {
     let mut numbers = name.strip_prefix("snapshot-")?.strip_suffix(SUFFIX)?.split('-');
     let group = GroupId(u32::from_str_radix(numbers.next()?, 16).ok()?);
     let index = LogIndex(u64::from_str_radix(numbers.next()?, 16).ok()?);
@@ -446,8 +447,8 @@ impl SnapshotStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RealFiles;
     use crate::files::{LockGuard, LogFile};
-    use crate::sim::SimDisk;
     use std::io;
     use std::sync::mpsc;
     use std::time::Duration;
@@ -455,7 +456,7 @@ mod tests {
     /// A disk that reports when a change of names begins, and waits for the test before it goes on.
     #[derive(Debug)]
     struct Gated {
-        disk: SimDisk,
+        disk: RealFiles,
         begins: mpsc::Sender<()>,
         goes_on: Mutex<mpsc::Receiver<()>>,
     }
@@ -508,12 +509,14 @@ mod tests {
     /// Method: `covers` is called during each rename, removal and sync of names; with one lock it would wait for ever.
     #[test]
     fn whether_a_snapshot_covers_the_log_is_said_while_a_disk_is_at_another_ones_name() {
-        let disk = SimDisk::new();
-        let before = SnapshotStore::of(Arc::new(disk.clone()), 0xC1).expect("an empty disk");
+        let top = std::env::temp_dir().join(format!("kattu-wal-gated-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&top);
+        let disk = || RealFiles::create(&top).expect("a folder");
+        let before = SnapshotStore::of(Arc::new(disk()), 0xC1).expect("an empty disk");
         (1..=4).for_each(|index| take(&before, 10 * index));
         let (begins, begun) = mpsc::channel();
         let (go_on, goes_on) = mpsc::channel();
-        let gated = Gated { disk: disk.clone(), begins, goes_on: Mutex::new(goes_on) };
+        let gated = Gated { disk: disk(), begins, goes_on: Mutex::new(goes_on) };
         let store = SnapshotStore::of(Arc::new(gated), 0xC1).expect("a good disk");
         assert!(store.newest(GroupId(0)).expect("a good disk").0.is_some());
         let beside = store.clone();
@@ -538,7 +541,8 @@ mod tests {
             }
         }
         assert_eq!((work.join().expect("no panic"), changes), (3, 8));
-        assert_eq!(disk.names().expect("a good disk").len(), 2);
+        assert_eq!(disk().names().expect("a good disk").len(), 2);
+        std::fs::remove_dir_all(&top).expect("our folder");
     }
 
     #[test]

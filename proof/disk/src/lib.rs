@@ -28,6 +28,7 @@ mod names;
 mod process;
 mod state;
 mod truth;
+pub mod twin;
 
 pub use damage::{Damage, Place};
 pub use dice::Dice;

@@ -2,17 +2,17 @@
 //!
 //! Knows nothing of: processes, the content of files.
 
-use super::Dice;
-use super::content::{self, SECTOR};
-use super::damage::Replaced;
-use super::faults::{Fault, FaultId, Fired, Kind, Meter};
-use super::inode::{Inode, SyncUndo, WriteUndo};
-use super::names::{NameChange, Names, Said, restore, said};
+use crate::Dice;
+use crate::content::{self, SECTOR};
+use crate::damage::Replaced;
+use crate::faults::{Fault, FaultId, Fired, Kind, Meter};
+use crate::inode::{Inode, SyncUndo, WriteUndo};
+use crate::names::{NameChange, Names, Said, restore, said};
 use std::collections::BTreeMap;
 use std::io;
 
 #[derive(Clone, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// Rises when the process dies: its open files are closed.
     pub life: u64,
     pub inodes: Vec<Inode>,
@@ -37,7 +37,7 @@ pub(super) struct State {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Operations that may still happen before power is lost.
     pub power: Option<u64>,
     /// Power was lost: nothing works any more.
@@ -53,7 +53,7 @@ pub(super) struct Limits {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Armed {
+pub(crate) struct Armed {
     pub fault: Fault,
     /// So many operations of its kind pass before it fires.
     pub after: u64,
@@ -61,14 +61,14 @@ pub(super) struct Armed {
 
 /// An operation that can still be undone.
 #[derive(Clone)]
-pub(super) struct Done {
+pub(crate) struct Done {
     /// When it ended, in nanoseconds of the call.
     pub end: u64,
     pub undo: Undo,
 }
 
 #[derive(Clone)]
-pub(super) enum Undo {
+pub(crate) enum Undo {
     Write {
         inode: usize,
         undo: WriteUndo,
@@ -86,11 +86,11 @@ pub(super) enum Undo {
     },
 }
 
-pub(super) fn power_is_out() -> io::Error {
+pub(crate) fn power_is_out() -> io::Error {
     io::Error::other("the power is out")
 }
 
-pub(super) fn failed_sync() -> io::Error {
+pub(crate) fn failed_sync() -> io::Error {
     io::Error::other("the disk failed a sync")
 }
 

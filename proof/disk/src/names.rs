@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 /// Names and the files that had them.
-pub(super) type Said = Vec<(String, Option<usize>)>;
+pub(crate) type Said = Vec<(String, Option<usize>)>;
 
 /// The file of each name.
 #[derive(Clone, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     pub now: BTreeMap<String, usize>,
     pub durable: BTreeMap<String, usize>,
     /// From `durable` to `now`, with their times.
@@ -17,18 +17,18 @@ pub(super) struct Names {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum NameChange {
+pub(crate) enum NameChange {
     Set { name: String, inode: usize },
     Rename { source: String, target: String, inode: usize },
     Remove { name: String },
 }
 
 /// The files that have the names which a change touches, in `names`.
-pub(super) fn said(names: &BTreeMap<String, usize>, change: &NameChange) -> Said {
+pub(crate) fn said(names: &BTreeMap<String, usize>, change: &NameChange) -> Said {
     change.names().map(|name| (name.clone(), names.get(name).copied())).collect()
 }
 
-pub(super) fn restore(names: &mut BTreeMap<String, usize>, said: Said) {
+pub(crate) fn restore(names: &mut BTreeMap<String, usize>, said: Said) {
     for (name, inode) in said.into_iter().rev() {
         match inode {
             Some(inode) => names.insert(name, inode),

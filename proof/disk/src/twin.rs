@@ -1,17 +1,17 @@
 //! A log and its naive twin: a list of everything that was ever appended. For every disk that a power cut can leave,
 //! the recovered log must be the twin's at some moment between the last answered sync and the cut.
-#![allow(dead_code)]
 
+use crate::{Dice, SimDisk};
 use kattu_raft::{
     Body, Entry, EntryHead, EntryId, EntryKind, GroupId, HardState, Incarnation, LogBody, LogIndex,
     LogRecord, Lsn, Membership, NodeId, Recovered, SharedBytes, SnapshotMeta, Stamp, StoreChunk, Term,
 };
-use kattu_wal::sim::{Dice, SimDisk};
 use kattu_wal::{DataDir, Identity, InitialMember, SegmentTask, SnapshotStore, Wal, WalError, WalOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The groups whose logs share the directory.
 pub const GROUPS: [GroupId; 2] = [GroupId(0), GroupId(3)];
 
 /// Segments of seven sectors for blocks, so that a few appends rotate.
@@ -23,6 +23,7 @@ pub const OPTIONS: WalOptions = WalOptions {
     sector_bytes: 512,
 };
 
+/// The identity of the directory.
 pub fn identity() -> Identity {
     Identity { groups: GROUPS.to_vec(), ..Identity::single(0xC1, NodeId(1), Incarnation(42), "n1") }
 }
@@ -39,6 +40,7 @@ pub enum Meanwhile {
 }
 
 impl Meanwhile {
+    /// One of the three.
     pub fn drawn(dice: &mut Dice) -> Meanwhile {
         [Meanwhile::Before, Meanwhile::During, Meanwhile::After][dice.below(3) as usize]
     }
@@ -67,8 +69,11 @@ pub enum Step {
     InstallOver(GroupId),
     /// Snapshots that are no longer needed are removed.
     Tidy(GroupId),
+    /// What was appended is written, not synced.
     Write,
+    /// What was appended is synced.
     Sync,
+    /// An idle log writes its synced mark.
     Mark,
     /// The next segment is made ahead; unneeded ones are removed or recycled.
     Prepare,
@@ -83,15 +88,20 @@ pub enum Step {
 /// One group at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
+    /// The last entry that a snapshot covers and the log has dropped.
     pub base: EntryId,
     /// The entries after the base.
     pub entries: Vec<Entry>,
+    /// Term and vote.
     pub hard: HardState,
+    /// The newest commit mark.
     pub commit: LogIndex,
+    /// The number of the newest record.
     pub lsn: Lsn,
 }
 
 impl Moment {
+    /// The last entry, or the base.
     pub fn last(&self) -> EntryId {
         self.entries.last().map_or(self.base, Entry::id)
     }
@@ -119,6 +129,7 @@ impl Moment {
 /// All moments of one group: one after each record.
 #[derive(Clone, Debug)]
 pub struct History {
+    /// From the empty log on, one after each record.
     pub moments: Vec<Moment>,
     /// Every snapshot that was ever begun.
     pub snapshots: BTreeMap<EntryId, SnapshotMeta>,
@@ -129,6 +140,7 @@ pub struct History {
 }
 
 impl History {
+    /// The newest moment.
     pub fn now(&self) -> &Moment {
         self.moments.last().expect("begins with an empty one")
     }
@@ -137,6 +149,7 @@ impl History {
 /// The twin.
 #[derive(Clone, Debug)]
 pub struct Twin {
+    /// The history of each group.
     pub groups: BTreeMap<GroupId, History>,
     /// The creation of the directory was answered.
     pub created: bool,

@@ -5,27 +5,27 @@
 
 use std::sync::Arc;
 
-pub(super) const SECTOR: usize = crate::block::SECTOR;
+pub(crate) const SECTOR: usize = kattu_wal::block::SECTOR;
 const PAGE: usize = 4096;
 
-pub(super) type Sector = [u8; SECTOR];
+pub(crate) type Sector = [u8; SECTOR];
 
 /// The bytes of one sector that is kept aside; `None` is zeros.
-pub(super) type Image = Option<Arc<Sector>>;
+pub(crate) type Image = Option<Arc<Sector>>;
 
 static ZEROS: Sector = [0; SECTOR];
 
-pub(super) fn image_of(bytes: &Sector) -> Image {
+pub(crate) fn image_of(bytes: &Sector) -> Image {
     (*bytes != ZEROS).then(|| Arc::new(*bytes))
 }
 
-pub(super) fn bytes_of(image: &Image) -> &Sector {
+pub(crate) fn bytes_of(image: &Image) -> &Sector {
     image.as_deref().unwrap_or(&ZEROS)
 }
 
 /// Bytes from 0 to a length.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Content {
+pub(crate) struct Content {
     len: usize,
     /// `None`, or behind the end: zeros.
     pages: Vec<Option<Arc<[u8; PAGE]>>>,
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn content_holds_what_a_plain_vector_holds() {
-        let mut dice = super::super::Dice::new(7);
+        let mut dice = crate::Dice::new(7);
         let mut naive: Vec<u8> = Vec::new();
         let mut content = Content::default();
         for _ in 0..2000 {

@@ -4,7 +4,7 @@
 //! numbers are those of the fault model, section 5.
 //! Knows nothing of: scenarios, schedules.
 
-use super::Dice;
+use crate::Dice;
 use std::fmt;
 
 /// A row of the fault model's table of disks.
@@ -65,7 +65,7 @@ pub enum Fault {
 
 /// The kind of operation that an armed fault waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Sync,
     NameSync,
     Write,
@@ -73,7 +73,7 @@ pub(super) enum Kind {
 }
 
 impl Fault {
-    pub(super) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> Kind {
         match self {
             Fault::SyncFails { .. } | Fault::WriteLost | Fault::WriteMisdirected => Kind::Sync,
             Fault::NameSyncFails => Kind::NameSync,
@@ -130,7 +130,7 @@ impl Speed {
 
 /// Charges time for operations.
 #[derive(Clone, Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     pub speed: Speed,
     /// Operations take so many times as long as the speed says.
     pub slowness: u64,

@@ -8,12 +8,12 @@
 //! `wronged` holds what the medium would have if the disk had no faults; judges compare with it.
 //! Knows nothing of: names, armed faults.
 
-use super::content::{Content, Image, SECTOR, Sector, bytes_of, image_of};
+use crate::content::{Content, Image, SECTOR, Sector, bytes_of, image_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A sector that was written and not synced.
 #[derive(Clone, Debug)]
-pub(super) struct Doubtful {
+pub(crate) struct Doubtful {
     pub sector: usize,
     /// When the content that is read now was written.
     pub newest: u64,
@@ -25,7 +25,7 @@ pub(super) struct Doubtful {
 
 /// The part of a doubtful thing that arrived before a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(crate) enum Arrival {
     /// Nothing arrived.
     Lost,
     /// The version of this number arrived, 0 the oldest.
@@ -34,7 +34,7 @@ pub(super) enum Arrival {
 
 /// The state of a sector before a write, as needed to undo the write.
 #[derive(Clone, Debug)]
-pub(super) enum Before {
+pub(crate) enum Before {
     Clean,
     Doubtful,
     /// A ghost that was read so, while the medium had something else.
@@ -48,7 +48,7 @@ pub(super) enum Before {
 
 /// Everything needed to undo a write or an allocation.
 #[derive(Clone, Debug)]
-pub(super) struct WriteUndo {
+pub(crate) struct WriteUndo {
     pub sectors: Vec<(usize, Before)>,
     pub len: usize,
     pub length_changed: Option<u64>,
@@ -56,7 +56,7 @@ pub(super) struct WriteUndo {
 
 /// Everything needed to undo a sync.
 #[derive(Clone, Debug)]
-pub(super) struct SyncUndo {
+pub(crate) struct SyncUndo {
     pub doubtful: Vec<Doubtful>,
     ghosts: BTreeMap<usize, Image>,
     wronged: BTreeMap<usize, Image>,
@@ -65,7 +65,7 @@ pub(super) struct SyncUndo {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Inode {
+pub(crate) struct Inode {
     pub content: Content,
     pub len_durable: usize,
     /// When the length last changed, if not synced since.

@@ -3,11 +3,11 @@
 //! A disk with sectors of more than 512 bytes may have been in the middle of writing one: then all of it is ruined.
 //! Knows nothing of: the content of files.
 
-use super::content::SECTOR;
-use super::faults::FaultId;
-use super::inode::Arrival;
-use super::state::{Limits, State};
-use super::{Dice, SimDisk};
+use crate::content::SECTOR;
+use crate::faults::FaultId;
+use crate::inode::Arrival;
+use crate::state::{Limits, State};
+use crate::{Dice, SimDisk};
 use std::collections::BTreeMap;
 
 /// While at most this many things are doubtful, every subset of them is an image.
@@ -304,7 +304,7 @@ impl State {
         self.limits = Limits::default();
         self.armed.clear();
         self.fired.clear();
-        self.meter = super::Meter::default();
+        self.meter = crate::faults::Meter::default();
         self.journal = None;
     }
 }

@@ -4,12 +4,12 @@
 //! [`SimDisk::heal`] puts everything back, as a test's operator does.
 //! Knows nothing of: recovery, repair.
 
-use super::content::{SECTOR, bytes_of, image_of};
-use super::inode::Inode;
-use super::state::State;
-use super::truth::{Found, IDENTITY, SEGMENT_HEADER_BYTES, SLOT_BYTES, SLOT_PLACES, Truth, chain};
-use super::{Dice, FaultId, Fired, SimDisk};
-use crate::segment::generation_of;
+use crate::content::{SECTOR, bytes_of, image_of};
+use crate::inode::Inode;
+use crate::state::State;
+use crate::truth::{Found, IDENTITY, SEGMENT_HEADER_BYTES, SLOT_BYTES, SLOT_PLACES, Truth, chain};
+use crate::{Dice, FaultId, Fired, SimDisk};
+use kattu_wal::names::{segment_name, segment_of, slots_name, snapshot_of};
 
 /// Where damage strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,7 +188,7 @@ impl State {
             );
             let block = &blocks[choose(&blocks)?];
             let start = block.at.offset as usize;
-            Some(vec![(crate::segment::name_of(block.at.segment), start..start + block.len)])
+            Some(vec![(segment_name(block.at.segment), start..start + block.len)])
         };
         let vouched = |blocks: &[Found]| {
             let synced = blocks.iter().map(|block| block.synced).max().unwrap_or_default();
@@ -202,14 +202,14 @@ impl State {
             Place::LogTail => in_log(&mut |blocks| vouched(blocks).checked_sub(1)),
             Place::LogEnd => in_log(&mut |blocks| blocks.len().checked_sub(1)),
             Place::LogHeader => {
-                let segments = self.names.now.keys().filter(|name| generation_of(name).is_some());
+                let segments = self.names.now.keys().filter(|name| segment_of(name).is_some());
                 let segments: Vec<&String> = segments.collect();
                 let chosen = segments.get(dice.below(segments.len().max(1) as u64) as usize)?;
                 Some(vec![((*chosen).clone(), 0..SEGMENT_HEADER_BYTES)])
             }
             Place::Slot | Place::Slots => {
                 let group = identity.groups[dice.below(identity.groups.len() as u64) as usize];
-                let name = crate::slots::name_of(group);
+                let name = slots_name(group);
                 let both = SLOT_PLACES.map(|at| (name.clone(), at..at + SLOT_BYTES)).to_vec();
                 let one = vec![both[dice.below(2) as usize].clone()];
                 Some(if place == Place::Slot { one } else { both })
@@ -217,8 +217,7 @@ impl State {
             Place::Snapshot | Place::SnapshotBefore => {
                 let group = identity.groups[dice.below(identity.groups.len() as u64) as usize];
                 let names = self.names.now.keys();
-                let of_group =
-                    names.filter(|name| crate::snapshot::named(name).is_some_and(|(of, _)| of == group));
+                let of_group = names.filter(|name| snapshot_of(name).is_some_and(|(of, _)| of == group));
                 let back = usize::from(place == Place::SnapshotBefore);
                 let name = of_group.rev().nth(back)?.clone(); // names sort by index
                 let len = self.file(&name)?.content.len();
@@ -307,12 +306,11 @@ impl State {
         if after.as_ref() == Some(&before) {
             return None;
         }
-        let is_spare = generation_of(&name).is_some_and(|generation| end.segment < generation);
+        let is_spare = segment_of(&name).is_some_and(|generation| end.segment < generation);
         // The first segment may be one that is no longer needed; its content is then in a snapshot.
-        let is_first =
-            generation_of(&name).is_some() && segments.keys().next().copied() == generation_of(&name);
+        let is_first = segment_of(&name).is_some() && segments.keys().next().copied() == segment_of(&name);
         let truth = match () {
-            () if crate::snapshot::named(&name).is_some() => Truth::Whole, // the log is unchanged
+            () if snapshot_of(&name).is_some() => Truth::Whole, // the log is unchanged
             () if is_spare || (is_first && after.is_none()) => Truth::Either,
             () => Truth::Refuse,
         };
@@ -323,7 +321,7 @@ impl State {
 
 /// A name whose file was replaced.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Replaced {
+pub(crate) struct Replaced {
     pub before: Option<usize>,
     /// The file that replaced it. If another file has the name by now, the damage was undone.
     pub by: Option<usize>,

@@ -14,22 +14,22 @@
 //! cluster.
 //! Knows nothing of: recovery, repair.
 
-use super::SimDisk;
-use super::content::{SECTOR, bytes_of, image_of};
-use super::damage::Replaced;
-use super::inode::Inode;
-use super::state::State;
-use crate::block::{Block, flags};
-use crate::identity::Identity;
-use crate::scan::Position;
-use crate::segment::{DATA_START, generation_of};
+use crate::SimDisk;
+use crate::content::{SECTOR, bytes_of, image_of};
+use crate::damage::Replaced;
+use crate::inode::Inode;
+use crate::state::State;
 use kattu_raft::EntryId;
+use kattu_wal::Identity;
+use kattu_wal::Position;
+use kattu_wal::block::{Block, flags};
+use kattu_wal::names::{DATA_START, segment_name, segment_of, slots_name, snapshot_of};
 use std::collections::BTreeMap;
 
-pub(super) const IDENTITY: &str = "identity";
-pub(super) const SLOT_BYTES: usize = 64;
-pub(super) const SLOT_PLACES: [usize; 2] = [0, 4096];
-pub(super) const SEGMENT_HEADER_BYTES: usize = 64;
+pub(crate) const IDENTITY: &str = "identity";
+pub(crate) const SLOT_BYTES: usize = 64;
+pub(crate) const SLOT_PLACES: [usize; 2] = [0, 4096];
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 
 /// The right outcomes of a start, in ascending order of care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ pub enum Truth {
 }
 
 /// One whole block of the log.
-pub(super) struct Found {
+pub(crate) struct Found {
     pub at: Position,
     pub len: usize,
     /// Where the next one begins.
@@ -60,7 +60,7 @@ pub(super) struct Found {
 }
 
 /// Two views of a file: as it is read, and as it should be.
-pub(super) struct Views {
+pub(crate) struct Views {
     pub actual: Vec<u8>,
     pub right: Vec<u8>,
 }
@@ -100,7 +100,7 @@ fn parse(identity: &Identity, bytes: &[u8], at: Position) -> Option<Found> {
 }
 
 /// The blocks of the log in order, as long as each follows the one before; and where they end.
-pub(super) fn chain(identity: &Identity, segments: &BTreeMap<u64, &[u8]>) -> (Vec<Found>, Position) {
+pub(crate) fn chain(identity: &Identity, segments: &BTreeMap<u64, &[u8]>) -> (Vec<Found>, Position) {
     // The segments before the first one were removed when a snapshot covered them: its first block begins the chain.
     let first = segments.keys().next().copied().unwrap_or(1);
     let mut at = Position { segment: first, offset: DATA_START };
@@ -134,7 +134,7 @@ impl State {
 
     pub fn segments(&self) -> BTreeMap<u64, Views> {
         let named = self.names.now.iter();
-        named.filter_map(|(name, &at)| Some((generation_of(name)?, self.inodes[at].views()))).collect()
+        named.filter_map(|(name, &at)| Some((segment_of(name)?, self.inodes[at].views()))).collect()
     }
 
     pub fn truth_of_files(&self) -> Truth {
@@ -153,7 +153,7 @@ impl State {
             return of_files; // no identity yet
         };
         let is_read =
-            |name: &&String| *name == IDENTITY || name.starts_with("slots-") || generation_of(name).is_some();
+            |name: &&String| *name == IDENTITY || name.starts_with("slots-") || segment_of(name).is_some();
         let is_unreadable = |name: &String| self.file(name).is_some_and(|file| !file.unreadable.is_empty());
         if self.names.now.keys().filter(is_read).any(is_unreadable) {
             return Truth::Refuse;
@@ -185,7 +185,7 @@ impl State {
             let rows = whole().flat_map(|block| &block.slots);
             let generation = rows.filter(|(of, _)| *of == group.0).map(|(_, slots)| *slots).max();
             let owner = (group.0, identity.file_id(0));
-            self.file(&crate::slots::name_of(*group))
+            self.file(&slots_name(*group))
                 .map_or(Truth::Whole, |file| truth_of_slots(&file.views(), owner, generation.unwrap_or(0)))
         });
         of_slots.max().unwrap_or(Truth::Whole)
@@ -210,7 +210,7 @@ impl State {
 impl State {
     /// Whether the medium holds a block as it is read.
     fn is_firm(&self, block: &Found) -> bool {
-        let Some(file) = self.file(&crate::segment::name_of(block.at.segment)) else { return false };
+        let Some(file) = self.file(&segment_name(block.at.segment)) else { return false };
         let first = block.at.offset as usize / SECTOR;
         let mut sectors = first..block.stop as usize / SECTOR;
         sectors.all(|sector| file.medium(sector) == file.content.sector(sector))
@@ -319,16 +319,16 @@ impl SimDisk {
             let is_replaced = state.replaced.get(*name).is_some_and(|replaced| replaced.by == Some(*inode));
             file.wronged.is_empty() && file.unreadable.is_empty() && !is_replaced
         };
-        let snapshots = state.names.now.iter().filter(|(name, _)| crate::snapshot::named(name).is_some());
+        let snapshots = state.names.now.iter().filter(|(name, _)| snapshot_of(name).is_some());
         let good = snapshots.map(|(name, &inode)| (name, inode)).filter(is_good);
-        good.filter_map(|(name, _)| crate::snapshot::named(name)).map(|(_, last)| last).collect()
+        good.filter_map(|(name, _)| snapshot_of(name)).map(|(_, last)| last).collect()
     }
 
     /// Whether a snapshot is damaged or gone by the disk's fault alone.
     #[must_use]
     pub fn has_lost_a_snapshot(&self) -> bool {
         let state = self.state();
-        let is_one = |name: &String| crate::snapshot::named(name).is_some();
+        let is_one = |name: &String| snapshot_of(name).is_some();
         let is_damaged = |inode: usize| {
             let file = &state.inodes[inode];
             !file.wronged.is_empty() || !file.unreadable.is_empty()

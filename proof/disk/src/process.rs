@@ -3,13 +3,13 @@
 //! Every operation fails once the process is dead or the power is out; each one takes its time and may hit a fault.
 //! Knows nothing of: scenarios, judges.
 
-use super::SimDisk;
-use super::content::SECTOR;
-use super::faults::{Fault, FaultId, Kind};
-use super::inode::{Inode, WriteUndo};
-use super::names::{NameChange, said};
-use super::state::{Undo, failed_sync};
-use crate::files::{Files, LockGuard, LogFile};
+use crate::SimDisk;
+use crate::content::SECTOR;
+use crate::faults::{Fault, FaultId, Kind};
+use crate::inode::{Inode, WriteUndo};
+use crate::names::{NameChange, said};
+use crate::state::{Undo, failed_sync};
+use kattu_wal::files::{Files, LockGuard, LogFile};
 use std::fmt;
 use std::io;
 
