@@ -48,6 +48,26 @@ pub struct NodeConfig {
     pub client_urls: Vec<String>,
 }
 
+impl NodeConfig {
+    /// A replica of this protocol configuration as a cluster is usually run: clients wait as long as etcd's do, writes
+    /// that wait for a place in the log take at most as many bytes as the log may have uncommitted, nothing is published
+    /// and digests are not compared.
+    #[must_use]
+    pub fn new(raft: Config) -> NodeConfig {
+        NodeConfig {
+            request_timeout: Duration::from_secs(5) + raft.election_timeout * 2,
+            pending_max: 1 << 18,
+            pending_bytes_max: raft.limits.uncommitted_bytes_max,
+            snapshots: SnapshotLimits::default(),
+            digest_interval: Duration::ZERO,
+            level_known: crate::level::KNOWN,
+            name: String::new(),
+            client_urls: Vec::new(),
+            raft,
+        }
+    }
+}
+
 /// Whether this replica may answer serializable reads from its state. [fault-model ST17]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Serving {

@@ -344,8 +344,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::message::{Append, Message};
     use crate::{
-        Config, Effects, EntryKind, Envelope, GroupId, Incarnation, Limits, Policies, RecordEncoder,
-        Recovered, Round, Term,
+        Config, Effects, EntryKind, Envelope, GroupId, Incarnation, RecordEncoder, Recovered, Round, Term,
     };
     use alloc::vec;
     use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -355,21 +354,9 @@ pub(crate) mod tests {
     /// A member of a group of two.
     pub(crate) fn config() -> Config {
         Config {
-            group: GroupId(0),
-            id: NodeId(1),
-            incarnation: Incarnation(1),
-            voters: vec![NodeId(1), NodeId(2)],
-            learners: vec![],
             election_timeout: HEARTBEAT * 3,
             heartbeat_interval: HEARTBEAT,
-            pre_vote: true,
-            leadership: Default::default(),
-            check_quorum: true,
-            parallel_append: true,
-            pipelining: true,
-            limits: Limits::default(),
-            policies: Policies::default(),
-            encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
+            ..Config::new(NodeId(1), [1, 2].map(NodeId), RecordEncoder::BARE)
         }
     }
 

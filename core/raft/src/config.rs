@@ -138,6 +138,45 @@ impl Limits {
 }
 
 impl Config {
+    /// Member `id` of group 0, which began with these voters (none for a member that joins), as a cluster is usually
+    /// run: an election timeout of a second, ten heartbeats in it, everything on that is safe to have on. The
+    /// incarnation has the member's own number, which is right as long as its directory is never replaced. What is to
+    /// be otherwise is set in the fields; [`crate::Raft::recover`] checks the result.
+    ///
+    /// ```
+    /// use kattu_raft::{Config, Duration, NodeId, RecordEncoder};
+    ///
+    /// let voters = [3, 1, 2].map(NodeId);
+    /// let config = Config {
+    ///     heartbeat_interval: Duration::from_millis(50),
+    ///     ..Config::new(NodeId(1), voters, RecordEncoder::BARE)
+    /// };
+    /// assert_eq!(config.check(), Ok(()));
+    /// assert_eq!(config.voters, [1, 2, 3].map(NodeId));
+    /// ```
+    #[must_use]
+    pub fn new(id: NodeId, voters: impl IntoIterator<Item = NodeId>, encoder: RecordEncoder) -> Config {
+        let mut voters: Vec<NodeId> = voters.into_iter().collect();
+        voters.sort_unstable();
+        Config {
+            group: GroupId(0),
+            id,
+            incarnation: Incarnation(id.0),
+            voters,
+            learners: Vec::new(),
+            election_timeout: Duration::from_millis(1000),
+            heartbeat_interval: Duration::from_millis(100),
+            pre_vote: true,
+            check_quorum: true,
+            parallel_append: true,
+            pipelining: true,
+            leadership: LeadershipConfig::default(),
+            limits: Limits::default(),
+            policies: Policies::default(),
+            encoder,
+        }
+    }
+
     /// The group's first configuration.
     pub(crate) fn membership(&self) -> Membership {
         Membership::new(self.voters.clone(), self.learners.clone())

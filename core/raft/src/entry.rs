@@ -179,6 +179,12 @@ impl Entry {
 #[derive(Clone, Copy)]
 pub struct RecordEncoder(pub fn(group: GroupId, head: EntryHead, payload: &[u8]) -> Entry);
 
+impl RecordEncoder {
+    /// The record is the payload and nothing else: for worlds that keep entries in memory.
+    pub const BARE: RecordEncoder =
+        RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0));
+}
+
 impl core::fmt::Debug for RecordEncoder {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("RecordEncoder")

@@ -37,26 +37,9 @@
 //! same order.
 //!
 //! ```
-//! use kattu_raft::{Config, Effects, Entry, EntryKind, Incarnation, Instant, LeadershipConfig, Limits, NodeId, Raft};
-//! use kattu_raft::{Duration, GroupId, Policies, RecordEncoder, Recovered};
+//! use kattu_raft::{Config, Effects, EntryKind, Instant, NodeId, Raft, RecordEncoder, Recovered};
 //!
-//! let config = Config {
-//!     group: GroupId(0),
-//!     id: NodeId(1),
-//!     incarnation: Incarnation(1),
-//!     voters: vec![NodeId(1)],
-//!     learners: vec![],
-//!     election_timeout: Duration::from_millis(1000),
-//!     heartbeat_interval: Duration::from_millis(100),
-//!     pre_vote: true,
-//!     check_quorum: true,
-//!     parallel_append: true,
-//!     pipelining: true,
-//!     leadership: LeadershipConfig::default(),
-//!     limits: Limits::default(),
-//!     policies: Policies::default(),
-//!     encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
-//! };
+//! let config = Config::new(NodeId(1), [NodeId(1)], RecordEncoder::BARE);
 //! let now = Instant(0);
 //! let mut raft = Raft::recover(config, 7, now, Recovered::default());
 //! let mut effects = Effects::default();

@@ -3,8 +3,8 @@
 use kattu_raft::message::{Append, SnapshotChunk};
 use kattu_raft::{
     ChunkStored, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, GroupId,
-    Incarnation, Instant, Limits, LogIndex, Membership, Message, NodeId, Policies, Raft, RecordEncoder,
-    Recovered, Round, SharedBytes, SnapshotMeta, Stamp, Term,
+    Incarnation, Instant, LogIndex, Membership, Message, NodeId, Raft, RecordEncoder, Recovered, Round,
+    SharedBytes, SnapshotMeta, Stamp, Term,
 };
 
 const LEADER: NodeId = NodeId(1);
@@ -12,23 +12,8 @@ const JOINED: NodeId = NodeId(2);
 const NOW: Instant = Instant(1_000_000);
 
 fn joined() -> Raft {
-    let config = Config {
-        group: GroupId(0),
-        id: JOINED,
-        incarnation: Incarnation(2),
-        voters: vec![],
-        learners: vec![],
-        election_timeout: Duration::from_millis(300),
-        heartbeat_interval: Duration::from_millis(100),
-        pre_vote: true,
-        leadership: Default::default(),
-        check_quorum: true,
-        parallel_append: true,
-        pipelining: true,
-        limits: Limits::default(),
-        policies: Policies::default(),
-        encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
-    };
+    let election_timeout = Duration::from_millis(300);
+    let config = Config { election_timeout, ..Config::new(JOINED, [], RecordEncoder::BARE) };
     Raft::recover(config, 7, NOW, Recovered::default())
 }
 

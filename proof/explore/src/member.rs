@@ -16,9 +16,8 @@ use crate::scope::{Lie, Scope, Sync};
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;
 use kattu_raft::{
-    ChunkStored, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, GroupId, Incarnation,
-    LeadershipConfig, Limits, LinkEnd, LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict,
-    RecordEncoder, Term, Trace, invariants,
+    ChunkStored, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, LeadershipConfig, LinkEnd,
+    LogIndex, Membership, NodeId, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace, invariants,
 };
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -226,21 +225,13 @@ fn config(id: NodeId, scope: &Scope) -> Config {
         (election_timeout, heartbeat_interval) = (clocks::ELECTION_TIMEOUT, clocks::HEARTBEAT_INTERVAL);
     }
     Config {
-        group: GroupId(0),
-        id,
-        incarnation: Incarnation(id.0),
-        voters,
         learners,
         election_timeout,
         heartbeat_interval,
         pre_vote: scope.guarded,
-        leadership,
         check_quorum: scope.guarded,
-        parallel_append: true,
-        pipelining: true,
-        limits: Limits::default(),
-        policies: Policies::default(),
-        encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
+        leadership,
+        ..Config::new(id, voters, RecordEncoder::BARE)
     }
 }
 

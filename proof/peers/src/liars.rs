@@ -11,9 +11,9 @@ use kattu_raft::message::{
 };
 use kattu_raft::{
     ChunkRead, ChunkStored, ClockReading, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind,
-    Envelope, GroupId, Incarnation, Instant, LeaderLease, Limits, LinkEnd, LogBody, LogIndex, LogRecord,
-    Membership, Message, NodeId, PayloadReader, Policies, Raft, ReadBatch, RecordEncoder, Recovered, Round,
-    SnapshotMeta, Stamp, Term,
+    Envelope, GroupId, Incarnation, Instant, LeaderLease, LinkEnd, LogBody, LogIndex, LogRecord, Membership,
+    Message, NodeId, PayloadReader, Raft, ReadBatch, RecordEncoder, Recovered, Round, SnapshotMeta, Stamp,
+    Term,
 };
 
 /// A command that the member's reader rejects.
@@ -212,25 +212,16 @@ fn config(flags: u8) -> Config {
     let lease =
         (flags & 1 == 1).then_some(LeaderLease { rho: 500, margin: Duration::ZERO, watch_clocks: true });
     Config {
-        group: GroupId(0),
-        id: ME,
         incarnation: Incarnation(100),
-        voters: vec![ME, NodeId(2), NodeId(3)],
         learners: vec![NodeId(4)],
-        election_timeout: Duration::from_millis(1000),
-        heartbeat_interval: Duration::from_millis(100),
-        pre_vote: true,
         leadership: kattu_raft::LeadershipConfig {
             leader_lease: lease,
             leave_slow_disk: flags & 2 == 2,
             ..Default::default()
         },
-        check_quorum: true,
         parallel_append: flags & 4 == 0,
         pipelining: flags & 8 == 0,
-        limits: Limits::default(),
-        policies: Policies::default(),
-        encoder: RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0)),
+        ..Config::new(ME, [ME, NodeId(2), NodeId(3)], RecordEncoder::BARE)
     }
 }
 

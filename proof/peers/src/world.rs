@@ -7,9 +7,9 @@ use crate::leading::Leading;
 use crate::safety::Safety;
 use crate::{show, storm};
 use kattu_raft::{
-    ChangeError, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, GroupId, Incarnation,
-    Instant, Limits, LogIndex, Lsn, Membership, NodeId, Policies, ProposeError, Raft, ReadBatch, ReadChunk,
-    RecordEncoder, SnapshotMeta, Stamp, StoreChunk, Trace,
+    ChangeError, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, Incarnation, Instant,
+    LogIndex, Lsn, Membership, NodeId, ProposeError, Raft, ReadBatch, ReadChunk, RecordEncoder, SnapshotMeta,
+    Stamp, StoreChunk, Trace,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,21 +28,9 @@ pub fn encoder() -> RecordEncoder {
 /// The configuration that tests start from: ET 1000 ms, HB 100 ms, everything on.
 pub fn config(id: u64, voters: u64, learners: u64) -> Config {
     Config {
-        group: GroupId(0),
-        id: NodeId(id),
         incarnation: Incarnation(id * 100),
-        voters: (1..=voters).map(NodeId).collect(),
         learners: (voters + 1..=voters + learners).map(NodeId).collect(),
-        election_timeout: Duration::from_millis(1000),
-        heartbeat_interval: Duration::from_millis(100),
-        pre_vote: true,
-        leadership: Default::default(),
-        check_quorum: true,
-        parallel_append: true,
-        pipelining: true,
-        limits: Limits::default(),
-        policies: Policies::default(),
-        encoder: encoder(),
+        ..Config::new(NodeId(id), (1..=voters).map(NodeId), encoder())
     }
 }
 

@@ -69,21 +69,10 @@ pub struct World {
 /// The configuration of the peer of member `id` in a cluster of `size`.
 pub fn raft_config(id: NodeId, size: u64) -> Config {
     Config {
-        group: GroupId(0),
-        id,
-        incarnation: Incarnation(id.0),
-        voters: (1..=size).map(NodeId).collect(),
-        learners: vec![],
         election_timeout: ET,
         heartbeat_interval: ET / 10,
-        pre_vote: true,
         leadership: LeadershipConfig { transfer_to_priority: true, ..LeadershipConfig::default() },
-        check_quorum: true,
-        parallel_append: true,
-        pipelining: true,
-        limits: Limits::default(),
-        policies: Policies::default(),
-        encoder: RecordEncoder(|_, head, payload| Entry::new(head, SharedBytes::from(payload.to_vec()), 0)),
+        ..Config::new(id, (1..=size).map(NodeId), RecordEncoder::BARE)
     }
 }
 
@@ -155,15 +144,13 @@ impl World {
             raft.incarnation = Incarnation(1000 * self.lives[&id] + id.0);
         }
         let config = NodeConfig {
-            raft,
-            request_timeout: Duration::from_secs(7),
             pending_max: 100,
             pending_bytes_max: 1 << 20,
             snapshots: self.limits,
             digest_interval: self.digest_interval,
-            level_known: kattu_node::level::KNOWN,
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
+            ..NodeConfig::new(raft)
         };
         let infos = (1..=self.size).map(|id| MemberInfo {
             id: NodeId(id),

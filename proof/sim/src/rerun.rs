@@ -13,9 +13,7 @@ use kattu_member::log::{Completion, Log};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{Effects, Event, KeeperEffects, Outcome, PeerMessage, Request, Space, Ticket};
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
-use kattu_raft::{
-    Body, Config, Duration, Instant, LeadershipConfig, Limits, NodeId, Policies, RecordEncoder,
-};
+use kattu_raft::{Config, Duration, Instant};
 use kattu_wal::{DataDir, Identity, Wal, WalError, WalOptions};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -42,36 +40,21 @@ pub(crate) struct Rerun {
 }
 
 fn options_of(config: &Identity, seed: u64) -> NodeConfig {
-    let mut voters: Vec<NodeId> = config.members.iter().map(|member| member.id).collect();
-    voters.sort_unstable();
+    let voters = config.members.iter().map(|member| member.id);
+    let raft = Config {
+        incarnation: config.incarnation,
+        election_timeout: ELECTION_TIMEOUT,
+        heartbeat_interval: ELECTION_TIMEOUT / 10,
+        parallel_append: seed.is_multiple_of(2),
+        ..Config::new(config.node, voters, kattu_wal::encoder())
+    };
     NodeConfig {
-        raft: Config {
-            group: GROUP,
-            id: config.node,
-            incarnation: config.incarnation,
-            voters,
-            learners: Vec::new(),
-            election_timeout: ELECTION_TIMEOUT,
-            heartbeat_interval: ELECTION_TIMEOUT / 10,
-            pre_vote: true,
-            leadership: LeadershipConfig::default(),
-            check_quorum: true,
-            parallel_append: seed.is_multiple_of(2),
-            pipelining: true,
-            limits: Limits::default(),
-            policies: Policies::default(),
-            encoder: RecordEncoder(|group, head, payload| {
-                kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
-            }),
-        },
-        request_timeout: Duration::from_secs(7),
         pending_max: 16,
         pending_bytes_max: 1 << 20,
         snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
-        digest_interval: Duration::ZERO,
-        level_known: kattu_node::level::KNOWN,
         name: config.name.clone(),
         client_urls: vec![format!("http://{}", config.name)],
+        ..NodeConfig::new(raft)
     }
 }
 

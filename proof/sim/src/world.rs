@@ -32,8 +32,7 @@ use kattu_node::contract::{
 };
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, level};
 use kattu_raft::{
-    Body, Config, EntryId, Incarnation, LeadershipConfig, LinkEnd, LogIndex, NodeId, Policies, RecordEncoder,
-    Recovered, Term,
+    Config, EntryId, Incarnation, LeadershipConfig, LinkEnd, LogIndex, NodeId, Recovered, Term,
 };
 use kattu_verify::history::{Record, What};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
@@ -382,12 +381,6 @@ fn uncovered(wal: &Wal) -> Option<(&WalError, LogIndex)> {
     wal.complaints().iter().find_map(|error| match error {
         WalError::Uncovered { base, .. } => Some((error, base.index)),
         _ => None,
-    })
-}
-
-fn encoder() -> RecordEncoder {
-    RecordEncoder(|group, head, payload| {
-        kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
     })
 }
 
@@ -1370,18 +1363,14 @@ impl World {
         let (incarnation, joined) = (identity.incarnation, identity.joined);
         let began_with: Vec<usize> = (0..self.plan.members as usize).collect();
         // A member that joined has no voters before its log or a snapshot names them.
-        let voters = began_with.iter().map(|&slot| id_of(slot)).filter(|_| joined.is_none()).collect();
+        let voters = began_with.iter().map(|&slot| id_of(slot)).filter(|_| joined.is_none());
         self.upgrade(member);
         let settings = &self.plan.settings;
         let priority = settings.priorities.get(member).copied().unwrap_or(settings.leadership.priority);
         let disagrees = settings.disagree.get(member).copied().unwrap_or_default();
         let config = NodeConfig {
             raft: Config {
-                group: GROUP,
-                id,
                 incarnation,
-                voters,
-                learners: Vec::new(),
                 election_timeout: match disagrees {
                     Disagrees::WithHalfTheTimeout => settings.election_timeout / 2,
                     Disagrees::Not | Disagrees::WithoutLeases => settings.election_timeout,
@@ -1400,8 +1389,7 @@ impl World {
                 parallel_append: settings.parallel_append,
                 pipelining: settings.pipelining,
                 limits: settings.limits,
-                policies: Policies::default(),
-                encoder: encoder(),
+                ..Config::new(id, voters, kattu_wal::encoder())
             },
             request_timeout: settings.request_timeout,
             pending_max: settings.pending_max,

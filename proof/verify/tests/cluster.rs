@@ -6,8 +6,8 @@
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request, Ticket};
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
 use kattu_raft::{
-    Config, Duration, Entry, EntryHead, EntryId, FetchFor, GroupId, Incarnation, Instant, Limits, LogBody,
-    LogIndex, LogRecord, Lsn, NodeId, Policies, RecordEncoder, Recovered, SharedBytes, Stamp,
+    Config, Duration, Entry, EntryHead, EntryId, FetchFor, GroupId, Instant, Limits, LogBody, LogIndex,
+    LogRecord, Lsn, NodeId, RecordEncoder, Recovered, SharedBytes, Stamp,
 };
 use kattu_random::Random;
 use kattu_verify::invariants::{Invariants, Violation};
@@ -86,37 +86,21 @@ impl World {
     }
 
     fn config(&self, id: NodeId) -> NodeConfig {
+        let limits = Limits {
+            recent_bytes_max: 200,
+            recent_in_sync_bytes_max: 300,
+            batch_entries_max: 3,
+            ..Limits::default()
+        };
+        let voters = self.members.iter().map(|member| member.id);
+        let raft = Config { limits, ..Config::new(id, voters, RecordEncoder(encode)) };
         NodeConfig {
             snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
-            digest_interval: Duration::ZERO,
-            level_known: kattu_node::level::KNOWN,
-            raft: Config {
-                group: GroupId(0),
-                id,
-                incarnation: Incarnation(id.0),
-                voters: self.members.iter().map(|member| member.id).collect(),
-                learners: Vec::new(),
-                election_timeout: Duration::from_millis(1000),
-                heartbeat_interval: Duration::from_millis(100),
-                pre_vote: true,
-                leadership: Default::default(),
-                check_quorum: true,
-                parallel_append: true,
-                pipelining: true,
-                limits: Limits {
-                    recent_bytes_max: 200,
-                    recent_in_sync_bytes_max: 300,
-                    batch_entries_max: 3,
-                    ..Limits::default()
-                },
-                policies: Policies::default(),
-                encoder: RecordEncoder(encode),
-            },
             request_timeout: Duration::from_secs(5),
             pending_max: 100,
             pending_bytes_max: 1 << 20,
             name: format!("n{}", id.0),
-            client_urls: Vec::new(),
+            ..NodeConfig::new(raft)
         }
     }
 

@@ -11,11 +11,9 @@ use kattu_node::command::encode_kv;
 use kattu_node::contract::{
     Consistency, Doubt, Event, MemberInfo, Outcome, Refusal, ReplyBody, Request, Space,
 };
-use kattu_node::level;
-use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
+use kattu_node::{Keeper, Node, NodeConfig};
 use kattu_raft::{
-    Config, Duration, Entry, Fetch, GroupId, Incarnation, Instant, LeadershipConfig, LogIndex, LogRecord,
-    NodeId, Policies, RecordEncoder, Recovered, SharedBytes, Trace,
+    Config, Duration, Fetch, Instant, LogIndex, LogRecord, NodeId, RecordEncoder, Recovered, Trace,
 };
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -114,34 +112,16 @@ type Lone = Member<u64, ()>;
 
 fn node() -> Node {
     let raft = Config {
-        group: GroupId(0),
-        id: NodeId(1),
-        incarnation: Incarnation(1),
-        voters: vec![NodeId(1)],
-        learners: vec![],
         election_timeout: ET,
         heartbeat_interval: ET / 10,
-        pre_vote: true,
-        leadership: LeadershipConfig::default(),
-        check_quorum: true,
-        parallel_append: true,
-        pipelining: true,
-        limits: kattu_raft::Limits::default(),
-        policies: Policies::default(),
-        encoder: RecordEncoder(|_, head, payload| Entry::new(head, SharedBytes::from(payload.to_vec()), 0)),
+        ..Config::new(NodeId(1), [NodeId(1)], RecordEncoder::BARE)
     };
-    let config = NodeConfig {
-        raft,
-        request_timeout: Duration::from_secs(7),
-        pending_max: 100,
-        pending_bytes_max: 1 << 20,
-        snapshots: SnapshotLimits::default(),
-        digest_interval: Duration::ZERO,
-        level_known: level::KNOWN,
-        name: "n1".into(),
-        client_urls: vec![],
-    };
-    Node::recover(config, 1, Instant(0), Recovered::default())
+    Node::recover(
+        NodeConfig { name: "n1".into(), ..NodeConfig::new(raft) },
+        1,
+        Instant(0),
+        Recovered::default(),
+    )
 }
 
 fn keeper() -> Keeper {

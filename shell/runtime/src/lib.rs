@@ -44,19 +44,11 @@ pub use engine::Engine;
 pub use lookout::{default_quota, memory_limit};
 pub use start::{Began, End, Member, Running, RuntimeConfig, StartError, Threading, start};
 
-use kattu_raft::{Body, RecordEncoder};
 use kattu_wire::Codec;
 
 /// Encodes and decodes frames and records, with the fastest CRC32C this processor has.
 pub(crate) fn codec() -> Codec {
     Codec::new(crc32c::crc32c_append)
-}
-
-/// Encodes new entries for the core.
-pub(crate) fn encoder() -> RecordEncoder {
-    RecordEncoder(|group, head, payload| {
-        kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
-    })
 }
 
 /// Sends small messages at once, and detects a machine that vanished. Options that the system refuses are skipped:

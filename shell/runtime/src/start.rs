@@ -16,7 +16,7 @@ use crate::peer_table::PeerTable;
 use crate::scrub;
 use crate::snapshots::{Snapshots, thaw};
 use crate::watchdog::Watchdog;
-use crate::{clock, encoder, entropy};
+use crate::{clock, entropy};
 use kattu_member::capacity::Capacity;
 use kattu_member::lanes;
 use kattu_member::pauses;
@@ -26,9 +26,7 @@ use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
 use kattu_node::contract::MemberInfo;
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
 use kattu_raft::newest_found;
-use kattu_raft::{
-    Config, Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Policies, Recovered,
-};
+use kattu_raft::{Config, Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Recovered};
 use kattu_tls::{ServerTls, Speaks};
 use kattu_wal::{DataDir, Identity, Incarnations, InitialMember, RealFiles, Wal, WalError, WalOptions};
 use std::fmt;
@@ -545,38 +543,23 @@ async fn joined_identity(
 
 /// `voters` are those of the group's first configuration; empty for a member that joined.
 fn raft_config(config: &RuntimeConfig, voters: impl Iterator<Item = NodeId>) -> Config {
-    let mut voters: Vec<NodeId> = voters.collect();
-    voters.sort_unstable();
     Config {
-        group: GroupId(0),
-        id: config.id,
         incarnation: Incarnation(0), // the directory's, once it is open
-        voters,
-        learners: Vec::new(),
         election_timeout: config.election_timeout,
         heartbeat_interval: config.heartbeat_interval,
-        pre_vote: true,
         leadership: config.leadership,
-        check_quorum: true,
-        parallel_append: true,
-        pipelining: true,
         limits: config.limits,
-        policies: Policies::default(),
-        encoder: encoder(),
+        ..Config::new(config.id, voters, kattu_wal::encoder())
     }
 }
 
 fn node_config(config: &RuntimeConfig, name: String, raft: Config) -> NodeConfig {
     NodeConfig {
-        raft,
-        request_timeout: Duration::from_secs(5) + config.election_timeout * 2,
-        pending_max: 1 << 18,
-        pending_bytes_max: config.limits.uncommitted_bytes_max,
         snapshots: config.snapshots,
         digest_interval: config.digest_interval,
-        level_known: kattu_node::level::KNOWN,
         name,
         client_urls: config.client_urls.clone(),
+        ..NodeConfig::new(raft)
     }
 }
 

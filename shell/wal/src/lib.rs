@@ -73,3 +73,13 @@ pub use segment::{Prepared, SegmentTask};
 pub use snapshot::{Chunks, Snapshot, SnapshotReader, SnapshotStore, SnapshotWriter};
 pub use uncached::UncachedFiles;
 pub use wal::{LogReader, ReadPlan, Wal, WalOptions, WalStats};
+
+use kattu_raft::{Body, RecordEncoder};
+
+/// Lays out new entries as the log stores them, with the checksum that the processor computes.
+#[must_use]
+pub fn encoder() -> RecordEncoder {
+    RecordEncoder(|group, head, payload| {
+        kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
+    })
+}

@@ -7,8 +7,7 @@ use kattu_disk::SimDisk;
 use kattu_raft::message::{Lost, Vote};
 use kattu_raft::{
     Body, Config, Duration, Effects, EntryHead, EntryId, EntryKind, Envelope, GroupId, HardState,
-    Incarnation, Instant, Limits, LogBody, LogIndex, LogRecord, Lsn, Message, NodeId, Policies, Raft,
-    RecordEncoder, Recovered, Stamp, Term,
+    Incarnation, Instant, LogBody, LogIndex, LogRecord, Lsn, Message, NodeId, Raft, Recovered, Stamp, Term,
 };
 use kattu_wal::{DataDir, Files, Identity, InitialMember, Wal, WalOptions};
 use std::sync::Arc;
@@ -73,25 +72,8 @@ pub(super) fn a_floor_and_a_restart(seed: u64) {
 
 pub(super) fn a_member_that_is_told_of_a_loss(seed: u64) {
     let (kept, had) = (1 + seed % 5, 7 + seed % 3);
-    let config = Config {
-        group: GROUP,
-        id: NodeId(1),
-        incarnation: Incarnation(7),
-        voters: (1..=3).map(NodeId).collect(),
-        learners: Vec::new(),
-        election_timeout: Duration::from_millis(1000),
-        heartbeat_interval: Duration::from_millis(100),
-        pre_vote: true,
-        leadership: Default::default(),
-        check_quorum: true,
-        parallel_append: true,
-        pipelining: true,
-        limits: Limits::default(),
-        policies: Policies::default(),
-        encoder: RecordEncoder(|group, head, payload| {
-            kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
-        }),
-    };
+    let config = Config::new(NodeId(1), (1..=3).map(NodeId), kattu_wal::encoder());
+    let config = Config { incarnation: Incarnation(7), ..config };
     let recovered = Recovered {
         hard: HardState { term: Term(2), vote: Some(NodeId(2)) },
         term_starts: vec![EntryId::new(2, 1)],

@@ -4,8 +4,8 @@
 
 use kattu_raft::message::{Reminder, Standing, Vote};
 use kattu_raft::{
-    Body, Config, Duration, Effects, EntryId, Envelope, GroupId, HardState, Incarnation, Instant,
-    LeadershipConfig, Limits, LogIndex, Lsn, Message, NodeId, Policies, Raft, RecordEncoder, Recovered, Term,
+    Config, Duration, Effects, EntryId, Envelope, GroupId, HardState, Incarnation, Instant, LeadershipConfig,
+    LogIndex, Lsn, Message, NodeId, Raft, Recovered, Term,
 };
 
 const GROUP: GroupId = GroupId(0);
@@ -25,23 +25,11 @@ struct Start {
 impl Start {
     fn new(seed: u64, kept: u64) -> Start {
         let config = Config {
-            group: GROUP,
-            id: NodeId(1),
             incarnation: Incarnation(7),
-            voters: (1..=3).map(NodeId).collect(),
-            learners: Vec::new(),
             election_timeout: HEARTBEAT * 10,
             heartbeat_interval: HEARTBEAT,
-            pre_vote: true,
             leadership: LeadershipConfig { asks_first: true, ..LeadershipConfig::default() },
-            check_quorum: true,
-            parallel_append: true,
-            pipelining: true,
-            limits: Limits::default(),
-            policies: Policies::default(),
-            encoder: RecordEncoder(|group, head, payload| {
-                kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
-            }),
+            ..Config::new(NodeId(1), (1..=3).map(NodeId), kattu_wal::encoder())
         };
         let recovered = match kept {
             0 => Recovered::default(),
