@@ -4,7 +4,8 @@
 //! tables, runs committed entries and released reads in order, and answers clients itself. Commit never waits for
 //! apply.
 //!
-//! Reading order: `contract` (events and effects) · `node` (dispatch) · `writes` · `reads` · `members` (changes of
+//! Reading order: `contract` (events and effects) · `node` (dispatch) · `writes` · `reads` · `confirmation` (from when on a
+//! member serves after a start) · `members` (changes of
 //! members) · `newcomer` (admission of a new member) · `snapshots` (when one is taken) · `compare` (when digests are
 //! compared) · `level` (features that the log may use) · `keeper` · `table` (its members) · `digests`, `alarms`
 //! (divergent members) · `frozen` (its tables as bytes) · `command` (the content of an entry).
@@ -15,6 +16,7 @@ extern crate alloc;
 pub mod alarms;
 pub mod command;
 pub mod compare;
+mod confirmation;
 pub mod contract;
 pub mod digests;
 pub mod frozen;

@@ -8,6 +8,7 @@
 
 use crate::command::Publish;
 use crate::compare::Compare;
+use crate::confirmation::Confirmation;
 use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
 use crate::level::Levels;
 use crate::members::Changes;
@@ -15,13 +16,13 @@ use crate::reads::Reads;
 use crate::snapshots::{SnapshotLimits, Snapshots};
 use crate::writes::Writes;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use kattu_raft::Raft;
 use kattu_raft::{
-    Config, Duration, Entry, Falsehood, Incarnation, Instant, LogIndex, Lsn, MET_ALL, NodeId, PayloadReader,
-    Recovered, Term,
+    Config, Duration, Entry, Falsehood, Incarnation, Instant, LogIndex, NodeId, PayloadReader, Recovered,
+    Term,
 };
 
 /// The configuration of one replica at its start.
@@ -68,17 +69,6 @@ impl NodeConfig {
     }
 }
 
-/// Whether this replica may answer serializable reads from its state. [fault-model ST17]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Serving {
-    /// Not until a leader has confirmed a commit index and that is delivered, or this moment has come.
-    NotYet { give_up: Instant },
-    /// From the commit index found at start; no leader has confirmed one since.
-    Unconfirmed,
-    /// From a confirmed state.
-    Confirmed,
-}
-
 /// One replica without its store. [architecture §2]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
@@ -93,15 +83,7 @@ pub struct Node {
     pub(crate) space: Space,
     /// Highest index delivered to the keeper; its queue is ordered, so later tasks see that entry applied.
     pub(crate) delivered: LogIndex,
-    /// Batches delivered to the keeper and not yet reported applied: (last index, bytes).
-    apply_backlog: VecDeque<(LogIndex, usize)>,
-    apply_backlog_bytes: usize,
-    applied: LogIndex,
-    /// Commit index found at start.
-    recovered_commit: LogIndex,
-    serving: Serving,
-    /// Lowest index whose state may be served at all.
-    pub(crate) serves_from: LogIndex,
+    pub(crate) confirmation: Confirmation,
     pub(crate) snapshots: Snapshots,
     pub(crate) compare: Compare,
     pub(crate) levels: Levels,
@@ -135,13 +117,7 @@ impl Node {
     /// If the configuration breaks a rule of [`Config::check`].
     #[must_use]
     pub fn recover(config: NodeConfig, seed: u64, now: Instant, recovered: Recovered) -> Node {
-        let recovered_commit = recovered.committed;
-        // An empty disk is no evidence of an empty cluster: such a member waits for a leader's confirmation.
-        let is_new = recovered.lsn == Lsn(0) || recovered.hard == MET_ALL;
-        // A member whose disk has lost something may have served more than it now holds: it waits, too. [fault-model
-        // ST7]
-        let waits = is_new || recovered.vote_floor.is_some();
-        let give_up = if waits { Instant::NEVER } else { now + config.raft.election_timeout * 3 };
+        let confirmation = Confirmation::begin(&recovered, now, config.raft.election_timeout);
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         let raft = Raft::recover(config.raft.clone(), seed, now, recovered)
             .with_reader(PayloadReader(crate::command::is_readable));
@@ -157,12 +133,7 @@ impl Node {
             changes: Changes::default(),
             space: Space { log_bytes: u64::MAX, short: false },
             delivered: covered,
-            apply_backlog: VecDeque::new(),
-            apply_backlog_bytes: 0,
-            applied: covered,
-            recovered_commit,
-            serving: Serving::NotYet { give_up },
-            serves_from: LogIndex(0),
+            confirmation,
             snapshots: Snapshots::new(config.snapshots),
             compare: Compare::new(config.digest_interval),
             levels: Levels::default(),
@@ -178,12 +149,8 @@ impl Node {
     /// The latest time for the next [`Event::Tick`].
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        let serving = match self.serving {
-            Serving::NotYet { give_up } => give_up,
-            Serving::Unconfirmed | Serving::Confirmed => Instant::NEVER,
-        };
         let waiting = self.writes.deadline().min(self.reads.deadline()).min(self.changes.deadline());
-        self.raft.deadline().min(waiting).min(serving).min(self.compare_deadline())
+        self.raft.deadline().min(waiting).min(self.confirmation.deadline()).min(self.compare_deadline())
     }
 
     /// Handles one event: changes the state and appends the effects.
@@ -196,7 +163,7 @@ impl Node {
                 self.transfer_if_divergent(now, out);
                 self.expire_writes(now, effects);
                 self.expire_reads(now, effects);
-                self.give_up_waiting_for_confirmation(now);
+                self.confirmation.tick(now, self.delivered, self.config.raft.heartbeat_interval);
             }
             Event::Drained => {
                 self.place_writes(now, out, effects);
@@ -212,10 +179,7 @@ impl Node {
             Event::Persisted(lsn) => self.raft.persisted(now, lsn, out),
             Event::DiskTook(took) => self.raft.disk_took(took),
             Event::Fetched { fetch, entries } => self.raft.fetched(now, fetch, entries, out),
-            Event::Applied { index } => {
-                self.on_applied(index);
-                self.raft.applied(now, index, out);
-            }
+            Event::Applied { index } => self.raft.applied(now, index, out),
             Event::ChunkRead { request, read } => self.raft.chunk_read(now, request, read, out),
             Event::ChunkStored(stored) => self.raft.chunk_stored(now, stored, out),
             Event::SnapshotUnreadable { last } => self.raft.snapshot_unreadable(last, out),
@@ -340,7 +304,6 @@ impl Node {
     }
 
     fn hand_out(&mut self, entries: Vec<Entry>, effects: &mut Effects) {
-        let mut bytes = 0;
         let term = self.raft.term();
         effects.apply.reserve(entries.len());
         for entry in entries {
@@ -350,32 +313,12 @@ impl Node {
                 "entry {id} follows index {} to the keeper",
                 self.delivered.0
             );
-            bytes += entry.len();
             self.delivered = id.index;
             self.snapshots.delivered(&entry);
             self.compare.delivered(&entry);
             let ticket = self.writes.answered_by(&entry, effects).filter(|&ticket| ticket != OWN);
             effects.apply.push(KeeperTask::Apply { entry, ticket, term });
         }
-        self.apply_backlog.push_back((self.delivered, bytes));
-        self.apply_backlog_bytes += bytes;
-    }
-
-    fn on_applied(&mut self, index: LogIndex) {
-        assert!(index <= self.delivered, "applied {} past handed out {}", index.0, self.delivered.0);
-        self.applied = self.applied.max(index);
-        while let Some(&(last, bytes)) = self.apply_backlog.front() {
-            if last > index {
-                break;
-            }
-            self.apply_backlog_bytes -= bytes;
-            self.apply_backlog.pop_front();
-        }
-    }
-
-    /// Whether so many bytes wait for apply that new writes are refused. [replication-protocols B6]
-    pub(crate) fn apply_is_behind(&self) -> bool {
-        self.apply_backlog_bytes >= self.config.raft.limits.apply_bytes_max
     }
 
     /// Acts on the state after an event.
@@ -390,41 +333,13 @@ impl Node {
             self.on_leadership_change(term_moved, effects);
             self.reads.ask_at_once();
         }
-        if self.serving != Serving::Confirmed
-            && let Some(confirmed) = self.raft.confirmed().filter(|&confirmed| confirmed <= self.delivered)
-        {
-            self.serving = Serving::Confirmed;
-            self.serves_from = self.serves_from.max(confirmed);
-        }
+        self.confirmation.delivered(self.delivered);
         self.release_reads(effects);
         self.settle_moves(now, effects);
         self.publish_when_led(now);
         self.compare_if_due(now);
         self.raise_level_if_all_know(now);
         self.take_snapshot_if_due(effects);
-    }
-
-    fn give_up_waiting_for_confirmation(&mut self, now: Instant) {
-        if let Serving::NotYet { give_up } = self.serving
-            && give_up <= now
-        {
-            if self.delivered >= self.recovered_commit {
-                self.serving = Serving::Unconfirmed;
-                self.serves_from = self.recovered_commit;
-            } else {
-                self.serving = Serving::NotYet { give_up: now + self.config.raft.heartbeat_interval };
-            }
-        }
-    }
-
-    /// Whether serializable reads may be answered. [fault-model ST17]
-    pub(crate) fn serves(&self) -> bool {
-        !matches!(self.serving, Serving::NotYet { .. })
-    }
-
-    /// Whether a leader with a committed entry of its own term has confirmed this replica's state.
-    pub(crate) fn is_confirmed(&self) -> bool {
-        self.serving == Serving::Confirmed
     }
 
     fn on_stop(&mut self, effects: &mut Effects) {
@@ -449,12 +364,12 @@ impl Node {
             distrusted: self.distrusted.iter().map(|(&peer, &(times, last))| (peer, times, last)).collect(),
             persisted: self.raft.persisted_index(),
             committed: self.raft.committed(),
-            applied: self.applied,
+            applied: self.raft.applied_index(),
             first: self.raft.first_index(),
             snapshot: self.raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index),
             last: self.raft.last_id().index,
             no_space: self.space.short,
-            serving_unconfirmed: self.serving == Serving::Unconfirmed,
+            serving_unconfirmed: self.confirmation.is_unconfirmed(),
             leader_changes: self.leader_changes,
             pending: self.pending() as u64,
             ..Status::default()

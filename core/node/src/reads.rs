@@ -126,8 +126,9 @@ impl Reads {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
+        let ask_after = Some(self.ask_after).filter(|&at| at != Instant(0));
         if self.count == 0 {
-            return Instant::NEVER;
+            return ask_after.unwrap_or(Instant::NEVER);
         }
         let fronts = [
             self.gathering.first().map(|read| read.expires),
@@ -135,7 +136,7 @@ impl Reads {
             self.not_serving.front().map(|read| read.expires),
             self.behind_session.deadline(),
             self.confirming.values().filter_map(|batch| batch.reads.first()).map(|read| read.expires).min(),
-            Some(self.ask_after).filter(|&at| at != Instant(0)),
+            ask_after,
         ];
         fronts.into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
@@ -172,13 +173,13 @@ impl Node {
         }
         let read = Waiting { ticket, wanted, expires: now + self.config.request_timeout };
         match consistency {
-            Consistency::Serializable if self.serves() => self.serve(read, self.serves_from, effects),
+            Consistency::Serializable if self.serves() => self.serve(read, self.serves_from(), effects),
             Consistency::Serializable => {
                 self.reads.count += 1;
                 self.reads.not_serving.push_back(read);
             }
             Consistency::Session(seen) if self.serves() && self.has_delivered(seen) => {
-                self.serve(read, seen.max(self.serves_from), effects)
+                self.serve(read, seen.max(self.serves_from()), effects)
             }
             Consistency::Session(seen) => {
                 self.reads.count += 1;
@@ -207,10 +208,12 @@ impl Node {
         (now.since(asked_at) <= age && index <= self.delivered).then_some(index)
     }
 
-    /// The batch is complete: one round for all waiting reads.
+    /// The batch is complete: one round for all waiting reads, or for the proof of this member's start.
     pub(crate) fn ask_for_reads(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
         let may_ask = now >= self.reads.ask_after && self.reads.confirming.len() < QUESTIONS_MAX;
-        if self.reads.gathering.is_empty() || self.raft.leader().is_none() || !may_ask {
+        let is_own_due = self.confirmation.lacks_proof() && self.reads.confirming.is_empty();
+        let is_due = is_own_due || !self.reads.gathering.is_empty();
+        if !is_due || self.raft.leader().is_none() || !may_ask {
             return;
         }
         self.reads.batch += 1;
@@ -231,9 +234,12 @@ impl Node {
                 None => again.extend(confirming.reads),
             }
         }
-        if verdict.index.is_none() {
-            self.gather_again(again);
-            self.reads.ask_after = now + self.config.raft.heartbeat_interval;
+        match verdict.index {
+            Some(index) => self.confirmation.prove(index),
+            None => {
+                self.gather_again(again);
+                self.reads.ask_after = now + self.config.raft.heartbeat_interval;
+            }
         }
     }
 
@@ -246,7 +252,7 @@ impl Node {
                 self.reads.count -= 1;
                 self.serve(read, index, effects);
             }
-        } else {
+        } else if !reads.is_empty() {
             // Verdicts may overtake each other after a leader change; the later index serves both.
             let behind = self.reads.due.back().map_or(index, |&(last, _)| index.max(last));
             self.reads.due.push_back((behind, reads));
@@ -277,7 +283,7 @@ impl Node {
         }
         if self.serves() {
             while let Some((seen, reads)) = self.reads.behind_session.take_upto(self.delivered) {
-                let needs = seen.max(self.serves_from);
+                let needs = seen.max(self.serves_from());
                 for read in reads {
                     self.reads.count -= 1;
                     self.serve(read, needs, effects);
@@ -285,7 +291,7 @@ impl Node {
             }
             while let Some(read) = self.reads.not_serving.pop_front() {
                 self.reads.count -= 1;
-                self.serve(read, self.serves_from, effects);
+                self.serve(read, self.serves_from(), effects);
             }
         }
     }

@@ -363,7 +363,7 @@ impl Node {
         let too_many = self.pending() >= self.config.pending_max
             || self.writes.unplaced_bytes + self.writes.forwarded_bytes + command.len()
                 > self.config.pending_bytes_max
-            || self.apply_is_behind();
+            || self.raft.apply_is_behind();
         if too_many {
             return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
         }
@@ -619,7 +619,7 @@ impl Node {
         self.writes.taken.insert(run, last_seq);
         let mut verdicts = Verdicts::default();
         for (seq, command) in (fresh_from..).zip(forward.commands.iter().skip(skip)) {
-            let verdict = if self.apply_is_behind() {
+            let verdict = if self.raft.apply_is_behind() {
                 Some(Err(Refusal::TooManyRequests))
             } else if is_change(command) {
                 Some(self.begin_change(now, command, out))

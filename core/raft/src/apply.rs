@@ -172,6 +172,13 @@ impl Raft {
         self.shrink_recent();
     }
 
+    /// Whether as many bytes as may be delivered at once are delivered and not yet applied: then no new writes are
+    /// accepted. [B6]
+    #[must_use]
+    pub fn apply_is_behind(&self) -> bool {
+        self.config.limits.apply_bytes_max <= self.delivery.bytes
+    }
+
     /// Whether apply is out of credit while memory is full: then no entries are accepted. [B6]
     pub(crate) fn apply_is_backlogged(&self) -> bool {
         self.marks.delivered < self.marks.committed && self.log.recent_bytes() > self.backlog_bytes_max()

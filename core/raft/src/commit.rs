@@ -35,8 +35,6 @@ impl Raft {
         let index = following.told.min(following.verified);
         if self.marks.committed < index {
             self.commit_to(now, index, effects);
-        } else {
-            self.note_confirmed();
         }
     }
 
@@ -60,27 +58,9 @@ impl Raft {
         effects.trace.push(Trace::Committed(index));
         self.commit_mark_wanted(now);
         self.note_own_membership();
-        self.note_confirmed();
         self.hand_out(now, effects);
         self.shrink_recent();
         self.follow_up_change(now, effects);
-    }
-
-    /// Notes the first commit index learnt from a leader that has committed an entry of its own term: it covers every
-    /// answer given before. The index that the leader sent counts, not how far it is committed here. A member with an
-    /// earlier run does not take it from an append, which may be older than its restart: it asks. [fault-model ST17]
-    pub(crate) fn note_confirmed(&mut self) {
-        if self.confirmed.is_some() || self.log.term_at(self.marks.committed) != Some(self.term) {
-            return;
-        }
-        self.confirmed = match &self.role {
-            Role::Leader(_) => Some(self.marks.committed),
-            Role::Follower(follower) => {
-                let told = follower.following.as_ref().map(|following| following.told);
-                told.filter(|&told| !self.has_past && self.marks.committed <= told)
-            }
-            Role::PreCandidate(_) | Role::Candidate(_) => None,
-        };
     }
 }
 

@@ -25,9 +25,9 @@ use crate::contract::Effects;
 use crate::distrust::Falsehood;
 use crate::message::Envelope;
 use crate::raft::Raft;
-use crate::role::{Following, PendingAck, Role};
+use crate::role::{Following, Role};
 use crate::trace::Trace;
-use crate::types::{Instant, LogIndex, NodeId};
+use crate::types::{Instant, NodeId};
 
 /// Where a message of a leader comes from. [Rule 1]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Raft {
     /// Follows the message's leader, and hears it if the message comes from the leader itself; `false` if this term has
     /// another leader.
     pub(crate) fn follow(&mut self, now: Instant, origin: Origin, effects: &mut Effects) -> bool {
-        let is_known = self.know_leader(now, origin, effects);
+        let is_known = self.know_leader(origin, effects);
         if is_known && origin.is_direct() {
             self.hear_leader(now);
         }
@@ -62,7 +62,7 @@ impl Raft {
     }
 
     /// Learns which member leads this term; `false` if another one does. [Rule 2]
-    pub(crate) fn know_leader(&mut self, now: Instant, origin: Origin, effects: &mut Effects) -> bool {
+    pub(crate) fn know_leader(&mut self, origin: Origin, effects: &mut Effects) -> bool {
         let Role::Follower(follower) = &mut self.role else { unreachable!("step() made a follower of us") };
         if let Some(following) = &follower.following {
             let is_known = following.leader == origin.leader;
@@ -74,7 +74,6 @@ impl Raft {
         let verified = self.marks.committed; // Leader Completeness: every leader holds what is committed
         follower.following = Some(Following::new(origin.leader, verified));
         effects.trace.push(Trace::BecameFollower { term: self.term, leader: Some(origin.leader) });
-        self.ask_own_question(now, effects);
         true
     }
 
@@ -96,29 +95,14 @@ impl Raft {
     }
 }
 
-impl Following {
-    /// A new leader, not heard yet, with whose log this log is known to agree up to `verified`.
-    fn new(leader: NodeId, verified: LogIndex) -> Following {
-        Following {
-            leader,
-            last_contact: None,
-            verified,
-            told: LogIndex(0),
-            pending_ack: PendingAck::default(),
-            pending_reads: crate::read::PendingReads::default(),
-            ask_at: None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::canonical::tests::{config, heartbeat};
     use crate::message::{Append, AppendReply, Message, PreVote};
     use crate::{
-        Config, Duration, Entry, EntryHead, EntryId, EntryKind, LeaderLease, LinkEnd, Recovered, Round,
-        Stamp, Term,
+        Config, Duration, Entry, EntryHead, EntryId, EntryKind, LeaderLease, LinkEnd, LogIndex, Recovered,
+        Round, Stamp, Term,
     };
     use alloc::vec;
 
@@ -185,7 +169,7 @@ mod tests {
         let mut raft = member(with_leases());
         let (before, now) = (raft.deadline(), Instant(20));
         let mut effects = Effects::default();
-        assert!(raft.know_leader(now, DIRECT, &mut effects));
+        assert!(raft.know_leader(DIRECT, &mut effects));
         assert_eq!(raft.leader(), Some(NodeId(2)));
         assert_eq!(raft.deadline(), before, "it campaigns as soon as without a leader");
         assert_eq!(raft.vote_hold_until(), Instant(0));
@@ -214,7 +198,7 @@ mod tests {
             raft
         };
         let knows = |raft: &mut Raft, effects: &mut Effects| {
-            assert!(raft.know_leader(Instant(5), RELAYED, effects));
+            assert!(raft.know_leader(RELAYED, effects));
         };
         let follows = |raft: &mut Raft, effects: &mut Effects| {
             assert!(raft.follow(Instant(20), DIRECT, effects));

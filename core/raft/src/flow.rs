@@ -32,7 +32,7 @@
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
 use crate::config::Config;
-use crate::message::Room;
+use crate::message::{Gap, Room};
 use crate::snapshot::Stream;
 use crate::types::{Duration, Instant, LogIndex, Round};
 use alloc::collections::VecDeque;
@@ -204,6 +204,11 @@ impl Flow {
         may.then_some(bytes)
     }
 
+    /// The first run of entries up to `last` that the peer may lack and that is not in flight: its first and last index.
+    pub(crate) fn unsent(&self, last: LogIndex) -> Option<(LogIndex, LogIndex)> {
+        (self.next <= last).then_some((self.next, last))
+    }
+
     /// The peer's room, less the bytes in flight.
     fn room_left(&self) -> usize {
         usize::try_from(self.room.0).unwrap_or(usize::MAX).saturating_sub(self.inflight_bytes)
@@ -357,15 +362,15 @@ impl Flow {
         is_new && is_asked && matched < prev
     }
 
-    /// Starts over from `next`. The peer has read everything up to the append that named `read`; what was sent behind
+    /// Starts over from `next`. The peer has read everything up to the append that named the gap; what was sent behind
     /// that, at the latest in `round`, is written off. True if that fills the lane: the next round then begins at once,
     /// so that the peer's first answer in it shows that the lane is free. [Rule 4]
-    pub(crate) fn fall_back(&mut self, now: Instant, next: LogIndex, read: LogIndex, round: Round) -> bool {
+    pub(crate) fn fall_back(&mut self, now: Instant, next: LogIndex, gap: Gap, round: Round) -> bool {
         let awaiting = match &self.mode {
             Mode::Probe { awaiting } => awaiting.as_ref(),
             Mode::Replicate | Mode::Snapshot(_) => None,
         };
-        let behind = self.inflight.iter().chain(awaiting).filter(|sent| read < sent.prev);
+        let behind = self.inflight.iter().chain(awaiting).filter(|sent| gap.prev < sent.prev);
         let bytes: usize = behind.map(|sent| sent.bytes).sum();
         if bytes > 0 {
             self.charge = Charge { bytes: self.charge.bytes + bytes, round };
@@ -472,6 +477,7 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::EntryId;
     use crate::canonical::tests::config;
 
     const fn ms(millis: u64) -> Duration {
@@ -520,7 +526,8 @@ mod tests {
         for first in 2..6 {
             flow.sent(now, LogIndex(first - 1), LogIndex(first), 100);
         }
-        assert!(flow.fall_back(now, LogIndex(2), LogIndex(2), round), "some of it still fills the way");
+        let gap = Gap { prev: LogIndex(2), hint: EntryId::new(1, 1), last: LogIndex(1) };
+        assert!(flow.fall_back(now, LogIndex(2), gap, round), "some of it still fills the lane");
         flow.sent(now, LogIndex(1), LogIndex(2), 100);
         flow.on_match(now, LogIndex(1), LogIndex(1), false); // of a heartbeat
         assert!(matches!(flow.mode, Mode::Probe { awaiting: Some(_) }), "{:?}", flow.mode);

@@ -100,7 +100,7 @@ impl Progress {
     /// The peer lacks the position in `gap`. `agreeing` is where the logs may agree, and `round` the newest one.
     pub(crate) fn on_gap(&mut self, now: Instant, gap: Gap, agreeing: LogIndex, round: Round) -> bool {
         let next = agreeing.next().min(gap.prev).max(self.matched.next());
-        self.flow.fall_back(now, next, gap.prev, round)
+        self.flow.fall_back(now, next, gap, round)
     }
 
     /// Whether the peer's disk has lost acknowledged entries: the answer to `round` shows that its log ends too early

@@ -62,8 +62,6 @@ pub struct Raft {
     pub(crate) log_space: u64,
     /// Whether an earlier run of this member may have served requests.
     pub(crate) has_past: bool,
-    /// See [`Raft::confirmed`].
-    pub(crate) confirmed: Option<LogIndex>,
     /// Pre-vote rounds that this peer has started in this term.
     pub(crate) pre_vote_round: Round,
     /// After a restart: no pre-vote is granted before this. [`crate::election`]
@@ -151,7 +149,6 @@ impl Raft {
             has_past: lsn > Lsn(0),
             pre_vote_round: Round(0),
             grace_until: if lsn > Lsn(0) { now + config.heartbeat_interval * 2 } else { Instant(0) },
-            confirmed: None,
             vote_hold: Instant(0),
             priorities: Vec::new(),
             read_nonce,
@@ -540,6 +537,12 @@ impl Raft {
         self.marks.delivered
     }
 
+    /// Highest index that the store has reported applied.
+    #[must_use]
+    pub fn applied_index(&self) -> LogIndex {
+        self.marks.applied
+    }
+
     /// Highest index on this disk.
     #[must_use]
     pub fn persisted_index(&self) -> LogIndex {
@@ -597,12 +600,5 @@ impl Raft {
             let (counts, srtt) = (progress.flow.counts(), progress.flow.srtt());
             (peer, PeerFlow { counts, srtt, behind })
         })
-    }
-
-    /// The first commit index learnt in this run from a leader (or as one) that had committed an entry of its own term:
-    /// no answer that any member gave before is above it. [fault-model ST17]
-    #[must_use]
-    pub fn confirmed(&self) -> Option<LogIndex> {
-        self.confirmed
     }
 }

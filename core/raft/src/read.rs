@@ -9,11 +9,9 @@
 //!           other member led when it began. One round is under way at a time, and reads that arrive meanwhile share
 //!           the next; lost messages are repeated by heartbeats. [Q3, Q5]
 //!        4. A follower asks its leader, which does 1–3; it serves when it has applied that far itself. [Q6]
-//!        5. A restarted follower asks once for itself: the answer covers everything it may have served before the
-//!           restart, which a late append from before could not guarantee. [fault-model ST17]
-//!        6. An answer to one request answers all earlier ones: it is about a later moment than they need. So a
+//!        5. An answer to one request answers all earlier ones: it is about a later moment than they need. So a
 //!           follower repeats its newest request only, and nothing grows while a leader cannot answer.
-//!        7. A change of leader, or the loss of leadership, fails pending reads: they are safe to repeat. [Q8]
+//!        6. A change of leader, or the loss of leadership, fails pending reads: they are safe to repeat. [Q8]
 //! Knows nothing of: keys, clients.
 
 use crate::canonical::Canonical;
@@ -24,9 +22,6 @@ use crate::raft::Raft;
 use crate::role::{Follower, Role};
 use crate::types::{Instant, LogIndex, NodeId, Round};
 use alloc::vec::Vec;
-
-/// The request of a restarted follower for itself; no driver's batch has this number.
-const OWN_QUESTION: ReadBatch = ReadBatch(u64::MAX);
 
 /// Requests of one peer that wait for the next round. Beyond this the oldest is dropped, as a later answer covers it. A
 /// peer needs one. A peer of version 0.1 matches each answer to its own request only, and has as many open.
@@ -201,8 +196,7 @@ impl Leading<'_> {
 
 impl Raft {
     /// Requests the index from which on the reads of `batch` may be served. The verdict comes with the effects, now or
-    /// later; the verdict on a later batch covers it too. Batch numbers ascend and are never used twice in one run;
-    /// `u64::MAX` is reserved.
+    /// later; the verdict on a later batch covers it too. Batch numbers ascend and are never used twice in one run.
     pub fn read(&mut self, now: Instant, batch: ReadBatch, effects: &mut Effects) {
         if let Some(index) = self.index_by_lease(now) {
             if let Some(leader) = self.role.leader_mut() {
@@ -233,24 +227,6 @@ impl Raft {
         }
     }
 
-    /// A leader was just found. A member with an earlier run asks it how far that run may have served.
-    pub(crate) fn ask_own_question(&mut self, now: Instant, effects: &mut Effects) {
-        let retry_at = now + self.config.heartbeat_interval;
-        if !self.asks_for_itself() {
-            return;
-        }
-        if let Role::Follower(Follower { following: Some(following), .. }) = &mut self.role {
-            following.pending_reads.retry_at = following.pending_reads.retry_at.min(retry_at);
-            let leader = following.leader;
-            self.ask_leader(leader, OWN_QUESTION, effects);
-        }
-    }
-
-    /// Whether it needs to know how far its earlier run may have served.
-    fn asks_for_itself(&self) -> bool {
-        self.has_past && self.confirmed.is_none()
-    }
-
     fn ask_leader(&mut self, leader: NodeId, batch: ReadBatch, effects: &mut Effects) {
         let request = ReadIndex { batch: batch.0.wrapping_add(self.read_nonce) };
         self.send_when_durable(self.envelope(leader, Message::ReadIndex(request)), effects);
@@ -259,14 +235,13 @@ impl Raft {
     /// Requests or answers may have been lost: repeats the newest request, which covers all.
     pub(crate) fn tick_asked_reads(&mut self, now: Instant, effects: &mut Effects) {
         let retry_at = now + self.config.heartbeat_interval;
-        let asks_for_itself = self.asks_for_itself();
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
         if now < following.pending_reads.retry_at {
             return;
         }
         let (leader, open) = (following.leader, following.pending_reads.open);
-        let newest = open.map(|(_, last)| last).or(asks_for_itself.then_some(OWN_QUESTION));
+        let newest = open.map(|(_, last)| last);
         following.pending_reads.retry_at = newest.map_or(Instant::NEVER, |_| retry_at);
         if let Some(newest) = newest {
             self.ask_leader(leader, newest, effects);
@@ -303,7 +278,7 @@ impl Raft {
         reply: &ReadIndexReply,
         effects: &mut Effects,
     ) {
-        let (nonce, asks_for_itself) = (self.read_nonce, self.asks_for_itself());
+        let nonce = self.read_nonce;
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
         if following.leader != from {
@@ -311,14 +286,10 @@ impl Raft {
         }
         following.told = following.told.max(reply.index.unwrap_or_default());
         let batch = ReadBatch(reply.batch.wrapping_sub(nonce));
-        let waited = following.pending_reads.settle(batch);
-        if waited {
+        if following.pending_reads.settle(batch) {
             effects.reads.push(ReadVerdict { upto: batch, index: reply.index });
         }
-        if asks_for_itself && (waited || batch == OWN_QUESTION) {
-            self.confirmed = reply.index; // without an index it is requested again with the next retry
-        }
-        if following.pending_reads.open.is_none() && !(asks_for_itself && self.confirmed.is_none()) {
+        if following.pending_reads.open.is_none() {
             following.pending_reads.retry_at = Instant::NEVER;
         }
         self.advance_commit_as_follower(now, effects);

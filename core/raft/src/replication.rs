@@ -435,18 +435,17 @@ fn fill(
     effects: &mut Effects,
 ) {
     let limits = &view.config.limits;
-    let last = view.send_limit();
+    let limit = view.send_limit();
     view.begin_snapshot_if_behind(now, progress);
     pump(peer, progress, view, now, effects);
-    if progress.flow.must_ask(progress.matched, last) {
+    if progress.flow.must_ask(progress.matched, limit) {
         effects.send.push(view.send_question(peer, progress, round, now));
     }
-    while progress.flow.next <= last
+    while let Some((next, last)) = progress.flow.unsent(limit)
         && let Some(credit) = progress.flow.credit(now, view.config)
     {
         let bytes_max = credit.min(limits.batch_bytes_max);
         let recent_first = view.log.recent_first();
-        let next = progress.flow.next;
         if next < recent_first {
             let purpose = FetchFor::Peer(peer);
             if !fetches.iter().any(|fetch| fetch.purpose == purpose) {

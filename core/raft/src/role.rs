@@ -71,6 +71,21 @@ pub(crate) struct Following {
     pub(crate) ask_at: Option<Instant>,
 }
 
+impl Following {
+    /// A new leader, not heard yet, with whose log this log is known to agree up to `verified`.
+    pub(crate) fn new(leader: NodeId, verified: LogIndex) -> Following {
+        Following {
+            leader,
+            last_contact: None,
+            verified,
+            told: LogIndex(0),
+            pending_ack: PendingAck::default(),
+            pending_reads: PendingReads::default(),
+            ask_at: None,
+        }
+    }
+}
+
 /// The acknowledgement of a follower. One covers many appends; it never covers more than is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PendingAck {

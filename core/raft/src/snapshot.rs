@@ -578,7 +578,6 @@ impl Raft {
         self.note_agreement(last.index);
         self.owe(last.index, false);
         self.note_own_membership();
-        self.note_confirmed();
         self.hand_out(now, effects);
     }
 

@@ -4,7 +4,7 @@
 //! are listed in `scripts/README.md`.
 
 use goldenscript::{Command, Context, Runner};
-use kattu_peers::{HEADER, Held, World, config, show};
+use kattu_peers::{HEADER, Held, Proof, World, config, show};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, EntryKind, HardState, Instant, LeaderLease, LinkEnd,
     LogBody, LogRecord, Lsn,
@@ -445,15 +445,12 @@ impl Stage {
                     writeln!(output, "{}:  {}", id.0, texts.collect::<Vec<_>>().join("  ").trim_end())?;
                 }
             }
-            "confirmed" => {
+            "proof" => {
                 for id in self.members(&words)? {
-                    let confirmed = self.world.raft(id).confirmed();
-                    writeln!(
-                        output,
-                        "{}: {}",
-                        id.0,
-                        confirmed.map_or("no".into(), |index| index.0.to_string())
-                    )?;
+                    match self.world.peers[&id].proof {
+                        Proof::Found(index) => writeln!(output, "{}: {}", id.0, index.0)?,
+                        Proof::Missing | Proof::Asked(_) => writeln!(output, "{}: no", id.0)?,
+                    }
                 }
             }
             "show" | "hide" => {

@@ -24,7 +24,6 @@ const ELSEWHERE: &[&str] = &[
     "read-without-a-quorum-round",
     "older-round-confirms-reads",
     "reads-outlive-their-leader",
-    "late-append-confirms-a-restart",
     "one-step-change-before-own-term",
     "told-of-lost-entries-and-votes-on",
     "returns-without-asking",

@@ -66,6 +66,8 @@ pub struct Member {
     pub runs: u8,
     /// Highest index that earlier runs delivered to apply: what clients may have seen. [fault-model ST17]
     pub served: LogIndex,
+    /// The proof that this run serves nothing older. [fault-model ST17]
+    pub proof: Proof,
     /// Something happened since the driver called `drained`.
     pub dirty: bool,
     /// A leader's snapshot has replaced its log, in this run.
@@ -73,6 +75,22 @@ pub struct Member {
     /// What the lease judge recorded; empty where time is not measured.
     pub observer: Observer,
 }
+
+/// How far a member has come with the read that its node asks for in each run: the index of a read covers all that
+/// earlier runs have served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// There was an earlier run, and nothing is asked.
+    Missing,
+    /// A read was asked for, this one or a client's; this is the newest one.
+    Asked(u8),
+    /// A read was answered; or there is nothing to prove in a first run.
+    #[default]
+    Found,
+}
+
+/// The number of a member's own read: clients' reads count from 1.
+const OWN_READ: u8 = 0;
 
 /// What an event led to, beside the member itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -242,8 +260,17 @@ impl Member {
     /// The guarantee that it violated by starting.
     pub fn new(id: NodeId, scope: &Scope) -> Result<Member, String> {
         let (served, disk, observer) = (LogIndex(0), Disk::default(), Observer::default());
-        let member =
-            Member { id, raft: None, disk, runs: 0, served, dirty: false, installed: false, observer };
+        let member = Member {
+            id,
+            raft: None,
+            disk,
+            runs: 0,
+            served,
+            proof: Proof::Found,
+            dirty: false,
+            installed: false,
+            observer,
+        };
         member.after(&Event::Restart, scope).map(|(member, _)| member)
     }
 
@@ -299,6 +326,9 @@ impl Member {
             Event::Read(batch) => {
                 raft.read(now, ReadBatch(u64::from(*batch)), &mut effects);
                 refused = effects.reads.iter().any(|verdict| verdict.index.is_none());
+                if self.proof != Proof::Found {
+                    self.proof = Proof::Asked(*batch);
+                }
             }
             Event::Change(number) => {
                 let target = &scope.changes[usize::from(*number) - 1];
@@ -315,8 +345,10 @@ impl Member {
             Event::Crash(_) => return Err("a crash leaves no process to go on with".into()),
             Event::Pass(_) => return Err("time passes for everybody, and tells nobody".into()),
         }
+        self.ask_for_proof(now, &mut effects);
         self.dirty = scope.late_drain && *event != Event::Drain;
         self.settle(now, &mut effects, scope)?;
+        self.judge_proof(&mut effects)?;
         self.judge_transfer(event, before.as_ref(), &effects)?;
         self.judge_campaign(event, &effects, scope)?;
         let mut turns = Turns::default();
@@ -326,6 +358,35 @@ impl Member {
         let mut result = self.judge(before.as_ref(), effects)?;
         (result.refused, result.lease) = (refused, turns);
         Ok(result)
+    }
+
+    /// Asks for a read of its own as soon as it knows a leader, as a node does.
+    fn ask_for_proof(&mut self, now: kattu_raft::Instant, effects: &mut Effects) {
+        let Some(raft) = self.raft.as_mut().filter(|raft| raft.leader().is_some()) else { return };
+        if self.proof == Proof::Missing {
+            self.proof = Proof::Asked(OWN_READ);
+            raft.read(now, ReadBatch(OWN_READ.into()), effects);
+        }
+    }
+
+    /// Takes the verdicts of reads for its proof; those on its own reads concern no client.
+    fn judge_proof(&mut self, effects: &mut Effects) -> Result<(), String> {
+        for verdict in &effects.reads {
+            let Proof::Asked(newest) = self.proof else { break };
+            match verdict.index {
+                Some(index) if index < self.served => {
+                    return Err(format!(
+                        "would serve from {}, but has served {} before its restart [ST17]",
+                        index.0, self.served.0
+                    ));
+                }
+                Some(_) => self.proof = Proof::Found,
+                None if ReadBatch(newest.into()) <= verdict.upto => self.proof = Proof::Missing,
+                None => {}
+            }
+        }
+        effects.reads.retain(|verdict| verdict.upto != ReadBatch(OWN_READ.into()));
+        Ok(())
     }
 
     /// Its clock advances, and its core is not notified.
@@ -470,6 +531,7 @@ impl Member {
         if let Some(raft) = self.raft.take() {
             self.served = self.served.max(raft.applied_delivered());
         }
+        self.proof = Proof::Missing;
         (self.dirty, self.installed) = (false, false);
         self.observer.crashed();
         self.disk.crash(surviving)?;
@@ -506,12 +568,6 @@ impl Member {
             if fell {
                 return Err("term, commit or apply moved back within a run [marks are monotone]".into());
             }
-        }
-        if let Some(confirmed) = raft.confirmed().filter(|confirmed| *confirmed < self.served) {
-            return Err(format!(
-                "would serve from {}, but has served {} before its restart [ST17]",
-                confirmed.0, self.served.0
-            ));
         }
         effects.send.iter().try_for_each(|envelope| self.judge_message(envelope))?;
         let commits = (committed_before.0 + 1..=raft.committed().0)

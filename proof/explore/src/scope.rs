@@ -263,7 +263,7 @@ pub const SCOPES: &[Scope] = &[
         copies: 1,
         sync: Sync::Each,
         must_see: &[Mark::Elected, Mark::Reelected, Mark::Restarted],
-        pinned: 742_950,
+        pinned: 832_400,
         ..TINY
     },
     Scope {
@@ -274,7 +274,7 @@ pub const SCOPES: &[Scope] = &[
         fires: &[(Moment::Election, 2)],
         crashes: 1,
         must_see: &[Mark::Elected, Mark::Restarted],
-        pinned: 153_133,
+        pinned: 240_175,
         ..TINY
     },
     Scope {
@@ -298,7 +298,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted],
-        pinned: 136_334,
+        pinned: 178_531,
         ..TINY
     },
     Scope {
@@ -340,7 +340,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         in_flight_max: 1,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated, Mark::Restarted],
-        pinned: 1_038_295,
+        pinned: 1_148_961,
         ..TINY
     },
     Scope {
@@ -365,7 +365,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         in_flight_max: 1,
         must_see: &[Mark::Reelected, Mark::ReadServed, Mark::Restarted],
-        pinned: 512_329,
+        pinned: 552_127,
         ..TINY
     },
     Scope {
@@ -392,7 +392,7 @@ pub const SCOPES: &[Scope] = &[
         crashes: 1,
         sync: Sync::Each,
         must_see: &[Mark::CommandCommitted, Mark::Restarted, Mark::ReadServed],
-        pinned: 3_808_590,
+        pinned: 3_696_218,
         ..TINY
     },
     Scope {
@@ -408,7 +408,7 @@ pub const SCOPES: &[Scope] = &[
         late_drain: true,
         sync: Sync::Each,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Restarted, Mark::ReadServed],
-        pinned: 1_094_999,
+        pinned: 1_179_394,
         ..TINY
     },
     Scope {
@@ -432,7 +432,7 @@ pub const SCOPES: &[Scope] = &[
             Mark::ChangeTruncated,
             Mark::Restarted,
         ],
-        pinned: 178_939,
+        pinned: 181_007,
         ..TINY
     },
     Scope {
@@ -447,7 +447,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::JointCommitted, Mark::ChangeCompleted, Mark::Reelected, Mark::Restarted],
-        pinned: 47_301,
+        pinned: 51_092,
         ..TINY
     },
     Scope {
@@ -503,7 +503,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 2,
         sync: Sync::Each,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::JointCommitted, Mark::ChangeCompleted],
-        pinned: 1_728_898,
+        pinned: 1_529_562,
         ..TINY
     },
     Scope {
@@ -520,7 +520,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::Each,
         must_see: &[Mark::Pruned, Mark::Installed, Mark::Restarted],
-        pinned: 148_075,
+        pinned: 174_791,
         ..TINY
     },
     Scope {
@@ -560,7 +560,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 182_547,
+        pinned: 190_469,
         ..TINY
     },
     Scope {
@@ -586,7 +586,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::LeaseEnded, Mark::Reelected, Mark::Restarted],
-        pinned: 427_398,
+        pinned: 446_365,
         ..TINY
     },
     Scope {

@@ -35,7 +35,6 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("read-index-from-another-mark", "read-3", "Linearizable reads"),
     ("older-round-confirms-reads", "rounds-3", "Linearizable reads"),
     ("reads-outlive-their-leader", "read-3", "Linearizable reads"),
-    ("late-append-confirms-a-restart", "restart-2", "before its restart [ST17]"),
     ("one-step-change-before-own-term", "leave-2", "M2: in the log of member 1 {1,2} becomes {2}"),
     ("truncated-membership-stays-in-force", "remove-3", "configurations_are_those_of_the_log"),
     ("elections-by-committed-membership", "grow-3", "Leader Completeness"),

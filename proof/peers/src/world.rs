@@ -8,8 +8,8 @@ use crate::safety::Safety;
 use crate::{show, storm};
 use kattu_raft::{
     ChangeError, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, Incarnation, Instant,
-    LogIndex, Lsn, Membership, NodeId, ProposeError, Raft, ReadBatch, ReadChunk, RecordEncoder, SnapshotMeta,
-    Stamp, StoreChunk, Trace,
+    LogIndex, Lsn, Membership, NodeId, ProposeError, Raft, ReadBatch, ReadChunk, ReadVerdict, RecordEncoder,
+    SnapshotMeta, Stamp, StoreChunk, Trace,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -47,6 +47,22 @@ pub struct Held {
     pub chunks: bool,
 }
 
+/// How far a member has come with the read that every run begins with, as its node does in production: the index of it
+/// covers everything that earlier runs have served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proof {
+    /// Nothing is asked. It asks when it knows a leader, if an earlier run may have served.
+    #[default]
+    Missing,
+    /// The read with this number, or a later one, waits for its verdict.
+    Asked(u64),
+    /// A read was answered with this index.
+    Found(LogIndex),
+}
+
+/// The number of that read: clients' reads count from 1.
+const OWN_READ: u64 = 0;
+
 /// A task of a store, in order.
 pub enum Work {
     /// An entry is applied.
@@ -81,6 +97,10 @@ pub struct Peer {
     pub reading: BTreeMap<u64, LogIndex>,
     /// How many reads it was asked for.
     pub batches: u64,
+    /// The proof that this run serves nothing older than the runs before it. [fault-model ST17]
+    pub proof: Proof,
+    /// Whether an earlier run may have served.
+    pub has_past: bool,
     /// What of its surroundings is held back.
     pub held: Held,
     /// How often it was started.
@@ -198,6 +218,7 @@ impl World {
         }
         let run = seed ^ (peer.runs << 32);
         let recovered = peer.disk.recover(peer.runs.is_multiple_of(2));
+        peer.has_past = recovered.lsn > Lsn(0);
         peer.raft = Some(Raft::recover(peer.config.clone(), run, now, recovered));
         self.safety.started(id, &self.peers);
         for (member, priority) in priorities {
@@ -227,6 +248,7 @@ impl World {
         peer.storing_chunks.clear();
         peer.taking = None;
         peer.reading.clear();
+        peer.proof = Proof::Missing;
         peer.dirty = false;
     }
 
@@ -301,7 +323,8 @@ impl World {
             let waiting = &mut self.peer(id).reading;
             let later = waiting.split_off(&(verdict.upto.0 + 1));
             let judged = std::mem::replace(waiting, later);
-            assert!(!judged.is_empty(), "{} answers read {} twice", id.0, verdict.upto.0);
+            let was_asked = self.judge_proof(id, verdict);
+            assert!(was_asked || !judged.is_empty(), "{} answers read {} twice", id.0, verdict.upto.0);
             for (read, vote_floor) in judged {
                 let index = verdict.index;
                 self.journal.push(match index {
@@ -325,6 +348,33 @@ impl World {
             }
             self.wire.push_back(envelope);
         }
+        self.ask_for_proof(id);
+    }
+
+    /// A member that may have served in an earlier run asks for its proof as soon as it knows a leader.
+    fn ask_for_proof(&mut self, id: NodeId) {
+        let peer = self.peer(id);
+        let knows_leader = peer.raft.as_ref().is_some_and(|raft| raft.leader().is_some());
+        if peer.has_past && knows_leader && peer.proof == Proof::Missing {
+            peer.proof = Proof::Asked(OWN_READ);
+            self.act(id, |raft, now, effects| raft.read(now, ReadBatch(OWN_READ), effects));
+        }
+    }
+
+    /// Takes a verdict for the proof, if it is one; returns whether a proof was asked for. Any read of this run proves it.
+    fn judge_proof(&mut self, id: NodeId, verdict: ReadVerdict) -> bool {
+        let served = self.safety.served(id);
+        let peer = self.peer(id);
+        let Proof::Asked(newest) = peer.proof else { return false };
+        match verdict.index {
+            Some(index) => {
+                assert!(served <= index, "{} goes back from {served:?} to {index:?} [ST17]", id.0);
+                peer.proof = Proof::Found(index);
+            }
+            None if newest <= verdict.upto.0 => peer.proof = Proof::Missing,
+            None => {}
+        }
+        true
     }
 
     /// Lets a member look at its clock.
@@ -347,6 +397,9 @@ impl World {
         peer.batches += 1;
         let batch = peer.batches;
         peer.reading.insert(batch, vote_floor);
+        if !matches!(peer.proof, Proof::Found(_)) {
+            peer.proof = Proof::Asked(batch);
+        }
         self.act(id, |raft, now, effects| raft.read(now, ReadBatch(batch), effects));
         let at_once = !self.peer(id).reading.contains_key(&batch);
         self.lease_reads += u64::from(at_once && self.raft(id).leader_lease_until().is_some());
@@ -617,6 +670,8 @@ impl Peer {
             taking: None,
             reading: BTreeMap::new(),
             batches: 0,
+            proof: Proof::Missing,
+            has_past: false,
             held: Held::default(),
             runs: 0,
             clock: Clock::right(),

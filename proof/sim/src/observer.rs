@@ -53,7 +53,7 @@ impl Observer {
         node: &Node,
         effects: &Effects,
     ) -> Result<(), Violation> {
-        self.ask(|it| it.stepped(member, node.raft(), effects))
+        self.ask(|it| it.stepped(member, node, effects))
     }
 
     /// Clocks within their bound are never reported, and a leader with proof that clocks run apart has no leader lease.

@@ -120,7 +120,7 @@ impl World {
         let Some((node, keeper)) = &mut member.running else { return Ok(()) };
         let mut effects = Effects::default();
         node.handle(self.now, event, &mut effects);
-        self.invariants.stepped(member.id, node.raft(), &effects)?;
+        self.invariants.stepped(member.id, node, &effects)?;
         member.disk.extend(effects.persist);
         self.wire.extend(effects.send);
         let mut told = KeeperEffects::default();

@@ -55,6 +55,7 @@ mod votes;
 pub use crate::judges::Violation;
 
 use ghost::{Ghost, Harm, Line, Member};
+use kattu_node::Node;
 use kattu_node::contract::{Effects, PeerMessage};
 use kattu_raft::{
     Entry, EntryId, EntryKind, Falsehood, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Raft,
@@ -99,7 +100,8 @@ struct View {
 }
 
 impl View {
-    fn of(raft: &Raft) -> View {
+    fn of(node: &Node) -> View {
+        let raft = node.raft();
         View {
             term: raft.term(),
             leads: raft.is_leader(),
@@ -108,7 +110,7 @@ impl View {
             delivered: raft.applied_delivered(),
             persisted: raft.persisted_index(),
             verified: raft.verified(),
-            confirmed: raft.confirmed(),
+            confirmed: node.confirmed(),
         }
     }
 }
@@ -171,8 +173,9 @@ impl Invariants {
     ///
     /// # Errors
     /// As above.
-    pub fn stepped(&mut self, member: NodeId, raft: &Raft, effects: &Effects) -> Checked {
-        self.saw(member, &View::of(raft), effects)?;
+    pub fn stepped(&mut self, member: NodeId, node: &Node, effects: &Effects) -> Checked {
+        self.saw(member, &View::of(node), effects)?;
+        let raft = node.raft();
         if raft.is_leader() {
             let place = self.ghost.place(member);
             for (peer, matched) in raft.peer_matches() {
