@@ -15,8 +15,8 @@ use core::fmt;
 use kattu_kv::api as kv;
 use kattu_raft::Trace;
 use kattu_raft::{
-    ChunkRead, ChunkStored, Duration, Entry, EntryId, Falsehood, Fetch, Incarnation, Job, LinkEnd, LogIndex,
-    LogRecord, Lsn, Message, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term,
+    ChunkRead, ChunkStored, Done, Duration, Entry, EntryId, Falsehood, Fetch, Incarnation, Job, LinkEnd,
+    LogIndex, LogRecord, Lsn, Message, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term,
 };
 
 /// Identifies one waiting client. Assigned by the driver: ascending, never used twice in one run.
@@ -501,6 +501,8 @@ pub enum Event {
         /// The last entry that it would have covered.
         last: EntryId,
     },
+    /// A job is done; in any order, late, again or never, as it comes. [`Effects::compute`]
+    Computed(Done),
     /// The space for growth has changed.
     Space(Space),
     /// The link to a peer has closed, in this way; messages in flight on it may be lost.
@@ -541,7 +543,7 @@ pub struct Effects {
     pub store_chunks: Vec<StoreChunk>,
     /// Answers.
     pub reply: Vec<(Ticket, Outcome)>,
-    /// Heavy work.
+    /// Work that may take long, for any thread, answered by [`Event::Computed`].
     pub compute: Vec<Job>,
     /// Peers that sent falsehoods. These messages have changed nothing; the links of such a peer must end.
     pub distrust: Vec<(NodeId, Falsehood)>,

@@ -178,6 +178,7 @@ impl Node {
             Event::Unsent(forward) => self.on_unsent(now, forward),
             Event::Persisted(lsn) => self.raft.persisted(now, lsn, out),
             Event::DiskTook(took) => self.raft.disk_took(took),
+            Event::Computed(done) => self.raft.computed(now, done, out),
             Event::Fetched { fetch, entries } => self.raft.fetched(now, fetch, entries, out),
             Event::Applied { index } => self.raft.applied(now, index, out),
             Event::ChunkRead { request, read } => self.raft.chunk_read(now, request, read, out),

@@ -11,6 +11,7 @@
 //!   4. A gap carries a hint in terms, so that the leader skips a whole term per round trip.
 //!   5. If there is room for only some of the entries, that prefix is taken; the rest is a gap like any other. Every
 //!      acknowledgement announces the room left if that could hold up a leader; regained room is announced at once.
+//!   6. The payloads of a large append are read by a job, and the appends behind it wait. [`crate::compute`]
 //!
 //! Knows nothing of: other peers, commands, clients.
 
@@ -23,40 +24,52 @@ use crate::message::{Append, AppendReply, Gap, Message, Room};
 use crate::policy::Intake;
 use crate::raft::Raft;
 use crate::role::{Following, PendingAck, Role};
-use crate::types::{EntryId, Instant, LogIndex};
+use crate::types::{EntryId, Instant, LogIndex, Round};
 
 impl Raft {
     /// An append of this term's leader, as a follower takes it. [L1–L6]
     pub(crate) fn on_append(&mut self, now: Instant, origin: Origin, append: Append, effects: &mut Effects) {
-        if !self.is_well_formed(&append) {
+        let bytes: usize = append.entries.iter().map(Entry::len).sum();
+        let is_read = bytes < self.config.limits.read_apart_bytes_min || append.entries.is_empty();
+        if !self.is_well_formed(&append) || is_read && !self.reader.reads_all(&append.entries) {
             return Raft::distrust(origin.sender, Falsehood::Entries(append.prev), effects); // and is no contact either
         }
         if !self.follow(now, origin, effects) {
             return;
         }
         if origin.is_direct() {
-            self.owe_round(&append);
+            self.owe_round(append.round);
         }
-        self.take_append(now, origin, append, effects);
+        match is_read && !(append.is_bulk() && self.lane_waits()) {
+            true => self.take_append(now, origin, append, effects),
+            false => self.keep_unread(now, origin, append, (bytes, is_read), effects),
+        }
     }
 
-    /// Notes that this append's round wants an answer. The answer grants a vote hold, so the leader must be heard.
-    fn owe_round(&mut self, append: &Append) {
+    /// Notes that this round wants an answer. The answer grants a vote hold, so the leader must be heard.
+    fn owe_round(&mut self, newer: Round) {
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
-        let PendingAck { round, bulk, .. } = &mut following.pending_ack;
-        *round = append.round.max(*round);
-        if append.is_bulk() {
-            *bulk = append.round.max(*bulk);
-        }
+        let PendingAck { round, .. } = &mut following.pending_ack;
+        *round = newer.max(*round);
     }
 
     /// Takes the entries and the commit index of an append whose leader is known, over whichever path it came.
     /// [`crate::contact`]
-    fn take_append(&mut self, now: Instant, origin: Origin, append: Append, effects: &mut Effects) {
+    pub(crate) fn take_append(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        append: Append,
+        effects: &mut Effects,
+    ) {
         let Role::Follower(follower) = &mut self.role else { unreachable!("only a follower takes appends") };
         let Some(following) = &mut follower.following else { unreachable!("the leader is known") };
         following.told = following.told.max(append.commit);
+        if origin.is_direct() && append.is_bulk() {
+            let PendingAck { bulk, .. } = &mut following.pending_ack;
+            *bulk = append.round.max(*bulk);
+        }
         let waits_for_no_disk = append.entries.is_empty();
         let Taken { upto, gap } = match self.take_in(append, effects) {
             Ok(taken) => taken,
@@ -219,7 +232,7 @@ impl Raft {
     }
 
     /// Whether the entries follow `prev` without gaps, in terms that never fall and are not of the future, and come with
-    /// whole payloads that can be read.
+    /// whole payloads. Whether these can be read is another question.
     fn is_well_formed(&self, append: &Append) -> bool {
         let mut prev = append.prev;
         append.entries.iter().all(|entry| {
@@ -234,8 +247,7 @@ impl Raft {
                 EntryKind::Noop | EntryKind::Command => true,
             };
             prev = id;
-            let readable = (self.reader.0)(entry.head.kind, payload);
-            follows && is_group && readable
+            follows && is_group
         })
     }
 }

@@ -21,6 +21,8 @@
 //!   6. Disk times are dropped: explorers leave [`LeadershipConfig::leave_slow_disk`](crate::LeadershipConfig) off, and
 //!      then there are none.
 //!   7. Clocks are not watched: their readings lie ever further back, so no two such states would be one.
+//!   8. There are no jobs: an append that waits for one behaves like one that is still under way, which explorers choose
+//!      already.
 //!
 //! Never called while a cluster serves.
 //! Knows nothing of: explorers, clusters, messages in flight.
@@ -202,6 +204,7 @@ impl Raft {
     fn bring_into_form(&mut self, now: Instant, in_time: bool) -> u64 {
         let watched = self.config.leadership.leader_lease.is_some_and(|lease| lease.watch_clocks);
         assert!(!watched, "what clocks showed has no canonical form");
+        assert_eq!(self.config.limits.read_apart_bytes_min, usize::MAX, "nor have jobs");
         let canonical = Canonical {
             now,
             in_time,

@@ -90,9 +90,12 @@ pub struct Limits {
     pub batch_bytes_max: usize,
     /// Entries in one append.
     pub batch_entries_max: usize,
-    /// Unanswered appends per peer.
+    /// An append with at least as many bytes of entries has its payloads read by a job; a smaller one at once, which
+    /// costs less than to hand it over. `usize::MAX`: there are no jobs. [`crate::compute`]
+    pub read_apart_bytes_min: usize,
+    /// Unanswered appends per peer. A follower keeps as many of its leader's while payloads are being read.
     pub inflight_msgs_max: usize,
-    /// Unanswered bytes per peer.
+    /// Unanswered bytes per peer; the same holds for them.
     pub inflight_bytes_max: usize,
     /// Bytes proposed and not yet committed; beyond it proposals are refused. The first always passes.
     pub uncommitted_bytes_max: usize,
@@ -117,6 +120,7 @@ impl Default for Limits {
         Limits {
             batch_bytes_max: 1 << 20,
             batch_entries_max: 4096,
+            read_apart_bytes_min: usize::MAX,
             inflight_msgs_max: 256,
             inflight_bytes_max: 16 << 20,
             uncommitted_bytes_max: 256 << 20,

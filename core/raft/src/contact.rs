@@ -30,7 +30,7 @@ use crate::trace::Trace;
 use crate::types::{Instant, NodeId};
 
 /// Where a message of a leader comes from. [Rule 1]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     /// The leader that the message speaks for: it gets the answer.
     pub(crate) leader: NodeId,

@@ -4,6 +4,7 @@
 //! (a vote, an acknowledgement, the leader counting itself) waits inside until `Persisted`. [architecture §2]
 //! Knows nothing of: the driver's disk, network and store.
 
+use crate::compute::Job;
 use crate::distrust::Falsehood;
 use crate::entry::Entry;
 use crate::membership::Membership;
@@ -118,11 +119,6 @@ pub struct ReadVerdict {
     pub index: Option<LogIndex>,
 }
 
-/// A pure, heavy piece of work (parity, rebuild, sign, verify) for the shell to run where it likes.
-/// No policy that needs one exists yet, so the type has no value; its users match on it in full.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Job {}
-
 /// Everything a peer requests of its driver, in the order of the requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
@@ -143,7 +139,7 @@ pub struct Effects {
     pub store_chunks: Vec<StoreChunk>,
     /// Verdicts on reads.
     pub reads: Vec<ReadVerdict>,
-    /// Heavy work.
+    /// Work that may take long. Its results come back by [`Raft::computed`](crate::Raft::computed), in any order, or never.
     pub compute: Vec<Job>,
     /// Peers that sent what no honest peer sends, and what it was. The message has changed nothing; the peer's links
     /// must end.

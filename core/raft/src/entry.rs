@@ -212,6 +212,11 @@ pub struct PayloadReader(pub fn(kind: EntryKind, payload: &[u8]) -> bool);
 impl PayloadReader {
     /// Accepts every payload.
     pub const CREDULOUS: PayloadReader = PayloadReader(|_, _| true);
+
+    /// Whether all of these entries are whole, and their payloads can be read.
+    pub(crate) fn reads_all(self, entries: &[Entry]) -> bool {
+        entries.iter().all(|entry| entry.payload().is_some_and(|payload| (self.0)(entry.head.kind, payload)))
+    }
 }
 
 impl core::fmt::Debug for PayloadReader {

@@ -54,6 +54,7 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
         Role::Follower(follower) => {
             a_promise_outlasts_no_campaign(raft, follower.timer.deadline())?;
             a_suspicion_needs_the_quorum_question(raft, follower)?;
+            what_waits_unread_is_in_order(raft, follower)?;
             a_follower_commits_only_what_is_verified(raft)
         }
         Role::PreCandidate(campaign) | Role::Candidate(campaign) => {
@@ -261,6 +262,15 @@ fn a_suspicion_needs_the_quorum_question(raft: &Raft, follower: &Follower) -> Ch
     let allowed = raft.config.pre_vote && raft.config.leadership.leader_lease.is_none();
     expect(!suspects || allowed, "a_suspicion_needs_the_quorum_question", || {
         format!("{:?} without pre-vote, or with leases", follower.following)
+    })
+}
+
+/// Appends that wait for payloads to be read are those that a completion in order will take. [replication-protocols B14]
+fn what_waits_unread_is_in_order(raft: &Raft, follower: &Follower) -> Checked {
+    let unread = follower.following.as_ref().map(|following| &following.unread);
+    let flaw = unread.and_then(|unread| unread.flaw(raft.jobs));
+    expect(flaw.is_none(), "what_waits_unread_is_in_order", || {
+        format!("{}: {unread:?}, newest {:?}", flaw.unwrap_or_default(), raft.jobs)
     })
 }
 

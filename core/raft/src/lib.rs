@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   tick step propose read drained persisted fetched applied link_closed
-//!   propose_change transfer snapshot_taken chunk_read chunk_stored disk_took
+//!   propose_change transfer snapshot_taken chunk_read chunk_stored disk_took computed
 //!                               │
 //!                             Raft ── deadline()
 //!                               │
@@ -24,7 +24,7 @@
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the table
 //! of roles and messages; `role` the state of each role; [`log`] and `marks` the entries and the positions along them.
 //! Then the chapters: `election`, `leading`, `replication` with `progress`, `flow`, `liveness` and `life`, `contact`,
-//! `acceptance`, [`quorum`] and `commit` with `forms`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
+//! `acceptance` with [`compute`], [`quorum`] and `commit` with `forms`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
 //! `suspicion`, `transfer`, `slow_disk`, `yielding`,
 //! [`distrust`], `vote_floor`, `reminder`, [`membership`] with `configurations` and `change`, [`snapshot`]. [`policy`]
 //! names the seams of the protocol's variants; [`invariants`] lists the facts that always hold; [`canonical`] defines
@@ -65,6 +65,7 @@ pub mod canonical;
 mod change;
 mod clocks;
 mod commit;
+pub mod compute;
 pub mod config;
 mod configurations;
 mod contact;
@@ -105,10 +106,11 @@ mod yielding;
 pub use bytes::SharedBytes;
 pub use change::ChangeError;
 pub use clocks::ClockReading;
+pub use compute::{Done, Job, JobId};
 pub use config::{Config, LeadershipConfig, Limits};
 pub use configurations::newest_found;
 pub use contract::{
-    Effects, Fetch, FetchFor, HardState, Job, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,
+    Effects, Fetch, FetchFor, HardState, LogBody, LogRecord, ReadBatch, ReadVerdict, Recovered,
 };
 pub use distrust::Falsehood;
 pub use entry::{Body, Entry, EntryHead, EntryKind, Form, PayloadReader, RecordEncoder};

@@ -7,6 +7,7 @@
 //! Knows nothing of: clients, stores, bytes, disks, sockets.
 
 use crate::apply::Delivery;
+use crate::compute::JobId;
 use crate::config::Config;
 use crate::configurations::Configurations;
 use crate::contact::Origin;
@@ -58,6 +59,8 @@ pub struct Raft {
     pub(crate) delivery: Delivery,
     /// Reads of the log under way; they outlive the role that requested them.
     pub(crate) fetches: Vec<Fetch>,
+    /// The newest job of this run.
+    pub(crate) jobs: JobId,
     /// Bytes that the log has left for entries. [fault-model ST15]
     pub(crate) log_space: u64,
     /// Whether an earlier run of this member may have served requests.
@@ -145,6 +148,7 @@ impl Raft {
             disk_time: DiskTime::default(),
             delivery: Delivery::new(if covered < committed { now } else { Instant::NEVER }),
             fetches: Vec::new(),
+            jobs: JobId(0),
             log_space: u64::MAX,
             has_past: lsn > Lsn(0),
             pre_vote_round: Round(0),
@@ -194,6 +198,7 @@ impl Raft {
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => {
                 self.tick_election(now, effects);
                 self.tick_asked_reads(now, effects);
+                self.tick_unread(now, effects);
             }
             Role::Leader(_) => self.tick_leader(now, effects),
         }

@@ -13,6 +13,7 @@
 //! Knows nothing of: the transitions between roles.
 
 use crate::clocks::Heartbeats;
+use crate::compute::Unread;
 use crate::config::Config;
 use crate::forms::Forms;
 use crate::leader_lease::LeaderLeaseState;
@@ -66,6 +67,8 @@ pub(crate) struct Following {
     pub(crate) pending_ack: PendingAck,
     /// Batches of reads whose index was asked for.
     pub(crate) pending_reads: PendingReads,
+    /// Appends that are not taken yet, because payloads are being read.
+    pub(crate) unread: Unread,
     /// Set while the leader seems dead: when this follower asks for pre-votes. Cleared when the leader is heard.
     /// [`crate::suspicion`]
     pub(crate) ask_at: Option<Instant>,
@@ -81,6 +84,7 @@ impl Following {
             told: LogIndex(0),
             pending_ack: PendingAck::default(),
             pending_reads: PendingReads::default(),
+            unread: Unread::default(),
             ask_at: None,
         }
     }
@@ -245,11 +249,10 @@ impl Role {
     pub(crate) fn deadline(&self, config: &Config) -> Instant {
         match self {
             Role::Follower(follower) => {
-                let asked = follower
-                    .following
-                    .as_ref()
-                    .map_or(Instant::NEVER, |following| following.pending_reads.retry_at());
-                self.timer_deadline().min(asked)
+                let waits_until = follower.following.as_ref().map_or(Instant::NEVER, |following| {
+                    following.pending_reads.retry_at().min(following.unread.give_up_at(config))
+                });
+                self.timer_deadline().min(waits_until)
             }
             Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign.timer.deadline(),
             Role::Leader(leader) => {

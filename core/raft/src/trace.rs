@@ -89,6 +89,9 @@ pub enum Trace {
         /// The end of its log now, or the index before the one it lacks, if that is lower.
         last: LogIndex,
     },
+    /// So many appends of the leader were dropped: they waited for payloads that were not read in time, or too much
+    /// waited. [`crate::compute`]
+    DroppedUnread(usize),
     /// This member takes part from here on, after it has asked the other voters for its state before the start.
     TakesPart {
         /// How many voters did not answer in time.

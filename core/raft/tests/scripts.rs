@@ -49,6 +49,7 @@ impl Stage {
                 ("pipelining", "off") => config.pipelining = false,
                 ("batch_bytes", bytes) => config.limits.batch_bytes_max = bytes.parse()?,
                 ("batch_entries", entries) => config.limits.batch_entries_max = entries.parse()?,
+                ("read_apart_bytes", bytes) => config.limits.read_apart_bytes_min = bytes.parse()?,
                 ("inflight_msgs", messages) => config.limits.inflight_msgs_max = messages.parse()?,
                 ("inflight_bytes", bytes) => config.limits.inflight_bytes_max = bytes.parse()?,
                 ("uncommitted_bytes", bytes) => config.limits.uncommitted_bytes_max = bytes.parse()?,
@@ -270,6 +271,16 @@ impl Stage {
             }
             "read_chunk" => self.world.read_chunk(member()?, words.get(1) == Some(&"fails")),
             "store_chunk" => self.world.store_chunk(member()?),
+            "compute" => {
+                let id = member()?;
+                let place = keys.get("place").map_or(Ok(1), |place| place.parse::<usize>())? - 1;
+                match words.get(1) {
+                    None => self.world.compute(id, place, false),
+                    Some(&"again") => self.world.compute(id, place, true),
+                    Some(&"lost") => self.world.lose_job(id, place),
+                    Some(other) => return Err(format!("a job is not done {other}").into()),
+                }
+            }
             "change" => {
                 let id = member()?;
                 let list = |key: &str, now: &[NodeId]| -> Result<Vec<NodeId>, Box<dyn Error>> {
@@ -416,8 +427,11 @@ impl Stage {
                     Some(&"apply") => what.apply = held,
                     Some(&"fetch") => what.fetch = held,
                     Some(&"chunks") => what.chunks = held,
+                    Some(&"compute") => what.compute = held,
                     Some(other) => return Err(format!("cannot hold {other}").into()),
-                    None => *what = Held { disk: held, apply: held, fetch: held, chunks: held },
+                    None => {
+                        *what = Held { disk: held, apply: held, fetch: held, chunks: held, compute: held }
+                    }
                 }
             }
             "log" => output = self.logs(&self.members(&words)?),

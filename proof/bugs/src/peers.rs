@@ -50,6 +50,7 @@ const ELSEWHERE: &[&str] = &[
     "recent-entries-kept-for-nobody",
     "piece-sent-again-for-another-link",
     "link-that-ends-sends-again",
+    "small-appends-overtake-large-ones",
     "entry-without-room-waits-for-a-heartbeat",
     "who-is-full-agrees-with-nothing",
     "loss-seen-by-where-a-log-ends",

@@ -30,6 +30,7 @@ const PROMISES: &[(&str, &str)] = &[
     ("stale read", "stale_read"),
     ("no convergence", "converges"),
     ("contradicts what agreed", "verified"),
+    ("what_waits_unread_is_in_order", "what_waits_unread_is_in_order"),
     ("the_disk_owes_what_is_not_persisted", "the_disk_owes_what_is_not_persisted"),
     ("configurations_are_those_of_the_log", "configurations_are_those_of_the_log"),
     ("who_is_below_its_floor_follows", "who_is_below_its_floor_follows"),

@@ -11,7 +11,7 @@
 //! | `question-overtakes-entries`, `sent-again-because-time-passed`, `unanswered-piece-sent-again`, `piece-sent-again-for-another-link` | a slow link carries what is new (`flow.rs`) |
 //! | `log-pruned-under-who-is-fed` | a member that gets a snapshot catches up some time, whatever clients write (`flow.rs`) |
 //! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed`, `slowed-clients-wait-without-a-bound`, `snapshot-on-its-way-is-no-gain` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
-//! | `link-that-ends-sends-again`, `entry-without-room-waits-for-a-heartbeat`, `who-is-full-agrees-with-nothing`, `who-is-behind-is-asked-every-round` | nothing is sent twice or in vain, and no follower waits for a heartbeat (`ways.rs`) |
+//! | `link-that-ends-sends-again`, `small-appends-overtake-large-ones`, `entry-without-room-waits-for-a-heartbeat`, `who-is-full-agrees-with-nothing`, `who-is-behind-is-asked-every-round` | nothing is sent twice or in vain, and no follower waits for a heartbeat (`ways.rs`) |
 //! | `watched-for-one-election-timeout`, `nobody-told-where-nobody-is-slowed` | a returning member is given time, and one that falls behind is reported (`flow.rs`) |
 //! | `loss-seen-by-where-a-log-ends` | entries that a disk has lost are sent again (`older.rs`) |
 //! | `client-writes-taken-as-they-come` | the log gets what clients may write, and nothing else (`strange.rs`) |
@@ -98,6 +98,7 @@ pub fn trial(name: &str, seed: u64) {
         "snapshot-on-its-way-is-no-gain" => flow::a_voter_that_gets_a_snapshot(seed),
         "recent-entries-kept-for-nobody" => flow::a_follower_a_little_late(seed),
         "link-that-ends-sends-again" => ways::a_link_that_ends(seed),
+        "small-appends-overtake-large-ones" => ways::small_appends_behind_one_that_is_read(seed),
         "entry-without-room-waits-for-a-heartbeat" => ways::an_entry_larger_than_the_room(seed),
         "who-is-full-agrees-with-nothing" => ways::a_full_follower_that_holds_much(seed),
         "who-is-behind-is-asked-every-round" => ways::many_reads_beside_one_that_is_behind(seed),

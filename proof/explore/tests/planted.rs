@@ -96,6 +96,9 @@ const BEYOND: &[(&str, &str)] = &[
     ("snapshot-on-its-way-is-no-gain", "breaks no promise of safety: clients wait where they need not"),
     ("recent-entries-kept-for-nobody", "breaks no promise of safety: the disk is read where memory would do"),
     ("link-that-ends-sends-again", "breaks no promise of safety: entries are sent twice"),
+    ("small-appends-overtake-large-ones", "there are no jobs in a scope"),
+    ("result-of-any-job-counts", "there are no jobs in a scope"),
+    ("lost-job-waited-for-without-end", "there are no jobs in a scope"),
     (
         "entry-without-room-waits-for-a-heartbeat",
         "breaks no promise of safety: a peer waits for what it has room for",

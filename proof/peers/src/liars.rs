@@ -11,9 +11,9 @@ use kattu_raft::message::{
 };
 use kattu_raft::{
     ChunkRead, ChunkStored, ClockReading, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind,
-    Envelope, GroupId, Incarnation, Instant, LeaderLease, LinkEnd, LogBody, LogIndex, LogRecord, Membership,
-    Message, NodeId, PayloadReader, Raft, ReadBatch, RecordEncoder, Recovered, Round, SnapshotMeta, Stamp,
-    Term,
+    Envelope, GroupId, Incarnation, Instant, LeaderLease, Limits, LinkEnd, LogBody, LogIndex, LogRecord,
+    Membership, Message, NodeId, PayloadReader, Raft, ReadBatch, RecordEncoder, Recovered, Round,
+    SnapshotMeta, Stamp, Term,
 };
 
 /// A command that the member's reader rejects.
@@ -221,6 +221,10 @@ fn config(flags: u8) -> Config {
         },
         parallel_append: flags & 4 == 0,
         pipelining: flags & 8 == 0,
+        limits: Limits {
+            read_apart_bytes_min: if flags & 16 == 16 { 1 } else { usize::MAX },
+            ..Limits::default()
+        },
         ..Config::new(ME, [ME, NodeId(2), NodeId(3)], RecordEncoder::BARE)
     }
 }
@@ -290,6 +294,11 @@ impl Among {
         }
         for fetch in done.fetch {
             self.raft.fetched(now, fetch, vec![], &mut self.effects);
+        }
+        for job in done.compute.into_iter().rev() {
+            let done = job.run();
+            self.raft.computed(now, done.clone(), &mut self.effects);
+            self.raft.computed(now, done, &mut self.effects);
         }
         let applied = done.apply.last().map(|entry| entry.id().index);
         if let Some(index) = applied.or(done.install.map(|meta| meta.last.index)) {

@@ -171,6 +171,7 @@ pub fn trace(trace: &Trace) -> String {
         Trace::LostMatch { peer, matched, last } => {
             format!("{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
         }
+        Trace::DroppedUnread(count) => format!("drops {count} unread"),
         Trace::TakesPart { unasked } => format!("takes part, {unasked} have not answered"),
         Trace::ToldOfLoss { vote_floor, last } => {
             format!("is told that its log, which ends at {last}, went up to {vote_floor}")

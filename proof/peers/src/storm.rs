@@ -52,6 +52,7 @@ fn draw_group(dice: &mut Dice) -> Vec<Config> {
     let narrow_limits = Limits {
         batch_bytes_max: 40,
         batch_entries_max: 3,
+        read_apart_bytes_min: usize::MAX,
         inflight_msgs_max: 2,
         inflight_bytes_max: 60,
         uncommitted_bytes_max: 100,
@@ -120,6 +121,44 @@ fn draw_disagreement(seed: u64, configs: &mut [Config], clocks: Clocks) {
 fn draw_slow_disks(seed: u64, configs: &mut [Config]) {
     let leaves = Dice(seed ^ 0x536c_6f77).one_in(2);
     configs.iter_mut().for_each(|config| config.leadership.leave_slow_disk = leaves);
+}
+
+/// In a third of the groups payloads of larger appends are read by jobs, in half of these never at once. Drawn from
+/// separate dice, too.
+fn draw_jobs(seed: u64, configs: &mut [Config]) -> Option<JobDice> {
+    let mut dice = Dice(seed ^ 0x446f_6e65);
+    if !dice.one_in(3) {
+        return None;
+    }
+    let min = 1 + dice.roll(40);
+    configs.iter_mut().for_each(|config| config.limits.read_apart_bytes_min = min);
+    let slow = dice.one_in(2);
+    Some(JobDice { dice, slow })
+}
+
+/// Decides what becomes of jobs.
+struct JobDice {
+    dice: Dice,
+    /// Whether jobs wait for their dice, whatever else a member does.
+    slow: bool,
+}
+
+impl JobDice {
+    /// Some jobs are done, in any order; a few are lost, and a few done again later, when their append may be forgotten.
+    fn roll(&mut self, world: &mut World) {
+        for id in world.ids() {
+            let waiting = world.peers[&id].computing.len();
+            if waiting == 0 || !self.dice.one_in(3) {
+                continue;
+            }
+            let place = self.dice.roll(waiting);
+            match self.dice.roll(12) {
+                0 => world.lose_job(id, place),
+                1 | 2 => world.compute(id, place, true),
+                _ => world.compute(id, place, false),
+            }
+        }
+    }
 }
 
 /// Any time, and a rate that is wrong by the permitted amount, or by far more.
@@ -518,6 +557,7 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
     draw_leadership(&mut dice, &mut configs, clocks);
     draw_disagreement(seed, &mut configs, clocks);
     draw_slow_disks(seed, &mut configs);
+    let mut jobs = draw_jobs(seed, &mut configs);
     // A removed member that does not learn of it asks for votes; only pre-vote and stickiness keep that harmless.
     let members_change = configs[0].pre_vote && !dice.one_in(3);
     let may_lose = configs[0].voters.len() >= 3 && !members_change;
@@ -531,6 +571,7 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
     }
     for id in world.ids() {
         world.start(id);
+        world.peer(id).held.compute = jobs.as_ref().is_some_and(|jobs| jobs.slow);
     }
     let mut proposals = 0;
     let leased = world.peers.values().any(|peer| peer.config.leadership.leader_lease.is_some());
@@ -539,6 +580,9 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
             strand(&mut world, &mut dice, &mut proposals);
         }
         blow(&mut world, &mut dice, &mut proposals);
+        if let Some(jobs) = &mut jobs {
+            jobs.roll(&mut world);
+        }
     }
     assert_eq!(
         world.clocks_apart, 0,

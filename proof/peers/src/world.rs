@@ -8,8 +8,8 @@ use crate::safety::Safety;
 use crate::{show, storm};
 use kattu_raft::{
     ChangeError, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, Incarnation, Instant,
-    LogIndex, Lsn, Membership, NodeId, ProposeError, Raft, ReadBatch, ReadChunk, ReadVerdict, RecordEncoder,
-    SnapshotMeta, Stamp, StoreChunk, Trace,
+    Job, LogIndex, Lsn, Membership, NodeId, ProposeError, Raft, ReadBatch, ReadChunk, ReadVerdict,
+    RecordEncoder, SnapshotMeta, Stamp, StoreChunk, Term, Trace,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -45,6 +45,8 @@ pub struct Held {
     pub fetch: bool,
     /// Pieces of snapshots are neither read nor stored.
     pub chunks: bool,
+    /// Jobs are not done.
+    pub compute: bool,
 }
 
 /// How far a member has come with the read that every run begins with, as its node does in production: the index of it
@@ -91,6 +93,8 @@ pub struct Peer {
     pub reading_chunks: VecDeque<ReadChunk>,
     /// Pieces of snapshots that are not stored yet, oldest first.
     pub storing_chunks: VecDeque<StoreChunk>,
+    /// Jobs that were given out and are not done.
+    pub computing: VecDeque<Job>,
     /// A snapshot that is being written: it covers the store as of its beginning.
     pub taking: Option<(SnapshotMeta, Vec<u8>)>,
     /// Reads without a verdict, with the highest commit index of any member when they were requested.
@@ -99,6 +103,9 @@ pub struct Peer {
     pub batches: u64,
     /// The proof that this run serves nothing older than the runs before it. [fault-model ST17]
     pub proof: Proof,
+    /// When it last asked for that, and the leader and the term that it knew: an answer without an index from a former
+    /// leader is not asked for again in the same moment.
+    pub proof_asked: Option<(Instant, NodeId, Term)>,
     /// Whether an earlier run may have served.
     pub has_past: bool,
     /// What of its surroundings is held back.
@@ -109,6 +116,19 @@ pub struct Peer {
     pub clock: Clock,
     /// Whether it has taken a step since it was drained.
     pub dirty: bool,
+}
+
+/// What became of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jobs {
+    /// Given out.
+    pub given: u64,
+    /// Never done.
+    pub lost: u64,
+    /// Done, and kept to be done again.
+    pub twice: u64,
+    /// Appends that were dropped because a job was not done in time, or because too many waited.
+    pub dropped: u64,
 }
 
 /// All members, and the wires between them.
@@ -133,6 +153,8 @@ pub struct World {
     pub lease_reads: u64,
     /// Proofs by leaders that clocks run apart.
     pub clocks_apart: u64,
+    /// What became of jobs.
+    pub jobs: Jobs,
     /// The journal lists messages, too.
     pub show_messages: bool,
     /// The journal lists what disks are asked for, too.
@@ -156,6 +178,7 @@ impl World {
             journal: Vec::new(),
             lease_reads: 0,
             clocks_apart: 0,
+            jobs: Jobs::default(),
             show_messages: false,
             show_disk: false,
             weather: storm::Weather::default(),
@@ -246,9 +269,10 @@ impl World {
         peer.fetches.clear();
         peer.reading_chunks.clear();
         peer.storing_chunks.clear();
+        peer.computing.clear();
         peer.taking = None;
         peer.reading.clear();
-        peer.proof = Proof::Missing;
+        (peer.proof, peer.proof_asked) = (Proof::Missing, None);
         peer.dirty = false;
     }
 
@@ -278,18 +302,22 @@ impl World {
             distrust,
             trace,
         } = effects;
-        assert!(compute.is_empty());
         if let Some((peer, falsehood)) = distrust.first() {
             panic!("nobody lies here, but {} says of {}: {falsehood}", id.0, peer.0);
         }
         for event in &trace {
             self.clocks_apart += u64::from(matches!(event, Trace::ClocksApart { .. }));
+            if let Trace::DroppedUnread(count) = event {
+                self.jobs.dropped += *count as u64;
+            }
             if !matches!(event, Trace::Term(_)) {
                 self.journal.push(format!("{}: {}", id.0, show::trace(event)));
             }
         }
         let show_disk = self.show_disk;
+        self.jobs.given += compute.len() as u64;
         let peer = self.peer(id);
+        peer.computing.extend(compute);
         let mut lines = Vec::new();
         for record in persist {
             if show_disk {
@@ -353,10 +381,12 @@ impl World {
 
     /// A member that may have served in an earlier run asks for its proof as soon as it knows a leader.
     fn ask_for_proof(&mut self, id: NodeId) {
+        let now = self.now;
         let peer = self.peer(id);
-        let knows_leader = peer.raft.as_ref().is_some_and(|raft| raft.leader().is_some());
-        if peer.has_past && knows_leader && peer.proof == Proof::Missing {
-            peer.proof = Proof::Asked(OWN_READ);
+        let known = peer.raft.as_ref().and_then(|raft| Some((now, raft.leader()?, raft.term())));
+        let is_new = known.is_some() && known != peer.proof_asked;
+        if peer.has_past && is_new && peer.proof == Proof::Missing {
+            (peer.proof, peer.proof_asked) = (Proof::Asked(OWN_READ), known);
             self.act(id, |raft, now, effects| raft.read(now, ReadBatch(OWN_READ), effects));
         }
     }
@@ -512,6 +542,23 @@ impl World {
         self.act(id, |raft, now, effects| raft.chunk_stored(now, stored, effects));
     }
 
+    /// Does the job at this place in the order in which they were given; `again`: and keeps it, to be done once more.
+    pub fn compute(&mut self, id: NodeId, place: usize, again: bool) {
+        let Some(job) = self.peer(id).computing.remove(place) else { return };
+        if again {
+            self.jobs.twice += 1;
+            self.peer(id).computing.push_back(job.clone());
+        }
+        let done = job.run();
+        self.act(id, |raft, now, effects| raft.computed(now, done, effects));
+    }
+
+    /// A job is never done.
+    pub fn lose_job(&mut self, id: NodeId, place: usize) {
+        let lost = self.peer(id).computing.remove(place);
+        self.jobs.lost += u64::from(lost.is_some());
+    }
+
     /// Whether messages from one member to the other arrive.
     pub fn connected(&self, from: NodeId, to: NodeId) -> bool {
         !self.cut.contains(&(from, to)) && self.peers.get(&to).is_some_and(|peer| peer.raft.is_some())
@@ -574,6 +621,10 @@ impl World {
         if !held.chunks && !self.peer(id).storing_chunks.is_empty() {
             busy = true;
             self.store_chunk(id);
+        }
+        if !held.compute && !self.peer(id).computing.is_empty() {
+            busy = true;
+            self.compute(id, 0, false);
         }
         if self.raft(id).wants_snapshot() {
             if self.peer(id).taking.is_none() {
@@ -667,10 +718,12 @@ impl Peer {
             fetches: VecDeque::new(),
             reading_chunks: VecDeque::new(),
             storing_chunks: VecDeque::new(),
+            computing: VecDeque::new(),
             taking: None,
             reading: BTreeMap::new(),
             batches: 0,
             proof: Proof::Missing,
+            proof_asked: None,
             has_past: false,
             held: Held::default(),
             runs: 0,

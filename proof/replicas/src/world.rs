@@ -72,6 +72,7 @@ pub fn raft_config(id: NodeId, size: u64) -> Config {
         election_timeout: ET,
         heartbeat_interval: ET / 10,
         leadership: LeadershipConfig { transfer_to_priority: true, ..LeadershipConfig::default() },
+        limits: Limits { read_apart_bytes_min: 16, ..Limits::default() }, // some appends have jobs
         ..Config::new(id, (1..=size).map(NodeId), RecordEncoder::BARE)
     }
 }
@@ -265,7 +266,8 @@ impl World {
                 || !effects.fetch.is_empty()
                 || !effects.apply.is_empty()
                 || !effects.read_chunks.is_empty()
-                || !effects.store_chunks.is_empty();
+                || !effects.store_chunks.is_empty()
+                || !effects.compute.is_empty();
             if let Some(last) = effects.persist.last() {
                 let lsn = last.lsn;
                 member.disk.extend(effects.persist);
@@ -278,6 +280,7 @@ impl World {
                     .collect();
                 queue.push_back(Event::Fetched { fetch, entries });
             }
+            queue.extend(effects.compute.into_iter().map(|job| Event::Computed(job.run())));
             for request in effects.read_chunks {
                 let read = member.read_chunk(&request);
                 queue.push_back(Event::ChunkRead { request, read });

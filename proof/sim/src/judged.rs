@@ -187,6 +187,7 @@ impl Process {
         self.member.stage() == Stage::Idle
             && hands.calls.is_empty()
             && hands.progress.is_empty()
+            && hands.computing.is_idle()
             && self.member.waiting().is_empty()
             && !self.keeper().is_busy()
             && hands.apply.as_ref().is_none_or(|thread| thread.batches.is_empty())

@@ -41,6 +41,7 @@ mod calm;
 pub mod campaign;
 mod clients;
 mod clock;
+mod computing;
 mod dice;
 mod disk_time;
 mod diverge;

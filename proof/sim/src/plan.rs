@@ -130,6 +130,10 @@ pub struct Settings {
     pub snapshots: SnapshotLimits,
     /// One step of the snapshot worker takes up to this, besides what its disk takes.
     pub snapshot_step: u64,
+    /// A job takes up to this.
+    pub job_takes: u64,
+    /// Some jobs are never done, and some twice.
+    pub loses_jobs: bool,
     /// Each member has one disk, which does one thing at a time: snapshots and segments take its time, and the log
     /// waits for the operation that is under way. Otherwise they take none.
     pub one_disk: bool,
@@ -247,6 +251,7 @@ impl Plan {
         settings.leadership.leave_slow_disk = !Dice::new(seed, "leave slow disk").one_in(3);
         settings.leadership.asks_first = !Dice::new(seed, "asks first").one_in(4);
         draw_disagreement(&mut Dice::new(seed, "disagreement"), &mut settings);
+        draw_jobs(&mut Dice::new(seed, "read apart"), &mut settings);
         let mut load = draw_load(&mut Dice::new(seed, "load"), &settings);
         if options.levels != Some(false) {
             draw_levels(&mut Dice::new(seed, "levels"), &mut load, &settings);
@@ -374,7 +379,7 @@ impl fmt::Display for Plan {
         let without = |has: bool, what: &str| if has { String::new() } else { format!(", no {what}") };
         write!(
             f,
-            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}{}{}{}; faults: {:?}",
+            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}{}{}{}{}; faults: {:?}",
             self.members,
             self.length / SEC,
             self.load.clients,
@@ -391,6 +396,11 @@ impl fmt::Display for Plan {
                 Leases::Within if settings.disagree.is_empty() => ", leases",
                 Leases::Within => ", leases that members disagree about",
                 Leases::Beyond | Leases::Believed => ", leases beyond their bound",
+            },
+            match (settings.limits.read_apart_bytes_min < usize::MAX, settings.loses_jobs) {
+                (false, _) => "",
+                (true, false) => ", appends read by jobs",
+                (true, true) => ", appends read by jobs that may be lost",
             },
             self.kinds,
         )
@@ -424,6 +434,8 @@ fn default_settings() -> Settings {
         digest_interval: Duration::from_secs(60),
         snapshots: SnapshotLimits::default(),
         snapshot_step: 0,
+        job_takes: 0,
+        loses_jobs: false,
         one_disk: false,
         segment_bytes: 1 << 20,
         reserve_bytes: 0,
@@ -507,6 +519,8 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         digest_interval: Duration::ZERO,
         snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
         snapshot_step: 0,
+        job_takes: 0,
+        loses_jobs: false,
         one_disk: false,
         segment_bytes,
         reserve_bytes: if dice.one_in(2) { segment_bytes } else { 0 },
@@ -608,6 +622,16 @@ fn draw_disagreement(dice: &mut Dice, settings: &mut Settings) {
         if may { Disagrees::WithHalfTheTimeout } else { Disagrees::WithoutLeases },
     ];
     settings.disagree = (0..9).map(|_| *dice.pick(&choices)).collect();
+}
+
+/// In a third of the storms payloads of larger appends are read by jobs; in half of these some jobs are lost.
+fn draw_jobs(dice: &mut Dice, settings: &mut Settings) {
+    if !dice.one_in(3) {
+        return;
+    }
+    settings.limits.read_apart_bytes_min = dice.log_within(100, 2 << 10) as usize;
+    settings.job_takes = dice.log_within(10 * US, settings.election_timeout.as_nanos() as u64 / 2);
+    settings.loses_jobs = dice.one_in(2);
 }
 
 /// In most storms snapshots are taken all the time; in some, never.

@@ -7,6 +7,7 @@
 use crate::apply_thread::ApplyThread;
 use crate::beside::Beside;
 use crate::clock::{Clock, MS};
+use crate::computing::Computing;
 use crate::faults::Fault;
 use crate::judged::{Eyes, Now};
 use crate::log::{Log, Ordered};
@@ -91,6 +92,7 @@ pub(crate) struct Hands {
     pub(crate) eyes: Eyes,
     pub(crate) log: Log,
     pub(crate) worker: Worker,
+    pub(crate) computing: Computing,
     /// A keeper on its own thread.
     pub(crate) apply: Option<ApplyThread>,
     pub(crate) inbox: VecDeque<Event>,
@@ -138,6 +140,7 @@ impl Process {
             eyes: Eyes::new(id_of(member), clock),
             log,
             worker,
+            computing: Computing::default(),
             apply,
             inbox: VecDeque::new(),
             calls: VecDeque::new(),
@@ -283,6 +286,10 @@ impl Process {
                 Step::Order(order) => {
                     hands.fuse.burn()?;
                     hands.order_snapshot(sh, order);
+                }
+                Step::Compute(jobs) => {
+                    hands.fuse.burn()?;
+                    hands.compute(sh, jobs);
                 }
                 Step::Persist { records, .. } => {
                     hands.fuse.burn()?;

@@ -79,6 +79,11 @@ counts! {
     restored "backups that became clusters",
     recovered "members that became clusters of one",
     unfinished "of these repeated after a power cut",
+    jobs "appends read by jobs",
+    jobs_lost "of these jobs lost",
+    jobs_repeated "of these jobs done twice",
+    jobs_late "results of jobs that no member waited for",
+    dropped_unread "appends dropped unread",
     lies "lies sent",
     caught "of them detected",
 }

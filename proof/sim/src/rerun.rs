@@ -132,6 +132,7 @@ impl Rerun {
                     one.log.look()?;
                 }
             }
+            queue.extend(effects.compute.into_iter().map(|job| Event::Computed(job.run())));
             for fetch in effects.fetch {
                 if let Completion::Fetched(fetch, entries) = one.log.fetch(fetch, &mut AtOnce)? {
                     queue.push_back(Event::Fetched { fetch, entries });

@@ -33,6 +33,7 @@ pub(crate) fn kind_of(event: &Event) -> u64 {
         Event::Admitted { .. } => 21,
         Event::Knows(..) => 22,
         Event::SnapshotUnreadable { .. } => 23,
+        Event::Computed(_) => 24,
     }
 }
 
@@ -105,6 +106,10 @@ pub(crate) fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                 sh.trace.line(now, member, "role", || {
                     format!("n{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
                 });
+            }
+            Trace::DroppedUnread(count) => {
+                sh.counts.dropped_unread += *count as u64;
+                sh.trace.line(now, member, "log", || format!("drops {count} appends unread"));
             }
             Trace::TakesPart { unasked } => {
                 if let Some(copy) = sh.older_copies.get_mut(&id) {

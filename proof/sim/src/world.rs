@@ -75,6 +75,12 @@ pub(crate) enum Event {
         member: usize,
         run: u32,
     },
+    /// A job is done.
+    Computed {
+        member: usize,
+        run: u32,
+        number: u64,
+    },
     /// A segment is made beside the log.
     SegmentMade {
         member: usize,
@@ -228,6 +234,8 @@ pub(crate) struct Shared {
     pub(crate) observer: Observer,
     pub(crate) net: Net,
     pub(crate) dice: Dice,
+    /// When jobs are done, and which never are.
+    pub(crate) job_dice: Dice,
     pub(crate) diverged: Diverged,
     pub(crate) service: Service,
     /// Units of work in one slice of a keeper.
@@ -406,6 +414,7 @@ impl World {
             caught: Vec::new(),
             net: Net::new(seed, count, &plan),
             dice: Dice::new(seed, "processes"),
+            job_dice: Dice::new(seed, "jobs"),
             service: Service::default(),
             slice: if plan.service.is_some() { LIMITS.slice } else { draw_slice(seed) },
             older: draw_older(seed, plan.members as usize),
@@ -531,6 +540,12 @@ impl World {
             Event::Worked { member, run } => {
                 self.work_or_wait(member, run, || Event::Worked { member, run }, Process::work_on_snapshots)
             }
+            Event::Computed { member, run, number } => self.work_or_wait(
+                member,
+                run,
+                || Event::Computed { member, run, number },
+                |process, sh| process.computed(sh, number),
+            ),
             Event::SegmentMade { member, run } => self.work_or_wait(
                 member,
                 run,

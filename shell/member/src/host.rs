@@ -100,7 +100,7 @@ pub trait Arrivals: Host {
     /// The process ends.
     fn brought(&mut self) -> Result<Option<Brought>, Self::Stop>;
 
-    /// All events of peers, in their order, and a moment that is not before any of them.
+    /// All events of peers, in their order, with the results of jobs, and a moment that is not before any of them.
     fn events(&mut self, into: &mut Vec<Event>) -> Instant;
 
     /// At most so many calls, in their order, and a moment that is not before any of them.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   take in:   log ─▶ keeper ─▶ snapshots ─▶ peers ─▶ clients ─▶ timer ─▶ capacity ─▶ "drained"
-//!   carry out: Send ─▶ Answer ─▶ apply ─▶ Answer ─▶ Order ─▶ Persist ─▶ Fetch ─▶ "drained" ─▶ Send … ─▶ Idle
+//!   carry out: Send ─▶ Answer ─▶ apply ─▶ Answer ─▶ Order ─▶ Compute ─▶ Persist ─▶ Fetch ─▶ "drained" ─▶ Send … ─▶ Idle
 //! ```
 //! Batching falls out of it: what comes while one batch is carried out is the next. The executor asks for a step, does it, and
 //! reports its result ([`Member::completed`], [`Member::unsent`]) before it asks for the next. So the same member runs in one go
@@ -360,7 +360,13 @@ impl<C, A> Member<C, A> {
                         return Ok(Step::Order(order));
                     }
                     self.fetches.extend(self.effects.fetch.drain(..));
+                    self.stage = Stage::Compute;
+                }
+                Stage::Compute => {
                     self.stage = Stage::Persist;
+                    if !self.effects.compute.is_empty() {
+                        return Ok(Step::Compute(&mut self.effects.compute));
+                    }
                 }
                 Stage::Persist => {
                     self.stage = Stage::Fetch;
@@ -595,5 +601,6 @@ fn is_empty(effects: &Effects) -> bool {
         && effects.apply.is_empty()
         && effects.read_chunks.is_empty()
         && effects.store_chunks.is_empty()
+        && effects.compute.is_empty()
         && effects.reply.is_empty()
 }

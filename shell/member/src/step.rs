@@ -8,7 +8,7 @@ use kattu_node::Keeper;
 use kattu_node::alarms::Alarm;
 use kattu_node::compare::Health;
 use kattu_node::contract::{Members, Outcome, PeerMessage, Ticket};
-use kattu_raft::{Duration, EntryId, Falsehood, Fetch, LogIndex, LogRecord, NodeId, Trace};
+use kattu_raft::{Duration, EntryId, Falsehood, Fetch, Job, LogIndex, LogRecord, NodeId, Trace};
 
 /// How much goes into one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,9 @@ pub enum Step<'a, C> {
     Note(Note),
     /// Give the worker of snapshots an order.
     Order(Order),
+    /// Do these jobs on other threads. Each result comes back as [`Event::Computed`](kattu_node::contract::Event::Computed) among the
+    /// events of peers: in any order, and one that is lost costs time only.
+    Compute(&'a mut Vec<Job>),
     /// Drop tables that are no longer needed, where no work waits for it: it takes a while.
     Drop(Box<Keeper>),
     /// Write and sync these records; without records, try again what a full disk has refused.
@@ -122,6 +125,8 @@ pub enum Stage {
     Tell,
     /// Orders for the worker of snapshots.
     Order,
+    /// See [`Step::Compute`].
+    Compute,
     /// See [`Step::Persist`].
     Persist,
     /// See [`Step::Fetch`].

@@ -9,11 +9,13 @@ use kattu_member::member::Member;
 use kattu_member::step::{LIMITS, Limits, Note, Placed, Stage, Step};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{
-    Consistency, Doubt, Event, MemberInfo, Outcome, Refusal, ReplyBody, Request, Space,
+    Consistency, Doubt, Event, MemberInfo, Outcome, PeerMessage, Refusal, ReplyBody, Request, Space,
 };
 use kattu_node::{Keeper, Node, NodeConfig};
 use kattu_raft::{
-    Config, Duration, Fetch, Instant, LogIndex, LogRecord, NodeId, RecordEncoder, Recovered, Trace,
+    Config, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Fetch, GroupId, Incarnation, Instant,
+    LogBody, LogIndex, LogRecord, Message, NodeId, RecordEncoder, Recovered, Round, SharedBytes, Stamp, Term,
+    Trace, message::Append,
 };
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -39,6 +41,7 @@ struct Bench {
     answers: Vec<(u64, Outcome)>,
     records: Vec<LogRecord>,
     notes: Vec<Note>,
+    sent: Vec<PeerMessage>,
     fetches: Vec<Fetch>,
     batches: Vec<Batch<u64>>,
     committed: LogIndex,
@@ -114,6 +117,7 @@ fn node() -> Node {
     let raft = Config {
         election_timeout: ET,
         heartbeat_interval: ET / 10,
+        limits: kattu_raft::Limits { read_apart_bytes_min: 10, ..Default::default() },
         ..Config::new(NodeId(1), [NodeId(1)], RecordEncoder::BARE)
     };
     Node::recover(
@@ -150,7 +154,7 @@ fn carry_out(member: &mut Lone, bench: &mut Bench) {
         match step {
             Step::Idle => return,
             Step::Send(committed, messages) => {
-                assert!(messages.is_empty(), "nobody else is there");
+                bench.sent.append(messages);
                 assert!(bench.committed <= committed, "it never moves back");
                 bench.committed = committed;
                 bench.steps.push("send");
@@ -168,6 +172,10 @@ fn carry_out(member: &mut Lone, bench: &mut Bench) {
             Step::Distrust(peer, _) => panic!("{peer:?} is nobody"),
             Step::Note(note) => bench.notes.push(note),
             Step::Order(_) => bench.steps.push("order"),
+            Step::Compute(jobs) => {
+                bench.steps.push("compute");
+                bench.events.extend(jobs.drain(..).map(|job| Event::Computed(job.run())));
+            }
             Step::Drop(_) => bench.steps.push("drop"),
             Step::Persist { records, answered } => {
                 bench.steps.push(if answered { "persist after answers" } else { "persist" });
@@ -461,4 +469,31 @@ fn the_operator_is_told_who_leads_once() {
     let (_, bench) = leader(LIMITS);
     let leads = |note: &&Note| matches!(note, Note::Trace(Trace::BecameLeader(_)));
     assert_eq!(bench.notes.iter().filter(leads).count(), 1, "{:?}", bench.notes);
+}
+
+#[test]
+fn jobs_are_given_out_before_the_disk_is_asked_and_their_results_are_events() {
+    let (mut member, mut bench) = (member(LIMITS), Bench::default());
+    let head = EntryHead { id: EntryId::new(5, 1), kind: EntryKind::Noop, stamp: Stamp(0) };
+    let entries = vec![Entry::new(head, SharedBytes::from(vec![0; 20]), 0)];
+    let (prev, commit, round) = (EntryId::default(), LogIndex(0), Round(1));
+    let envelope = Envelope {
+        group: GroupId(0),
+        from: NodeId(2),
+        incarnation: Incarnation(2),
+        to: NodeId(1),
+        term: Term(5),
+        message: Message::Append(Append { prev, entries, commit, round, tail: false }),
+    };
+    bench.events.push(Event::Peer(PeerMessage::Raft(envelope)));
+    batch(&mut member, &mut bench);
+    let at = |bench: &Bench, name: &str| bench.steps.iter().position(|step| *step == name);
+    let (compute, persist) = (at(&bench, "compute"), at(&bench, "persist"));
+    assert!(compute.is_some() && compute < persist, "{:?}: the term goes to the disk", bench.steps);
+    let is_entry = |record: &LogRecord| matches!(record.body, LogBody::Entry(_));
+    assert!(!bench.records.iter().any(is_entry), "what is not read is not in the log");
+    batch(&mut member, &mut bench);
+    assert!(bench.records.iter().any(is_entry) && bench.events.is_empty());
+    let is_answer = |message: &PeerMessage| matches!(message, PeerMessage::Raft(Envelope { message: Message::AppendReply(reply), .. }) if reply.upto == LogIndex(1));
+    assert!(bench.sent.iter().any(is_answer), "{:?}", bench.sent);
 }

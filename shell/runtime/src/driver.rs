@@ -4,7 +4,7 @@
 //!  peers ─▶ inbox ─┐                          ┌─▶ links (sent before the disk is asked)
 //!  clients ─▶ calls┼─▶ what has arrived, then ┼─▶ answers
 //!  timer ──────────┤   the member's steps     ├─▶ log (one write, one sync for the batch)
-//!  log, keeper,────┘   until it is idle       ├─▶ keeper and snapshots on threads of their own
+//!  log, keeper,────┘   until it is idle       ├─▶ keeper, snapshots and jobs on threads of their own
 //!  snapshot worker                            └─▶ back to the start
 //! ```
 //! The member decides ([`kattu_member::member`]); the driver waits, and does each step with tokio, threads and files. No timer and
@@ -14,6 +14,7 @@
 use crate::apply_thread::ApplyThread;
 use crate::asked::Reply;
 use crate::clock;
+use crate::computing::Computing;
 use crate::disk::Disk;
 use crate::engine::{Call, Engine, Facts};
 use crate::inbox::Inbox;
@@ -68,6 +69,7 @@ pub(crate) struct Hands {
     /// The keeper's thread, if it has one.
     pub(crate) apply: Option<ApplyThread>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) computing: Computing,
     pub(crate) inbox: Rc<Inbox>,
     pub(crate) calls: mpsc::Receiver<Call>,
     pub(crate) peer_table: Rc<PeerTable>,
@@ -264,6 +266,7 @@ impl Driver {
                     }
                     self.hands.snapshots.orders().work(order);
                 }
+                Step::Compute(jobs) => jobs.drain(..).for_each(|job| self.hands.computing.give(job)),
                 Step::Drop(tables) => self.hands.snapshots.orders().give(Order::Drop(tables)),
                 Step::Persist { records, answered } => {
                     if answered {

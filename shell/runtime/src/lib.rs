@@ -5,7 +5,7 @@
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `apply_thread` (a keeper on its own thread) ·
-//! `snapshots` (the worker beside) · `links`, `lane`, `outgoing`, `tls`, `peer_table`, `handshake`, `listener`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
+//! `snapshots` (the worker beside), `computing` (jobs beside) · `links`, `lane`, `outgoing`, `tls`, `peer_table`, `handshake`, `listener`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
 //! `operator` (words for notes) · `lookout` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
@@ -13,6 +13,7 @@ pub mod allocator;
 mod apply_thread;
 mod asked;
 mod clock;
+mod computing;
 mod disk;
 mod driver;
 pub mod engine;

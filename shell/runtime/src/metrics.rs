@@ -167,6 +167,8 @@ pub struct Metrics {
     pub lost_log: Counter,
     /// Times a peer's log was seen to be shorter than what it had acknowledged. [fault-model ST14]
     pub lost_matches: Counter,
+    /// Appends of a leader that were dropped because payloads were not read in time.
+    pub dropped_unread: Counter,
     /// The flow to each peer while this member leads, as of a moment ago; empty while it does not.
     pub peer_flows: Mutex<Vec<(NodeId, PeerFlow)>>,
     /// 1 while clients are slowed for a member that comes back (a level). [fault-model F51]

@@ -114,6 +114,7 @@ fn tell_trace(trace: Trace, slows_clients: bool, metrics: &Metrics) {
                 matched.0
             ));
         }
+        Trace::DroppedUnread(count) => metrics.dropped_unread.add(count as u64),
         Trace::TakesPart { unasked: 0 } => {}
         Trace::TakesPart { unasked } => report::info(format_args!(
             "takes part without an answer from {unasked} of the other voters: votes and acknowledgements of this \

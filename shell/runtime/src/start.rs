@@ -3,6 +3,7 @@
 //! Knows nothing of: flags, faces.
 
 use crate::apply_thread::ApplyThread;
+use crate::computing::Computing;
 use crate::disk::{Disk, Log};
 use crate::driver::{Clerk, Driver, Hands, WokenFor};
 use crate::engine::{Engine, Facts};
@@ -388,7 +389,9 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     peer_table.with(|table| table.set_level(level));
     let clerk = Clerk { facts: facts.clone(), metrics, watchdog };
     let woken_for = WokenFor::default();
-    let hands = Hands { disk, apply, snapshots, inbox, calls, peer_table, lookout, clerk, woken_for };
+    let computing = Computing::start(inbox.clone(), clerk.watchdog.clone()).map_err(StartError::Thread)?;
+    let hands =
+        Hands { disk, apply, snapshots, computing, inbox, calls, peer_table, lookout, clerk, woken_for };
     let member = kattu_member::member::Member::start(now, node, placed, Capacity::new(quota), room, LIMITS);
     let driver = Driver {
         member,

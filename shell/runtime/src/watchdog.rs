@@ -22,12 +22,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOOKS: u32 = 4;
 
 /// What may hang, and how that is logged.
-const WORK: [(Work, &str); 5] = [
+const WORK: [(Work, &str); 6] = [
     (Work::Disk, "a disk call has not returned"),
     (Work::Node, "the node has not finished one event"),
     (Work::Keeper, "the store has not finished one slice of committed entries"),
     (Work::Snapshots, "a piece of a snapshot has been neither written nor read"),
     (Work::Reading, "entries for a lagging peer have not been read"),
+    (Work::Job, "a job of the node has not been done"),
 ];
 
 /// What may hang. One piece of each is under way at a time.
@@ -43,6 +44,8 @@ pub(crate) enum Work {
     Snapshots,
     /// A reading of the log for a peer.
     Reading,
+    /// A job beside the node.
+    Job,
 }
 
 /// Shared by the working threads and the watchdog: counts beginnings and ends, so that a count is odd while work is

@@ -105,6 +105,9 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
             "Times a peer had lost entries that it had acknowledged",
             metrics.lost_matches.get(),
         );
+        let name = "kattu_appends_dropped_unread_total";
+        let about = "Appends of a leader dropped because their payloads were not read in time";
+        page.counter(name, about, metrics.dropped_unread.get());
         let name = "kattu_slow_disk_left_total";
         let about = "Times this member transferred leadership because of its slow disk";
         page.counter(name, about, metrics.slow_disk_left.get());

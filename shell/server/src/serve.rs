@@ -307,6 +307,9 @@ fn start_error(error: StartError) -> ServeError {
     }
 }
 
+/// From so many bytes on, an append's payloads are read on a thread of their own. [docs/decisions/0062]
+const READ_APART_BYTES_MIN: usize = 256 << 10;
+
 pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTls>>) -> RuntimeConfig {
     let limits = Limits::default();
     // One request must always fit. [fault-model §10]
@@ -330,6 +333,7 @@ pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTl
             inflight_bytes_max: in_flight,
             snapshot_bytes_per_s: config.snapshot_bytes_per_s,
             client_share_min: config.client_share_min,
+            read_apart_bytes_min: READ_APART_BYTES_MIN,
             ..limits
         },
         request_bytes_max: config.request_bytes_max,

@@ -28,6 +28,27 @@ pub(super) fn a_link_that_ends(seed: u64) {
     assert!(here == there, "scene: n1's log ends at {here}, that of n2 at {there}");
 }
 
+/// A job reads a large append, and small ones follow it to the same follower.
+pub(super) fn small_appends_behind_one_that_is_read(seed: u64) {
+    let limits = Limits { batch_bytes_max: 200, read_apart_bytes_min: 100, ..Limits::default() };
+    let mut world = two(limits, seed);
+    world.peer(FOLLOWER).held.compute = true;
+    world.propose(LEADER, &[b'x'; 150]).expect("it leads");
+    world.settle();
+    assert!(world.peer(FOLLOWER).computing.len() == 1, "scene: a job reads the large entry");
+    for number in 0..3 + seed % 5 {
+        world.propose(LEADER, format!("entry {number:03}").as_bytes()).expect("it leads");
+        world.settle();
+    }
+    world.peer(FOLLOWER).held.compute = false;
+    world.settle();
+    world.pass(Duration::from_millis(1000));
+    let again = world.raft(LEADER).peer_flows().map(|(_, flow)| flow.counts.again).sum::<u64>();
+    assert!(again == 0, "links_carry_what_is_new: nothing was lost, and {again} bytes were sent to n2 again");
+    let (here, there) = (world.raft(LEADER).last_id(), world.raft(FOLLOWER).last_id());
+    assert!(here == there, "scene: n1's log ends at {here}, that of n2 at {there}");
+}
+
 /// A follower with little room is fed from its leader's disk: the next entry does not fit; then room comes back.
 pub(super) fn an_entry_larger_than_the_room(seed: u64) {
     let short = NodeId(2);

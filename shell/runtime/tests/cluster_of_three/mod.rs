@@ -99,7 +99,7 @@ impl Cluster {
                 election_timeout: election,
                 heartbeat_interval: heartbeat,
                 leadership: Default::default(),
-                limits: Limits::default(),
+                limits: Limits { read_apart_bytes_min: 1 << 10, ..Limits::default() },
                 request_bytes_max: 3 << 19,
                 quota_bytes: 0,
                 log_io,
