@@ -147,7 +147,7 @@ pub fn backup(args: &BackupArgs) -> Outcome {
     let told = json!({
         "file": file.display().to_string(),
         "bytes": backup.bytes,
-        "revision": store.revision(),
+        "revision": store.revision().0,
         "keys": store.stats().keys,
         "applied": backup.tables.applied().0,
         "cluster_id": format!("{:x}", backup.cluster),
@@ -310,8 +310,8 @@ fn json_of(rebuilt: &Rebuilt) -> Value {
         "name": rebuilt.name,
         "member_id": format!("{:x}", rebuilt.member_id.0),
         "cluster_id": format!("{:x}", rebuilt.cluster_id),
-        "revision": rebuilt.revision,
-        "revision_before": rebuilt.revision_before,
+        "revision": rebuilt.revision.0,
+        "revision_before": rebuilt.revision_before.0,
         "keys": rebuilt.keys,
         "applied": rebuilt.applied.0,
     })

@@ -8,7 +8,7 @@
 //! that other work on the machine does not count); and bytes of the process per key. Keys look like those of Kubernetes
 //! (a long shared prefix), values have 256 bytes.
 
-use kattu_kv::api::{Command, DeleteRange, KeyRange, Put, Query, Range, SortOrder, SortTarget};
+use kattu_kv::api::{Command, DeleteRange, KeyRange, Put, Query, Range, Revision, SortOrder, SortTarget};
 use kattu_kv::store::Store;
 use std::hint::black_box;
 use std::time::Instant;
@@ -64,7 +64,7 @@ fn main() {
         read(
             &store,
             Range {
-                revision: now - 1_000_000.min(now - store.compact_revision()),
+                revision: Revision((now.0 - 1_000_000).max(store.compact_revision().0)),
                 ..one(random.below(keys))
             },
         )
@@ -73,7 +73,7 @@ fn main() {
         read(&store, Range { limit: 100, ..tail(random.below(keys)) })
     });
     report("page of 100, as of 1000 changes ago", 2_000, |_| {
-        read(&store, Range { limit: 100, revision: now - 1000, ..tail(random.below(keys)) })
+        read(&store, Range { limit: 100, revision: Revision(now.0 - 1000), ..tail(random.below(keys)) })
     });
     report("last 100 by key", 20_000, |_| {
         read(&store, Range { limit: 100, order: SortOrder::Descend, ..tail(random.below(keys)) })

@@ -22,13 +22,13 @@ pub(crate) struct Changes {
 impl Changes {
     /// No changes yet; the first will be at this revision (2 in a new store).
     pub(crate) fn starting_at(revision: Revision) -> Changes {
-        let revision = u64::try_from(revision).expect("revisions of changes are positive");
+        let revision = u64::try_from(revision.0).expect("revisions of changes are positive");
         Changes { starts: Queue::starting_at(revision), keys: Queue::starting_at(0) }
     }
 
     /// The newest revision that changed anything.
     pub(crate) fn last_revision(&self) -> Revision {
-        self.starts.end() as Revision - 1
+        Revision(self.starts.end() as i64 - 1)
     }
 
     /// Number of the oldest change still kept.
@@ -43,7 +43,7 @@ impl Changes {
 
     /// Number of the first change at or after a revision that is still kept.
     pub(crate) fn start_of(&self, revision: Revision) -> u64 {
-        match u64::try_from(revision) {
+        match u64::try_from(revision.0) {
             Ok(revision) if revision >= self.starts.first() => {
                 self.starts.get(revision).map_or_else(|| self.end(), |&start| start.max(self.first()))
             }
@@ -92,14 +92,15 @@ mod tests {
     use alloc::string::String;
     use alloc::vec::Vec;
 
-    fn changes(of: &[(Revision, &str)]) -> Changes {
-        let mut changes = Changes::starting_at(2);
-        of.iter().for_each(|&(revision, key)| changes.push(revision, Key::from(key.as_bytes())));
+    fn changes(of: &[(i64, &str)]) -> Changes {
+        let mut changes = Changes::starting_at(Revision::FIRST);
+        of.iter().for_each(|&(revision, key)| changes.push(Revision(revision), Key::from(key.as_bytes())));
         changes
     }
 
-    fn keys_of(changes: &Changes, revision: Revision) -> String {
-        let (start, end) = (changes.start_of(revision), changes.start_of(revision + 1));
+    fn keys_of(changes: &Changes, revision: i64) -> String {
+        let revision = Revision(revision);
+        let (start, end) = (changes.start_of(revision), changes.start_of(revision.next()));
         let keys: Vec<u8> = (start..end).flat_map(|number| changes.key(number).to_vec()).collect();
         String::from_utf8(keys).expect("keys of these tests are letters")
     }
@@ -120,17 +121,17 @@ mod tests {
             (all(&changes), changes.starts.first()),
             (["", "", "", "a", "d", ""].map(String::from).into(), 4)
         );
-        assert_eq!((changes.first(), changes.end(), changes.last_revision()), (3, 5, 5));
+        assert_eq!((changes.first(), changes.end(), changes.last_revision()), (3, 5, Revision(5)));
     }
 
     #[test]
     fn the_last_changes_can_be_taken_back() {
         let mut changes = changes(&[(2, "a"), (3, "b"), (3, "c")]);
         assert_eq!(changes.pop().as_deref(), Some(&b"c"[..]));
-        assert_eq!(changes.last_revision(), 3);
+        assert_eq!(changes.last_revision(), Revision(3));
         assert_eq!(changes.pop().as_deref(), Some(&b"b"[..]));
-        assert_eq!(changes.last_revision(), 2);
-        changes.push(3, Key::from(&b"d"[..]));
+        assert_eq!(changes.last_revision(), Revision(2));
+        changes.push(Revision(3), Key::from(&b"d"[..]));
         assert_eq!(keys_of(&changes, 3), "d");
     }
 }

@@ -7,8 +7,8 @@
 //! Knows nothing of: the effects of commands, logs.
 
 use crate::api::{
-    Command, Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, Put, Range, SortOrder,
-    SortTarget, Txn,
+    Command, Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, Put, Range, Revision,
+    SortOrder, SortTarget, Txn,
 };
 use alloc::vec::Vec;
 use core::fmt;
@@ -90,7 +90,7 @@ impl Command {
             }
             Command::Compact(revision) => {
                 out.push(kind(COMPACT));
-                write_signed(*revision, out);
+                write_signed(revision.0, out);
             }
         }
     }
@@ -109,7 +109,7 @@ impl Command {
             PUT => Command::Put(reader.put()?),
             DELETE_RANGE => Command::DeleteRange(reader.delete_range()?),
             TXN => Command::Txn(reader.txn(1)?),
-            COMPACT => Command::Compact(reader.signed()?),
+            COMPACT => Command::Compact(Revision(reader.signed()?)),
             _ => return Err(Malformed { offset: 0, flaw: Flaw::Unknown(first) }),
         };
         if reader.at < bytes.len() {
@@ -177,11 +177,11 @@ fn write_range(range: &Range, out: &mut Vec<u8>) {
         flag(range.keys_only, RANGE_KEYS_ONLY)
             | flag(range.count_only, RANGE_COUNT_ONLY)
             | flag(range.limit != 0, RANGE_HAS_LIMIT)
-            | flag(range.revision != 0, RANGE_HAS_REVISION)
-            | flag(range.min_mod_revision != 0, RANGE_HAS_MIN_MOD)
-            | flag(range.max_mod_revision != 0, RANGE_HAS_MAX_MOD)
-            | flag(range.min_create_revision != 0, RANGE_HAS_MIN_CREATE)
-            | flag(range.max_create_revision != 0, RANGE_HAS_MAX_CREATE),
+            | flag(range.revision != Revision::NONE, RANGE_HAS_REVISION)
+            | flag(range.min_mod_revision != Revision::NONE, RANGE_HAS_MIN_MOD)
+            | flag(range.max_mod_revision != Revision::NONE, RANGE_HAS_MAX_MOD)
+            | flag(range.min_create_revision != Revision::NONE, RANGE_HAS_MIN_CREATE)
+            | flag(range.max_create_revision != Revision::NONE, RANGE_HAS_MAX_CREATE),
     );
     let order = match range.order {
         SortOrder::None => 0,
@@ -198,11 +198,11 @@ fn write_range(range: &Range, out: &mut Vec<u8>) {
     out.push(target << 4 | order);
     write_keys(&range.keys, out);
     write_present(range.limit, out);
-    write_present(range.revision, out);
-    write_present(range.min_mod_revision, out);
-    write_present(range.max_mod_revision, out);
-    write_present(range.min_create_revision, out);
-    write_present(range.max_create_revision, out);
+    write_present(range.revision.0, out);
+    write_present(range.min_mod_revision.0, out);
+    write_present(range.max_mod_revision.0, out);
+    write_present(range.min_create_revision.0, out);
+    write_present(range.max_create_revision.0, out);
 }
 
 fn write_compare(compare: &Compare, out: &mut Vec<u8>) {
@@ -223,10 +223,8 @@ fn write_compare(compare: &Compare, out: &mut Vec<u8>) {
     write_keys(&compare.keys, out);
     match &compare.target {
         CompareTarget::Value(value) => write_bytes(value, out),
-        CompareTarget::Version(n)
-        | CompareTarget::Create(n)
-        | CompareTarget::Mod(n)
-        | CompareTarget::Lease(n) => write_signed(*n, out),
+        CompareTarget::Create(revision) | CompareTarget::Mod(revision) => write_signed(revision.0, out),
+        CompareTarget::Version(n) | CompareTarget::Lease(n) => write_signed(*n, out),
     }
 }
 
@@ -351,15 +349,15 @@ impl Reader<'_> {
         Ok(Range {
             keys: self.keys()?,
             limit: self.present(flags & RANGE_HAS_LIMIT)?,
-            revision: self.present(flags & RANGE_HAS_REVISION)?,
+            revision: Revision(self.present(flags & RANGE_HAS_REVISION)?),
             order,
             target,
             keys_only: flags & RANGE_KEYS_ONLY != 0,
             count_only: flags & RANGE_COUNT_ONLY != 0,
-            min_mod_revision: self.present(flags & RANGE_HAS_MIN_MOD)?,
-            max_mod_revision: self.present(flags & RANGE_HAS_MAX_MOD)?,
-            min_create_revision: self.present(flags & RANGE_HAS_MIN_CREATE)?,
-            max_create_revision: self.present(flags & RANGE_HAS_MAX_CREATE)?,
+            min_mod_revision: Revision(self.present(flags & RANGE_HAS_MIN_MOD)?),
+            max_mod_revision: Revision(self.present(flags & RANGE_HAS_MAX_MOD)?),
+            min_create_revision: Revision(self.present(flags & RANGE_HAS_MIN_CREATE)?),
+            max_create_revision: Revision(self.present(flags & RANGE_HAS_MAX_CREATE)?),
         })
     }
 
@@ -378,8 +376,8 @@ impl Reader<'_> {
         let keys = self.keys()?;
         let target = match byte >> 4 {
             0 => CompareTarget::Version(self.signed()?),
-            1 => CompareTarget::Create(self.signed()?),
-            2 => CompareTarget::Mod(self.signed()?),
+            1 => CompareTarget::Create(Revision(self.signed()?)),
+            2 => CompareTarget::Mod(Revision(self.signed()?)),
             3 => CompareTarget::Value(self.byte_string()?),
             _ => CompareTarget::Lease(self.signed()?),
         };

@@ -24,7 +24,7 @@
 //! [replication-protocols DT1]
 //! Knows nothing of: limits, refusals.
 
-use crate::api::{Command, KeyRange, Operation, Put, Query, Range, SortTarget, Txn};
+use crate::api::{Command, KeyRange, Operation, Put, Query, Range, Revision, SortTarget, Txn};
 use crate::range::{SORT_UNITS, is_plain};
 use crate::span::Span;
 use crate::store::Store;
@@ -138,13 +138,13 @@ impl Store {
         if is_one(&range.keys) {
             return 2;
         }
-        if range.revision > 0 && range.revision < self.compacted {
+        if range.revision > Revision::NONE && range.revision < self.compacted {
             return 1; // it will be refused, and the changes still known of it differ from member to member
         }
         let now = self.count_now(range.keys.span());
-        let is_old = range.revision > 0 && range.revision < self.revision;
+        let is_old = range.revision > Revision::NONE && range.revision < self.revision;
         // A key that was live then is live now, or was changed since and is gone.
-        let since = self.changes.end() - self.changes.start_of(range.revision.saturating_add(1));
+        let since = self.changes.end() - self.changes.start_of(Revision(range.revision.0.saturating_add(1)));
         let since = since.min(gone);
         let keys = if is_old { now.saturating_add(since) } else { now };
         let wanted =

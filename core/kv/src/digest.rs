@@ -57,7 +57,7 @@ pub(crate) fn change(key: &[u8], before: Option<&Version>, after: &Version) -> u
 /// The hash of a compaction.
 pub(crate) fn compaction(revision: Revision) -> u64 {
     let mut hasher = Hasher::new();
-    hasher.number(revision);
+    hasher.number(revision.0);
     hasher.finish()
 }
 
@@ -70,8 +70,8 @@ pub(crate) fn version(hasher: &mut Hasher, key: &[u8], version: &Version) {
 
 fn numbers(hasher: &mut Hasher, version: &Version) {
     let Generation { create_revision, version: number, lease } = version.life();
-    hasher.number(version.mod_revision);
-    hasher.number(create_revision);
+    hasher.number(version.mod_revision.0);
+    hasher.number(create_revision.0);
     hasher.number(number);
     hasher.number(lease);
     // A delete must not hash like an empty value.
@@ -85,12 +85,12 @@ fn numbers(hasher: &mut Hasher, version: &Version) {
 /// between other work.
 ///
 /// ```
-/// # use kattu_kv::{api::{Command, Put}, digest::HashKv, store::Store};
+/// # use kattu_kv::{api::{Command, Put, Revision}, digest::HashKv, store::Store};
 /// # let mut store = Store::new();
 /// # store.apply(&Command::Put(Put { key: b"a".to_vec(), ..Put::default() })).unwrap();
-/// let mut hash = HashKv::new(store.pin(), 0).unwrap();
+/// let mut hash = HashKv::new(store.pin(), Revision::NONE).unwrap();
 /// while !hash.step(1000) {}
-/// assert_eq!((hash.revision(), hash.compact_revision()), (2, -1));
+/// assert_eq!((hash.revision(), hash.compact_revision()), (Revision(2), Revision(-1)));
 /// # let _ = hash.hash();
 /// ```
 #[derive(Debug)]
@@ -114,13 +114,13 @@ impl HashKv {
         if revision > pin.revision {
             return Err(Error::FutureRevision);
         }
-        if revision > 0 && revision < pin.compacted {
+        if revision > Revision::NONE && revision < pin.compacted {
             return Err(Error::Compacted);
         }
-        let revision = if revision > 0 { revision } else { pin.revision };
+        let revision = if revision > Revision::NONE { revision } else { pin.revision };
         let mut hasher = Hasher::new();
-        hasher.number(revision);
-        hasher.number(pin.compacted);
+        hasher.number(revision.0);
+        hasher.number(pin.compacted.0);
         let copies = pin.copies;
         let (leaves, compacted) = (pin.index.into_leaves(), pin.compacted);
         Ok(HashKv { leaves, leaf: None, revision, compacted, hasher, _copies: copies })

@@ -192,8 +192,8 @@ impl Dump {
             Stage::Header => {
                 out.extend_from_slice(&MAGIC);
                 out.push(VERSION);
-                write_number(self.revision as u64, out);
-                write_signed(self.compacted, out);
+                write_number(self.revision.0 as u64, out);
+                write_signed(self.compacted.0, out);
                 out.extend_from_slice(&self.running_digest.to_le_bytes());
                 self.stage = Stage::Leaves;
             }
@@ -201,7 +201,8 @@ impl Dump {
                 Some(leaf) => self.stage = Stage::Leaf { leaf, i: 0, version: None },
                 None => {
                     write_number(0, out);
-                    self.stage = Stage::Orders { next: self.compacted.max(2), last: 0 };
+                    self.stage =
+                        Stage::Orders { next: self.compacted.max(Revision::FIRST), last: Revision::NONE };
                 }
             },
             Stage::Leaf { leaf, i, version } => match leaf.entries().get(*i) {
@@ -215,7 +216,7 @@ impl Dump {
                 if write_order(&self.changes, *next, *last, out) {
                     *last = *next;
                 }
-                *next += 1;
+                *next = next.next();
             }
             Stage::Orders { .. } => {
                 write_number(0, out);
@@ -259,10 +260,10 @@ fn write_version(version: &Version, before: Option<&Version>, out: &mut Vec<u8>)
         flags |= HAS_LEASE;
     }
     out.push(flags);
-    let step = version.mod_revision - before.map_or(0, |before| before.mod_revision);
+    let step = version.mod_revision.0 - before.map_or(0, |before| before.mod_revision.0);
     write_number(step as u64, out);
     if before.is_none() && version.lives() {
-        write_number((version.mod_revision - life.create_revision) as u64, out);
+        write_number((version.mod_revision.0 - life.create_revision.0) as u64, out);
         write_number((life.version - 1) as u64, out);
     }
     if life.lease != 0 {
@@ -275,7 +276,7 @@ fn write_version(version: &Version, before: Option<&Version>, out: &mut Vec<u8>)
 
 /// Appends the order of the changes of a revision, unless it is the order of their keys. Returns whether it did.
 fn write_order(changes: &Changes, revision: Revision, last: Revision, out: &mut Vec<u8>) -> bool {
-    let (start, end) = (changes.start_of(revision), changes.start_of(revision + 1));
+    let (start, end) = (changes.start_of(revision), changes.start_of(revision.next()));
     if end - start < 2 {
         return false;
     }
@@ -283,7 +284,7 @@ fn write_order(changes: &Changes, revision: Revision, last: Revision, out: &mut 
     if keys.is_sorted() {
         return false;
     }
-    write_number((revision - last) as u64, out);
+    write_number((revision.0 - last.0) as u64, out);
     let mut by_key: Vec<usize> = (0..keys.len()).collect();
     by_key.sort_by_key(|&change| keys[change]); // stable: changes of one key stay in their order
     let mut ranks = alloc::vec![0; keys.len()];

@@ -109,7 +109,7 @@ impl History {
     pub(crate) fn push(&mut self, version: Version) {
         let before = core::mem::replace(&mut self.newest, version);
         // A default history has no version to keep.
-        if before.mod_revision > 0 {
+        if before.mod_revision > Revision::NONE {
             match &mut self.older {
                 Some(older) => Arc::make_mut(older).push_back(before),
                 None => self.older = Some(Arc::new(Queue::of(before))),
@@ -126,7 +126,7 @@ impl History {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.newest.mod_revision == 0
+        self.newest.mod_revision == Revision::NONE
     }
 
     /// Forgets versions that no read at or after `compacted` sees, except changes *at* that revision, from which
@@ -191,9 +191,10 @@ impl History {
 mod tests {
     use super::*;
 
-    fn history(versions: &[(Revision, bool)]) -> History {
+    fn history(versions: &[(i64, bool)]) -> History {
         let mut history = History::default();
         for &(mod_revision, lives) in versions {
+            let mod_revision = Revision(mod_revision);
             history.push(match lives {
                 true => Version::put(mod_revision, Generation::default(), b"", &mut Vec::new()),
                 false => Version::tombstone(mod_revision),
@@ -202,14 +203,14 @@ mod tests {
         history
     }
 
-    fn revisions<'a>(versions: impl Iterator<Item = &'a Version>) -> Vec<Revision> {
-        versions.map(|version| version.mod_revision).collect()
+    fn revisions<'a>(versions: impl Iterator<Item = &'a Version>) -> Vec<i64> {
+        versions.map(|version| version.mod_revision.0).collect()
     }
 
     #[test]
     fn compaction_keeps_what_reads_and_watches_at_its_revision_may_see() {
         let (put, delete) = (true, false);
-        type Case<'a> = (&'a str, &'a [(Revision, bool)], Revision, &'a [Revision]);
+        type Case<'a> = (&'a str, &'a [(i64, bool)], i64, &'a [i64]);
         let cases: [Case<'_>; 9] = [
             ("the newest at or before it", &[(2, put), (3, put), (5, put)], 4, &[3, 5]),
             ("a put at it", &[(2, put), (4, put), (5, put)], 4, &[4, 5]),
@@ -222,7 +223,7 @@ mod tests {
             ("nothing is left of a life before", &[(2, put), (3, delete), (4, put), (6, put)], 5, &[4, 6]),
         ];
         for (name, versions, compacted, expected) in cases {
-            let mut history = history(versions);
+            let (mut history, compacted) = (history(versions), Revision(compacted));
             assert_eq!(revisions(history.kept(compacted)), expected, "{name}");
             // In steps, as the store does it.
             for _ in versions {

@@ -24,7 +24,7 @@ const LENGTH_MAX: u64 = u32::MAX as u64;
 
 /// The highest revision of a store that is loaded: no log gets that far, and no raise does. Close to the maximum a
 /// revision would have no successor.
-const REVISION_MAX: Revision = Revision::MAX / 4 * 3;
+const REVISION_MAX: Revision = Revision(i64::MAX / 4 * 3);
 
 /// Makes a store from the chunks of a dump.
 ///
@@ -178,11 +178,14 @@ impl Loader {
         if version != VERSION {
             return flaw(Flaw::Version(version));
         }
-        let revision = positive(reader.number()?)?;
-        let compacted = reader.signed()?;
+        let revision = Revision(positive(reader.number()?)?);
+        let compacted = Revision(reader.signed()?);
         let digest = reader.bytes[reader.at..].first_chunk().ok_or(Stop::More)?;
         reader.at += digest.len();
-        if !(1..=REVISION_MAX).contains(&revision) || compacted < NEVER_COMPACTED || compacted > revision {
+        if !(Revision::EMPTY..=REVISION_MAX).contains(&revision)
+            || compacted < NEVER_COMPACTED
+            || compacted > revision
+        {
             return flaw(Flaw::Revision);
         }
         (self.revision, self.compacted) = (revision, compacted);
@@ -195,7 +198,7 @@ impl Loader {
         let left = reader.number()?;
         if left == 0 {
             self.order_changes()?;
-            self.stage = Stage::Orders { last: 0 };
+            self.stage = Stage::Orders { last: Revision::NONE };
             return Ok(());
         }
         let key = Key::from(byte_string(reader)?);
@@ -212,7 +215,7 @@ impl Loader {
         let Stage::Versions { key, history, left } = &mut self.stage else { return Err(Stop::More) };
         let before = history.len().checked_sub(1).map(|last| history.version(last));
         let version = version(before, reader, &mut self.scratch)?;
-        if version.mod_revision < 2 || version.mod_revision > self.revision {
+        if version.mod_revision < Revision::FIRST || version.mod_revision > self.revision {
             return flaw(Flaw::Revision);
         }
         if before.is_none() && version.mod_revision > self.compacted && !is_first_ever(&version) {
@@ -240,22 +243,22 @@ impl Loader {
 
     /// The first revision with a change. The compacted revision has none if the store was raised to it.
     fn first_change(&self) -> Revision {
-        let is_raised =
-            self.compacted >= 2 && self.changes.first().is_none_or(|(first, _)| *first > self.compacted);
-        self.compacted.max(2) + Revision::from(is_raised)
+        let is_raised = self.compacted >= Revision::FIRST
+            && self.changes.first().is_none_or(|(first, _)| *first > self.compacted);
+        Revision(self.compacted.max(Revision::FIRST).0 + i64::from(is_raised))
     }
 
     /// Sorts the changes by revision, and checks that each revision has one.
     fn order_changes(&mut self) -> Read<()> {
         self.changes.sort_by_key(|(revision, _)| *revision); // stable: within a revision by key
-        let mut last = self.first_change() - 1;
+        let mut next = self.first_change();
         for &(revision, _) in &self.changes {
-            if revision > last + 1 {
-                return flaw(Flaw::Gap(last + 1));
+            if revision > next {
+                return flaw(Flaw::Gap(next));
             }
-            last = revision;
+            next = revision.next();
         }
-        if last < self.revision { flaw(Flaw::Gap(last + 1)) } else { Ok(()) }
+        if next <= self.revision { flaw(Flaw::Gap(next)) } else { Ok(()) }
     }
 
     fn read_order(&mut self, last: Revision, reader: &mut Reader<'_>) -> Read<()> {
@@ -264,7 +267,8 @@ impl Loader {
             self.stage = Stage::Done;
             return Ok(());
         }
-        let revision = last.checked_add(further).filter(|&revision| revision <= self.revision);
+        let revision =
+            last.0.checked_add(further).map(Revision).filter(|&revision| revision <= self.revision);
         let Some(revision) = revision else { return flaw(Flaw::Revision) };
         let start = self.changes.partition_point(|&(other, _)| other < revision);
         let end = start + self.changes[start..].partition_point(|&(other, _)| other == revision);
@@ -307,8 +311,8 @@ fn version(before: Option<&Version>, reader: &mut Reader<'_>, scratch: &mut Vec<
         return flaw(Flaw::Unknown(flags));
     }
     let step = positive(reader.number()?)?;
-    let mod_revision = before.map_or(0, |before| before.mod_revision).checked_add(step);
-    let mod_revision = mod_revision.ok_or(Stop::Flaw(Flaw::Revision))?;
+    let mod_revision = before.map_or(0, |before| before.mod_revision.0).checked_add(step);
+    let mod_revision = Revision(mod_revision.ok_or(Stop::Flaw(Flaw::Revision))?);
     if !is_put {
         return match before {
             Some(before) if !before.lives() => flaw(Flaw::DoubleDelete),
@@ -323,10 +327,11 @@ fn version(before: Option<&Version>, reader: &mut Reader<'_>, scratch: &mut Vec<
         Some(_) => (mod_revision, Some(1)),
         None => {
             let (age, puts_before) = (positive(reader.number()?)?, positive(reader.number()?)?);
-            if mod_revision - age < 2 {
+            let created = Revision(mod_revision.0 - age);
+            if created < Revision::FIRST {
                 return flaw(Flaw::Revision);
             }
-            (mod_revision - age, puts_before.checked_add(1))
+            (created, puts_before.checked_add(1))
         }
     };
     let number = number.ok_or(Stop::Flaw(Flaw::Number))?;

@@ -276,8 +276,8 @@ fn units_to_rank(range: &Range, version: &Version, sorted: usize) -> u64 {
 fn rank(store: &Store, range: &Range, key: &Key, version: &Version) -> Rank {
     let number = match range.target {
         SortTarget::Version => version.life().version,
-        SortTarget::Create => version.life().create_revision,
-        SortTarget::Mod => version.mod_revision,
+        SortTarget::Create => version.life().create_revision.0,
+        SortTarget::Mod => version.mod_revision.0,
         SortTarget::Key => 0,
         SortTarget::Value => {
             let value = ByBytes(version.to_key_value(key, &store.empty).value);
@@ -299,7 +299,7 @@ impl Store {
         if range.revision > self.changing_revision() {
             return Err(Error::FutureRevision);
         }
-        if range.revision > 0 && range.revision < self.compacted {
+        if range.revision > Revision::NONE && range.revision < self.compacted {
             return Err(Error::Compacted);
         }
         Ok(())
@@ -377,7 +377,7 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn of(store: &'a Store, range: &Range) -> View<'a> {
-        let is_old = range.revision > 0 && range.revision < store.changing_revision();
+        let is_old = range.revision > Revision::NONE && range.revision < store.changing_revision();
         View { store, as_of: is_old.then_some(range.revision) }
     }
 
@@ -398,7 +398,7 @@ impl<'a> View<'a> {
         spend(allowance, 1);
         let now = self.store.count_now(span);
         let Some(revision) = self.as_of else { return Some(now) };
-        let changes = self.store.changes.start_of(revision + 1);
+        let changes = self.store.changes.start_of(revision.next());
         let since = self.store.changes.end() - changes;
         if since * WALK_PER_LOOKUP >= now || since > COUNT_BACK_MAX {
             return None;
@@ -427,15 +427,15 @@ fn has_filters(range: &Range) -> bool {
         range.min_create_revision,
         range.max_create_revision,
     ];
-    filters.iter().any(|&bound| bound != 0)
+    filters.iter().any(|&bound| bound != Revision::NONE)
 }
 
 /// Bounds are inclusive, and 0 is no bound.
 fn passes(version: &Version, range: &Range) -> bool {
     let within = |revision: Revision, min: Revision, max: Revision| {
-        (min == 0 || min <= revision) && (max == 0 || revision <= max)
+        (min == Revision::NONE || min <= revision) && (max == Revision::NONE || revision <= max)
     };
     within(version.mod_revision, range.min_mod_revision, range.max_mod_revision)
-        && ((range.min_create_revision, range.max_create_revision) == (0, 0)
+        && ((range.min_create_revision, range.max_create_revision) == (Revision::NONE, Revision::NONE)
             || within(version.life().create_revision, range.min_create_revision, range.max_create_revision))
 }

@@ -74,7 +74,7 @@ const CHANGES_PER_COMMAND_MAX: usize = 128;
 const RAISE_CHANGES: usize = 1 << 16;
 
 /// The compacted revision before the first compaction.
-pub(crate) const NEVER_COMPACTED: Revision = -1;
+pub(crate) const NEVER_COMPACTED: Revision = Revision(-1);
 
 /// All keys, and as much of their history as is not compacted.
 ///
@@ -138,8 +138,8 @@ impl Store {
         Store {
             pace,
             index: Index::new(),
-            changes: Changes::starting_at(2),
-            revision: 1,
+            changes: Changes::starting_at(Revision::FIRST),
+            revision: Revision::EMPTY,
             compacted: NEVER_COMPACTED,
             tidied: 0,
             bytes: 0,
@@ -167,7 +167,7 @@ impl Store {
 
     /// Records that all versions are forgotten that may be.
     pub(crate) fn rest(&mut self) {
-        self.tidied = self.changes.start_of(self.compacted + 1);
+        self.tidied = self.changes.start_of(self.compacted.next());
     }
 
     /// The revision of the newest change.
@@ -213,7 +213,7 @@ impl Store {
     /// Ends a command: its changes become the newest revision. Then forgets compacted versions, in proportion to its
     /// changes.
     pub(crate) fn end_command(&mut self) {
-        let made = (self.changes.end() - self.changes.start_of(self.revision + 1)) as usize;
+        let made = (self.changes.end() - self.changes.start_of(self.revision.next())) as usize;
         self.revision = self.changing_revision();
         self.tidy(self.pace.changes_per_change * made.clamp(1, CHANGES_PER_COMMAND_MAX));
     }
@@ -253,7 +253,7 @@ impl Store {
             keys: self.index.weight(),
             bytes: self.bytes,
             bytes_in_use: self.bytes_in_use,
-            forgets: self.tidied < self.changes.start_of(self.compacted + 1),
+            forgets: self.tidied < self.changes.start_of(self.compacted.next()),
             pinned: self.is_pinned(),
         }
     }
@@ -272,8 +272,8 @@ impl Store {
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut hasher = Hasher::new();
-        hasher.number(self.revision);
-        hasher.number(self.compacted);
+        hasher.number(self.revision.0);
+        hasher.number(self.compacted.0);
         self.index.walk(&[], None, false, |key, history| {
             for version in history.kept(self.compacted) {
                 digest::version(&mut hasher, key, version);
@@ -298,13 +298,13 @@ impl Store {
     /// # Panics
     /// If there is no revision that high.
     pub fn raise_revision(&mut self, by: u64) {
-        let by = Revision::try_from(by).expect("a revision");
-        let revision = self.revision.checked_add(by).expect("revisions reach that far");
+        let by = i64::try_from(by).expect("a revision");
+        let revision = Revision(self.revision.0.checked_add(by).expect("revisions reach that far"));
         self.compacted = revision;
         self.tidied = self.changes.first();
         while self.tidy(RAISE_CHANGES) {}
         // This revision has no change; the next change is at the one after it.
-        self.changes = Changes::starting_at(revision + 1);
+        self.changes = Changes::starting_at(revision.next());
         self.tidied = 0;
         self.revision = revision;
         self.running_digest = digest::then(self.running_digest, digest::compaction(revision));
@@ -313,7 +313,7 @@ impl Store {
     /// Frees some compacted versions: inspects at most `changes_max` changes. Returns whether more work remains. No
     /// answer depends on it, so a member may call it whenever it has time.
     pub fn tidy(&mut self, changes_max: usize) -> bool {
-        let end = self.changes.start_of(self.compacted + 1);
+        let end = self.changes.start_of(self.compacted.next());
         if self.tidied >= end && self.changes.first() >= self.changes.start_of(self.compacted) {
             return false; // the most common case
         }
@@ -353,7 +353,7 @@ impl Store {
         if (put.ignore_value || put.ignore_lease) && !live(self) {
             return Err(Error::KeyNotFound);
         }
-        let at = self.revision + 1;
+        let at = self.revision.next();
         let (empty, scratch, mut prev_kv) = (&self.empty, &mut self.scratch, None);
         let (mut bytes, mut used_bytes, mut freed_bytes) = (0, 0, 0);
         let mut digest = 0;
@@ -440,7 +440,7 @@ impl Store {
         prev_kv: bool,
         deleting: &mut Deleting,
     ) {
-        let at = self.revision + 1;
+        let at = self.revision.next();
         let Store { index, changes, bytes, bytes_in_use, running_digest, empty, .. } = self;
         each(index, &mut |key, history| {
             let Some(before) = history.live() else { return };
@@ -551,7 +551,7 @@ mod tests {
         let left = store.stats();
         assert!(left.keys == 0 && left.bytes < full, "{} bytes, {full} before", left.bytes);
         store.apply(&put(1)).expect("a put");
-        store.apply(&Command::Compact(deleted + 1)).expect("a new revision");
+        store.apply(&Command::Compact(deleted.next())).expect("a new revision");
         while store.tidy(100) {}
         assert_eq!(store.stats().bytes, store.stats().bytes_in_use);
     }
@@ -570,7 +570,7 @@ mod tests {
         assert_eq!(store.changes.end() - first, 10_000, "a watch may start at the compacted revision");
 
         store.apply(&put(1)).expect("a put");
-        store.apply(&Command::Compact(deleted + 1)).expect("a new revision");
+        store.apply(&Command::Compact(deleted.next())).expect("a new revision");
         let mut steps = 0;
         while store.tidy(10) {
             steps += 1;

@@ -10,7 +10,7 @@
 //! Knows nothing of: limits and duplicate keys (`check.rs`), slices of the execution.
 
 use crate::api::{
-    Compare, CompareResult, CompareTarget, DeleteRange, Error, Key, Operation, Put, Range, Txn,
+    Compare, CompareResult, CompareTarget, DeleteRange, Error, Key, Operation, Put, Range, Revision, Txn,
 };
 use crate::history::Version;
 use crate::range::{kib, spend};
@@ -127,7 +127,7 @@ impl Store {
     /// Unlike outside a transaction, a negative revision below the compacted one is refused as compacted: etcd's rule,
     /// kept.
     fn check_revision(&self, range: &Range) -> Result<(), Error> {
-        if range.revision == 0 {
+        if range.revision == Revision::NONE {
             Ok(())
         } else if range.revision > self.revision {
             Err(Error::FutureRevision)

@@ -52,7 +52,7 @@ impl Value {
         scratch: &mut Vec<u8>,
     ) -> Value {
         let Generation { create_revision, version, lease } = life;
-        let age = mod_revision.wrapping_sub(create_revision);
+        let age = mod_revision.0.wrapping_sub(create_revision.0);
         scratch.clear();
         scratch.extend_from_slice(value);
         match (u32::try_from(age), u32::try_from(version)) {
@@ -90,7 +90,7 @@ impl Value {
             }
             _ => return Generation::default(),
         };
-        Generation { create_revision: mod_revision.wrapping_sub(age), version, lease }
+        Generation { create_revision: Revision(mod_revision.0.wrapping_sub(age)), version, lease }
     }
 }
 
@@ -183,11 +183,11 @@ mod tests {
         let mut scratch = Vec::new();
         for bytes in [&b""[..], b"a", b"\0\0\0", &[0xff; 300]] {
             let alone = Value::from(bytes);
-            let life = Generation { create_revision: 7, version: 3, lease: -1 };
-            let of_a_version = Value::with_generation(bytes, 9, life, &mut scratch);
+            let life = Generation { create_revision: Revision(7), version: 3, lease: -1 };
+            let of_a_version = Value::with_generation(bytes, Revision(9), life, &mut scratch);
             assert_eq!((&*alone, &*of_a_version), (bytes, bytes));
             assert_eq!(alone, of_a_version);
-            assert_eq!(of_a_version.life(9), life);
+            assert_eq!(of_a_version.life(Revision(9)), life);
         }
         assert!(Value::from(&b"a"[..]) < Value::from(&b"b"[..]));
     }
@@ -196,12 +196,12 @@ mod tests {
     fn every_life_comes_back() {
         let mut scratch = vec![1, 2, 3];
         let edges = [0, 1, 2, 127, 128, 1 << 21, i64::MAX - 1, i64::MAX, -1, i64::MIN];
-        for create_revision in edges {
+        for create_revision in edges.map(Revision) {
             for version in edges {
                 for lease in edges {
                     let life = Generation { create_revision, version, lease };
-                    let value = Value::with_generation(b"v", 1 << 40, life, &mut scratch);
-                    assert_eq!(value.life(1 << 40), life);
+                    let value = Value::with_generation(b"v", Revision(1 << 40), life, &mut scratch);
+                    assert_eq!(value.life(Revision(1 << 40)), life);
                     assert_eq!(&*value, b"v");
                 }
             }
@@ -211,9 +211,9 @@ mod tests {
     #[test]
     fn a_first_version_takes_nine_bytes_more_and_a_large_one_keeps_no_room() {
         let mut scratch = Vec::new();
-        let first = Generation { create_revision: 5, version: 1, lease: 0 };
-        assert_eq!(Value::with_generation(&[7; 64], 5, first, &mut scratch).0.len(), 64 + 9);
-        drop(Value::with_generation(&[7; 1 << 20], 5, first, &mut scratch));
+        let first = Generation { create_revision: Revision(5), version: 1, lease: 0 };
+        assert_eq!(Value::with_generation(&[7; 64], Revision(5), first, &mut scratch).0.len(), 64 + 9);
+        drop(Value::with_generation(&[7; 1 << 20], Revision(5), first, &mut scratch));
         assert!(scratch.capacity() <= SCRATCH_BYTES_MAX);
     }
 }

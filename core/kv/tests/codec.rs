@@ -4,7 +4,8 @@ mod common;
 
 use common::{between, command, compare, delete, get, one, put};
 use kattu_kv::api::{
-    Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, Range, SortOrder, SortTarget, Txn,
+    Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, Range, Revision, SortOrder,
+    SortTarget, Txn,
 };
 use kattu_kv::command::{Flaw, Malformed, TXN_DEPTH_MAX, VERSION};
 use kattu_kv::store::Store;
@@ -24,15 +25,15 @@ fn hex(bytes: &[u8]) -> String {
 fn golden() -> Vec<(&'static str, Command, &'static str)> {
     let range = Range {
         limit: 2,
-        revision: 300,
+        revision: Revision(300),
         order: SortOrder::Descend,
         target: SortTarget::Create,
         keys_only: true,
-        max_mod_revision: -1,
+        max_mod_revision: Revision(-1),
         ..get(between("a", "b"))
     };
     let compares = vec![
-        compare(one("k"), CompareResult::Equal, CompareTarget::Mod(5)),
+        compare(one("k"), CompareResult::Equal, CompareTarget::Mod(Revision(5))),
         compare(between("a", "\0"), CompareResult::NotEqual, CompareTarget::Value(b"v".to_vec())),
     ];
     let nested = Txn { success: vec![Operation::DeleteRange(delete(one("n")))], ..Txn::default() };
@@ -59,7 +60,7 @@ fn golden() -> Vec<(&'static str, Command, &'static str)> {
             Command::DeleteRange(DeleteRange { prev_kv: true, ..delete(between("a", "b")) }),
             "120101610162",
         ),
-        ("compact", Command::Compact(1000), "14d00f"),
+        ("compact", Command::Compact(Revision(1000)), "14d00f"),
         (
             "txn",
             Command::Txn(txn),
@@ -161,7 +162,7 @@ proptest! {
     #[test]
     fn numbers_of_every_size_come_back(n in any::<i64>(), shift in 0..64u32) {
         for n in [n, n >> shift, i64::MIN, i64::MAX] {
-            prop_assert_eq!(Command::decode(&bytes(&Command::Compact(n))), Ok(Command::Compact(n)));
+            prop_assert_eq!(Command::decode(&bytes(&Command::Compact(Revision(n)))), Ok(Command::Compact(Revision(n))));
         }
     }
 
@@ -193,7 +194,7 @@ fn harmless(input: &[u8]) -> Result<(), TestCaseError> {
         let mut store = Store::new();
         let _ = store.apply(&command);
         let _ = store.apply(&command);
-        prop_assert!(store.revision() <= 3);
+        prop_assert!(store.revision() <= Revision(3));
     }
     Ok(())
 }

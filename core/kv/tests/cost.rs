@@ -6,7 +6,7 @@ mod common;
 use common::{between, compare, delete, get, one, put, success};
 use kattu_kv::api::{
     Answer, Command, CompareResult, CompareTarget, DeleteRange, Error, KeyValue, Operation, Put, Query,
-    Range, SortTarget, Txn,
+    Range, Revision, SortTarget, Txn,
 };
 use kattu_kv::cost::is_small;
 use kattu_kv::store::Store;
@@ -56,9 +56,9 @@ fn what_a_command_takes_is_what_it_was_said_to_cost() {
         Command::Txn(range(get(all()))),
         Command::Txn(range(Range { limit: 10, ..get(all()) })),
         Command::Txn(range(Range { count_only: true, ..get(all()) })),
-        Command::Txn(range(Range { revision: 2000, ..get(all()) })),
+        Command::Txn(range(Range { revision: Revision(2000), ..get(all()) })),
         Command::Txn(range(Range { target: SortTarget::Mod, ..get(all()) })),
-        Command::Txn(range(Range { min_mod_revision: 4000, ..get(all()) })),
+        Command::Txn(range(Range { min_mod_revision: Revision(4000), ..get(all()) })),
         Command::Txn(Txn { compare: vec![unequal(7), unequal(8), unequal(9)], ..success(vec![]) }),
         Command::Txn(success(vec![Operation::Txn(range(get(all()))), Operation::DeleteRange(delete(all()))])),
     ];
@@ -90,8 +90,8 @@ fn conditions_on_missing_keys_and_transactions_of_nothing_are_counted_and_cut() 
     let missing = |n| compare(one(&format!("m{n}")), CompareResult::Equal, CompareTarget::Version(0));
     let conditions = || (0..60).map(missing).collect::<Vec<_>>();
     let judging = Txn { compare: conditions(), ..success(vec![Operation::Put(put("new", ""))]) };
-    let nowhere = compare(between("m", "n"), CompareResult::Less, CompareTarget::Mod(1));
-    let upside_down = compare(between("n", "m"), CompareResult::Less, CompareTarget::Mod(1));
+    let nowhere = compare(between("m", "n"), CompareResult::Less, CompareTarget::Mod(Revision(1)));
+    let upside_down = compare(between("n", "m"), CompareResult::Less, CompareTarget::Mod(Revision(1)));
     let nested = |txn: &Txn, times| success(vec![Operation::Txn(txn.clone()); times]);
     let deep = (0..28).fold(judging.clone(), |txn, _| Txn { compare: conditions(), ..nested(&txn, 1) });
     let idle = [
@@ -145,7 +145,7 @@ fn conditions_on_missing_keys_and_transactions_of_nothing_are_counted_and_cut() 
 fn a_command_that_names_each_key_is_small() {
     let small = [
         Command::Put(put("a", "b")),
-        Command::Compact(7),
+        Command::Compact(Revision(7)),
         Command::DeleteRange(delete(one("a"))),
         Command::Txn(Txn {
             compare: vec![compare(one("a"), CompareResult::Equal, CompareTarget::Version(1))],
@@ -204,8 +204,8 @@ fn pairs_count_with_what_they_take_in_memory_in_whatever_order_they_are_gathered
         store.read_on(&mut work, &mut i64::MAX.clone()).expect("in one go").map(|response| response.answer)
     };
     let pair = PAIR_BYTES + "k00000".len() + "value".len();
-    let filtered = Range { min_mod_revision: 1, ..get(all()) };
-    let of_before = Range { revision: KEYS as i64 / 2 + 1, ..get(all()) };
+    let filtered = Range { min_mod_revision: Revision(1), ..get(all()) };
+    let of_before = Range { revision: Revision(KEYS as i64 / 2 + 1), ..get(all()) };
     let cases = [(get(all()), KEYS), (filtered, KEYS), (of_before, KEYS / 2)];
     for (range, pairs) in cases {
         let enough = pair * pairs as usize;

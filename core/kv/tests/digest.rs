@@ -4,14 +4,14 @@
 mod common;
 
 use common::{Step, delete, one, put, rebase, step, success};
-use kattu_kv::api::{Command, Error, Operation, Put};
+use kattu_kv::api::{Command, Error, Operation, Put, Revision};
 use kattu_kv::digest::HashKv;
 use kattu_kv::dump::load;
 use kattu_kv::store::{Pace, Store};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn hash_kv(store: &Store, revision: i64, versions: usize) -> Result<(i64, i64, u64), Error> {
+fn hash_kv(store: &Store, revision: Revision, versions: usize) -> Result<(Revision, Revision, u64), Error> {
     let mut hash = HashKv::new(store.pin(), revision)?;
     while !hash.step(versions) {}
     Ok((hash.revision(), hash.compact_revision(), hash.hash()))
@@ -45,12 +45,12 @@ proptest! {
             }
         }
         let loaded = load(behind.pin().dump()).expect("a dump");
-        for revision in behind.compact_revision().max(1)..=behind.revision() {
+        for revision in (behind.compact_revision().0.max(1)..=behind.revision().0).map(Revision) {
             let expected = hash_kv(&behind, revision, 1000);
             prop_assert_eq!(hash_kv(&ahead, revision, piece), expected, "as of {}", revision);
             prop_assert_eq!(hash_kv(&loaded, revision, piece), expected, "as of {}", revision);
         }
-        prop_assert_eq!(hash_kv(&behind, 0, 3), hash_kv(&behind, behind.revision(), 1000));
+        prop_assert_eq!(hash_kv(&behind, Revision::NONE, 3), hash_kv(&behind, behind.revision(), 1000));
     }
 
     #[test]
@@ -69,10 +69,11 @@ proptest! {
 
 #[test]
 fn hash_kv_refuses_what_cannot_be_read() {
-    let store = with([Command::Put(put("a", "1")), Command::Put(put("a", "2")), Command::Compact(3)]);
-    assert_eq!(hash_kv(&store, 2, 1), Err(Error::Compacted));
-    assert_eq!(hash_kv(&store, 4, 1), Err(Error::FutureRevision));
-    assert!(hash_kv(&store, 3, 1).is_ok());
+    let store =
+        with([Command::Put(put("a", "1")), Command::Put(put("a", "2")), Command::Compact(Revision(3))]);
+    assert_eq!(hash_kv(&store, Revision(2), 1), Err(Error::Compacted));
+    assert_eq!(hash_kv(&store, Revision(4), 1), Err(Error::FutureRevision));
+    assert!(hash_kv(&store, Revision(3), 1).is_ok());
 }
 
 #[test]
@@ -93,8 +94,8 @@ fn digests_differ_where_one_thing_differs() {
         with(plus(put_of("b", ""))),
         with(plus(delete_of("b"))),
         with(plus(delete_of("a"))),
-        with(plus(Command::Compact(2))),
-        with(plus(Command::Compact(3))),
+        with(plus(Command::Compact(Revision(2)))),
+        with(plus(Command::Compact(Revision(3)))),
         with(plus(both("c", "d"))),
         with(plus(both("d", "c"))),
     ];
@@ -102,7 +103,7 @@ fn digests_differ_where_one_thing_differs() {
         for (j, other) in stores.iter().enumerate().skip(i + 1) {
             assert_ne!(one.running_digest(), other.running_digest(), "{i} and {j}");
             if (i, j) != (10, 11) {
-                assert_ne!(hash_kv(one, 0, 9), hash_kv(other, 0, 9), "{i} and {j}");
+                assert_ne!(hash_kv(one, Revision(0), 9), hash_kv(other, Revision(0), 9), "{i} and {j}");
             }
         }
     }

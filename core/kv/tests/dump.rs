@@ -6,7 +6,7 @@ mod common;
 
 use common::naive::Naive;
 use common::{Step, between, delete, get, is_askable, one, put, rebase, step, success};
-use kattu_kv::api::{Answer, Command, Operation, Query, Range};
+use kattu_kv::api::{Answer, Command, Operation, Query, Range, Revision};
 use kattu_kv::dump::{CHUNK_BYTES_MAX, Flaw, Loader, Malformed, load};
 use kattu_kv::store::{Pace, Store};
 use proptest::collection::vec;
@@ -81,7 +81,7 @@ proptest! {
         }
         let mut loaded = loaded.expect("loaded between the two");
         prop_assert_eq!(bytes(&loaded), bytes(&store));
-        for revision in naive.compacted.max(1) - 1..=naive.revision() + 1 {
+        for revision in (naive.compacted.0.max(1) - 1..=naive.revision().0 + 1).map(Revision) {
             let all = Query::Range(Range { revision, ..get(between("", "\0")) });
             prop_assert_eq!(loaded.query(&all), naive.query(&all), "as of {}", revision);
         }
@@ -147,15 +147,15 @@ fn situations() -> Vec<(&'static str, Store)> {
         ("empty", Store::new()),
         ("one key", with(vec![put_of("a", "1")])),
         ("an empty value is no delete", with(vec![put_of("a", ""), put_of("b", "1"), delete_of("b")])),
-        ("compacted at 0", with(vec![Command::Compact(0)])),
-        ("compacted at 1", with(vec![put_of("a", "1"), Command::Compact(1)])),
+        ("compacted at 0", with(vec![Command::Compact(Revision(0))])),
+        ("compacted at 1", with(vec![put_of("a", "1"), Command::Compact(Revision(1))])),
         (
             "a delete at the compacted revision",
-            with(vec![put_of("a", "1"), delete_of("a"), Command::Compact(3)]),
+            with(vec![put_of("a", "1"), delete_of("a"), Command::Compact(Revision(3))]),
         ),
         (
             "a delete at the compacted revision, life after it",
-            with(vec![put_of("a", "1"), delete_of("a"), put_of("a", "2"), Command::Compact(3)]),
+            with(vec![put_of("a", "1"), delete_of("a"), put_of("a", "2"), Command::Compact(Revision(3))]),
         ),
         (
             "several changes at the compacted revision",
@@ -166,7 +166,7 @@ fn situations() -> Vec<(&'static str, Store)> {
                     Operation::DeleteRange(delete(one("b"))),
                     Operation::Put(put("a", "1")),
                 ]),
-                Command::Compact(3),
+                Command::Compact(Revision(3)),
             ]),
         ),
         (
@@ -248,11 +248,11 @@ fn a_dump_stays_as_it_was_when_it_was_begun_and_keeps_to_its_chunks() {
 fn a_key_of_many_versions_survives_its_bytes() {
     let mut store = Store::with_pace(slow());
     apply(&mut store, (0..40_000).map(|n| Command::Put(put("one", &format!("{n}")))));
-    apply(&mut store, [Command::Compact(20_000)]);
+    apply(&mut store, [Command::Compact(Revision(20_000))]);
     let pin = store.pin();
-    apply(&mut store, [Command::Put(put("one", "later")), Command::Compact(40_001)]);
+    apply(&mut store, [Command::Put(put("one", "later")), Command::Compact(Revision(40_001))]);
     let loaded = reloaded(&pin);
-    for revision in [20_000, 20_001, 31_234, 40_001] {
+    for revision in [20_000, 20_001, 31_234, 40_001].map(Revision) {
         let query = Query::Range(Range { revision, ..get(one("one")) });
         assert_eq!(loaded.query(&query), pin.query(&query), "as of {revision}");
     }
@@ -274,7 +274,7 @@ fn the_format_is_as_it_was() {
                 Operation::DeleteRange(delete(one("a"))),
             ])),
             Command::Put(put("b", "3")),
-            Command::Compact(3),
+            Command::Compact(Revision(3)),
         ],
     );
     let digest = store.running_digest().to_le_bytes();
@@ -340,19 +340,23 @@ fn each_flaw_is_named() {
             Flaw::DoubleDelete,
         ),
         ("a delete that is forgotten", [header(3, 6), vec![1, 1, b'a', 0, 2]].concat(), Flaw::Forgotten),
-        ("a revision without a change", [header(3, 1), a_at(3), vec![0]].concat(), Flaw::Gap(2)),
-        ("a last revision without a change", [header(3, 1), a_at(2), vec![0]].concat(), Flaw::Gap(3)),
-        ("an order of one change", [header(2, 1), a_at(2), vec![0, 2]].concat(), Flaw::Order(2)),
+        ("a revision without a change", [header(3, 1), a_at(3), vec![0]].concat(), Flaw::Gap(Revision(2))),
+        (
+            "a last revision without a change",
+            [header(3, 1), a_at(2), vec![0]].concat(),
+            Flaw::Gap(Revision(3)),
+        ),
+        ("an order of one change", [header(2, 1), a_at(2), vec![0, 2]].concat(), Flaw::Order(Revision(2))),
         ("an order of a revision that is not", [header(2, 1), a_at(2), vec![0, 3]].concat(), Flaw::Revision),
         (
             "the order they have anyway",
             [header(2, 1), a_at(2), vec![1, 1, b'b', 1, 2, 0, 0, 0], vec![0, 2, 0, 1]].concat(),
-            Flaw::Order(2),
+            Flaw::Order(Revision(2)),
         ),
         (
             "one change twice",
             [header(2, 1), a_at(2), vec![1, 1, b'b', 1, 2, 0, 0, 0], vec![0, 2, 1, 1]].concat(),
-            Flaw::Order(2),
+            Flaw::Order(Revision(2)),
         ),
         ("more after the end", [header(1, 1), vec![0, 0, 0]].concat(), Flaw::TrailingBytes),
     ];

@@ -6,7 +6,7 @@ mod common;
 
 use common::naive::Naive;
 use common::{Step, between, get, is_askable, put, rebase, step};
-use kattu_kv::api::{Answer, Command, Error, Query, Range, RangeResult};
+use kattu_kv::api::{Answer, Command, Error, Query, Range, RangeResult, Revision};
 use kattu_kv::digest::HashKv;
 use kattu_kv::dump::load;
 use kattu_kv::store::Store;
@@ -19,7 +19,7 @@ fn bytes(store: &Store) -> Vec<u8> {
     store.pin().dump().flatten().collect()
 }
 
-fn all_at(revision: i64) -> Query {
+fn all_at(revision: Revision) -> Query {
     Query::Range(Range { revision, ..get(between("", "\0")) })
 }
 
@@ -45,16 +45,16 @@ proptest! {
         }
         let old = store.revision();
         let read = |store: &Store, revision| store.query(&all_at(revision)).map(|read| ranged(read.answer).kvs);
-        let reads = read(&store, 0).expect("the present can be read");
+        let reads = read(&store, Revision::NONE).expect("the present can be read");
         store.raise_revision(BY);
-        let now = old + BY as i64;
+        let now = Revision(old.0 + BY as i64);
         prop_assert_eq!((store.revision(), store.compact_revision()), (now, now));
-        prop_assert_eq!(read(&store, 0), Ok(reads.clone()));
+        prop_assert_eq!(read(&store, Revision::NONE), Ok(reads.clone()));
         prop_assert_eq!(read(&store, now), Ok(reads.clone()), "the compacted revision");
-        for gone in [1, old, now - 1] {
+        for gone in [Revision(1), old, Revision(now.0 - 1)] {
             prop_assert_eq!(store.query(&all_at(gone)), Err(Error::Compacted));
         }
-        prop_assert_eq!(store.query(&all_at(now + 1)), Err(Error::FutureRevision));
+        prop_assert_eq!(store.query(&all_at(now.next())), Err(Error::FutureRevision));
         prop_assert_eq!(store.stats().bytes, store.stats().bytes_in_use, "no history is left");
         prop_assert_eq!(reads.len() as u64, store.stats().keys);
 
@@ -72,7 +72,7 @@ proptest! {
         }
         prop_assert_eq!(bytes(&loaded), bytes(&store));
         let hash = |store: &Store| {
-            let mut hash = HashKv::new(store.pin(), 0).expect("the present");
+            let mut hash = HashKv::new(store.pin(), Revision::NONE).expect("the present");
             while !hash.step(3) {}
             hash.hash()
         };
@@ -87,17 +87,17 @@ fn the_next_write_comes_right_after_and_can_be_compacted() {
         store.apply(&Command::Put(put("a", value))).expect("a put");
     }
     store.raise_revision(10);
-    assert_eq!(store.apply(&Command::Put(put("a", "3"))).expect("a put").revision, 14);
-    assert_eq!(store.apply(&Command::Compact(13)), Err(Error::Compacted));
-    store.apply(&Command::Compact(14)).expect("a new revision");
+    assert_eq!(store.apply(&Command::Put(put("a", "3"))).expect("a put").revision, Revision(14));
+    assert_eq!(store.apply(&Command::Compact(Revision(13))), Err(Error::Compacted));
+    store.apply(&Command::Compact(Revision(14))).expect("a new revision");
     while store.tidy(10) {}
     assert_eq!(store.stats().bytes, store.stats().bytes_in_use);
 
     let mut empty = Store::new();
     empty.raise_revision(0);
-    assert_eq!((empty.revision(), empty.compact_revision()), (1, 1));
-    assert_eq!(load(empty.pin().dump()).expect("a dump").revision(), 1);
+    assert_eq!((empty.revision(), empty.compact_revision()), (Revision(1), Revision(1)));
+    assert_eq!(load(empty.pin().dump()).expect("a dump").revision(), Revision(1));
     empty.raise_revision(BY);
-    assert_eq!(load(empty.pin().dump()).expect("a dump").revision(), 1001);
-    assert_eq!(empty.apply(&Command::Put(put("a", ""))).expect("a put").revision, 1002);
+    assert_eq!(load(empty.pin().dump()).expect("a dump").revision(), Revision(1001));
+    assert_eq!(empty.apply(&Command::Put(put("a", ""))).expect("a put").revision, Revision(1002));
 }

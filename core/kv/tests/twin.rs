@@ -6,7 +6,7 @@ mod common;
 
 use common::naive::Naive;
 use common::{Step, between, get, is_askable, put, rebase, step, success};
-use kattu_kv::api::{Answer, Command, Error, Operation, Query, Range, Response};
+use kattu_kv::api::{Answer, Command, Error, Operation, Query, Range, Response, Revision};
 use kattu_kv::store::{KEY_OVERHEAD_BYTES, Pace, Store, VERSION_OVERHEAD_BYTES};
 use kattu_kv::work::Work;
 use proptest::collection::vec;
@@ -23,7 +23,7 @@ fn twins(preloaded: u32, pace: Pace) -> (Store, Naive) {
     (store, naive)
 }
 
-fn all(revision: i64) -> Query {
+fn all(revision: Revision) -> Query {
     Query::Range(Range { revision, ..get(between("", "\0")) })
 }
 
@@ -56,7 +56,7 @@ fn in_slices(store: &mut Store, command: &Command, wants: bool, slice: i64) -> R
 fn compare_all(store: &Store, naive: &Naive) -> Result<(), TestCaseError> {
     prop_assert_eq!(store.revision(), naive.revision());
     prop_assert_eq!(store.compact_revision(), naive.compacted);
-    for revision in naive.compacted.max(1) - 1..=naive.revision() + 1 {
+    for revision in (naive.compacted.0.max(1) - 1..=naive.revision().0 + 1).map(Revision) {
         prop_assert_eq!(store.query(&all(revision)), naive.query(&all(revision)), "as of {}", revision);
     }
     let stats = store.stats();

@@ -5,7 +5,7 @@ mod common;
 use common::{between, compare, delete, get, one, pairs, put, success};
 use kattu_kv::api::{
     Answer, Command, CompareResult, CompareTarget, Error, Operation, Put, Query, Range, RangeResult,
-    Response, SortOrder, SortTarget, Txn,
+    Response, Revision, SortOrder, SortTarget, Txn,
 };
 use kattu_kv::check::{CheckLimits, check_put, check_txn};
 use kattu_kv::store::Store;
@@ -21,12 +21,12 @@ fn range_result(response: Result<Response, Error>) -> RangeResult {
     }
 }
 
-fn write(store: &mut Store, key: &str, value: &str) -> i64 {
+fn write(store: &mut Store, key: &str, value: &str) -> Revision {
     store.apply(&Command::Put(put(key, value))).expect("a plain put").revision
 }
 
 /// Checks it as before a proposal, then applies it.
-fn txn(store: &mut Store, txn: Txn) -> Result<(i64, bool, Vec<Answer>), Error> {
+fn txn(store: &mut Store, txn: Txn) -> Result<(Revision, bool, Vec<Answer>), Error> {
     check_txn(&txn, &CheckLimits::default())?;
     let response = store.apply(&Command::Txn(txn))?;
     let Answer::Txn { succeeded, answers } = response.answer else { panic!("no txn answer") };
@@ -36,8 +36,8 @@ fn txn(store: &mut Store, txn: Txn) -> Result<(i64, bool, Vec<Answer>), Error> {
 #[test]
 fn an_empty_store_is_at_revision_1_and_has_nothing() {
     let response = read(&Store::new(), get(one("a"))).unwrap();
-    assert_eq!(response.revision, 1);
-    let nothing = RangeResult { kvs: vec![], more: false, count: 0, revision: 1 };
+    assert_eq!(response.revision, Revision(1));
+    let nothing = RangeResult { kvs: vec![], more: false, count: 0, revision: Revision(1) };
     assert_eq!(response.answer, Answer::Range(nothing));
 }
 
@@ -45,9 +45,10 @@ fn an_empty_store_is_at_revision_1_and_has_nothing() {
 fn the_first_put_is_revision_2() {
     let mut store = Store::new();
     let response = store.apply(&Command::Put(put("a", "1"))).unwrap();
-    assert_eq!(response, Response { revision: 2, answer: Answer::Put { prev_kv: None } });
+    assert_eq!(response, Response { revision: Revision(2), answer: Answer::Put { prev_kv: None } });
     let kv = &range_result(read(&store, get(one("a")))).kvs[0];
-    assert_eq!((kv.create_revision, kv.mod_revision, kv.version, kv.lease), (2, 2, 1, 0));
+    assert_eq!((kv.create_revision, kv.mod_revision), (Revision(2), Revision(2)));
+    assert_eq!((kv.version, kv.lease), (1, 0));
 }
 
 #[test]
@@ -84,8 +85,8 @@ fn a_value_compares_false_with_a_missing_key_even_by_not_equal() {
         )
         .unwrap();
         assert!(!succeeded, "{result:?}");
-        assert_eq!(revision, 1);
-        assert_eq!(answers, [Answer::Range(RangeResult { revision: 1, ..RangeResult::default() })]);
+        assert_eq!(revision, Revision(1));
+        assert_eq!(answers, [Answer::Range(RangeResult { revision: Revision(1), ..RangeResult::default() })]);
     }
 }
 
@@ -100,7 +101,7 @@ fn nested_compares_see_the_state_before_and_nested_reads_the_state_within() {
     let outer = success(vec![Operation::Put(put("k", "new")), Operation::Txn(nested)]);
     let (revision, succeeded, answers) = txn(&mut store, outer).unwrap();
     assert!(succeeded);
-    assert_eq!(revision, 2);
+    assert_eq!(revision, Revision(2));
     let [Answer::Put { prev_kv: None }, Answer::Txn { succeeded: true, answers: inner }] = &answers[..]
     else {
         panic!("{answers:?}");
@@ -119,8 +120,8 @@ fn inner_headers_show_the_new_revision_only_once_something_has_changed() {
         Answer::Range(RangeResult { revision, .. }) | Answer::DeleteRange { revision, .. } => *revision,
         _ => revision,
     });
-    assert_eq!(revisions.collect::<Vec<_>>(), [1, 1, 2, 2, 2]);
-    assert_eq!(revision, 2);
+    assert_eq!(revisions.collect::<Vec<_>>(), [1, 1, 2, 2, 2].map(Revision));
+    assert_eq!(revision, Revision(2));
 }
 
 #[test]
@@ -132,22 +133,22 @@ fn a_key_is_not_put_and_deleted_in_one_transaction_but_may_be_deleted_twice() {
     assert_eq!(txn(&mut store, both), Err(Error::DuplicateKey));
 
     let (revision, _, answers) = txn(&mut store, success(vec![delete_k(), delete_k()])).unwrap();
-    let deleted = |deleted| Answer::DeleteRange { deleted, prev_kvs: vec![], revision: 3 };
-    assert_eq!((revision, answers), (3, vec![deleted(1), deleted(0)]));
+    let deleted = |deleted| Answer::DeleteRange { deleted, prev_kvs: vec![], revision: Revision(3) };
+    assert_eq!((revision, answers), (Revision(3), vec![deleted(1), deleted(0)]));
 }
 
 #[test]
 fn an_empty_transaction_succeeds_and_changes_nothing() {
     let mut store = Store::new();
-    assert_eq!(txn(&mut store, Txn::default()), Ok((1, true, vec![])));
+    assert_eq!(txn(&mut store, Txn::default()), Ok((Revision(1), true, vec![])));
 }
 
 #[test]
 fn deleting_what_is_not_there_changes_nothing() {
     let mut store = Store::new();
     let response = store.apply(&Command::DeleteRange(delete(one("a")))).unwrap();
-    let answer = Answer::DeleteRange { deleted: 0, prev_kvs: vec![], revision: 1 };
-    assert_eq!(response, Response { revision: 1, answer });
+    let answer = Answer::DeleteRange { deleted: 0, prev_kvs: vec![], revision: Revision(1) };
+    assert_eq!(response, Response { revision: Revision(1), answer });
 }
 
 #[test]
@@ -158,12 +159,15 @@ fn a_deleted_key_begins_a_new_life() {
     store.apply(&Command::DeleteRange(delete(one("k")))).unwrap();
     write(&mut store, "k", "3");
     let kv = &range_result(read(&store, get(one("k")))).kvs[0];
-    assert_eq!((kv.create_revision, kv.mod_revision, kv.version), (5, 5, 1));
+    assert_eq!((kv.create_revision, kv.mod_revision, kv.version), (Revision(5), Revision(5), 1));
 }
 
 #[test]
 fn the_future_cannot_be_read() {
-    assert_eq!(read(&Store::new(), Range { revision: 99, ..get(one("a")) }), Err(Error::FutureRevision));
+    assert_eq!(
+        read(&Store::new(), Range { revision: Revision(99), ..get(one("a")) }),
+        Err(Error::FutureRevision)
+    );
 }
 
 #[test]
@@ -171,22 +175,22 @@ fn compaction_forbids_what_lies_before_it() {
     let mut store = Store::new();
     write(&mut store, "a", "1");
     write(&mut store, "a", "2");
-    let done = Response { revision: 3, answer: Answer::Compact };
-    assert_eq!(store.apply(&Command::Compact(2)), Ok(done));
-    assert_eq!(store.apply(&Command::Compact(2)), Err(Error::Compacted));
-    assert_eq!(store.apply(&Command::Compact(50)), Err(Error::FutureRevision));
-    assert_eq!(read(&store, Range { revision: 1, ..get(one("a")) }), Err(Error::Compacted));
-    let at_2 = read(&store, Range { revision: 2, ..get(one("a")) }).unwrap();
-    assert_eq!((at_2.revision, &*pairs(&at_2.answer)), (3, "a=1"));
+    let done = Response { revision: Revision(3), answer: Answer::Compact };
+    assert_eq!(store.apply(&Command::Compact(Revision(2))), Ok(done));
+    assert_eq!(store.apply(&Command::Compact(Revision(2))), Err(Error::Compacted));
+    assert_eq!(store.apply(&Command::Compact(Revision(50))), Err(Error::FutureRevision));
+    assert_eq!(read(&store, Range { revision: Revision(1), ..get(one("a")) }), Err(Error::Compacted));
+    let at_2 = read(&store, Range { revision: Revision(2), ..get(one("a")) }).unwrap();
+    assert_eq!((at_2.revision, &*pairs(&at_2.answer)), (Revision(3), "a=1"));
 }
 
 #[test]
 fn revision_0_may_be_compacted_once() {
     let mut store = Store::new();
-    assert_eq!(store.apply(&Command::Compact(-1)), Err(Error::Compacted));
-    assert!(store.apply(&Command::Compact(0)).is_ok());
-    assert_eq!(store.apply(&Command::Compact(0)), Err(Error::Compacted));
-    assert!(store.apply(&Command::Compact(1)).is_ok());
+    assert_eq!(store.apply(&Command::Compact(Revision(-1))), Err(Error::Compacted));
+    assert!(store.apply(&Command::Compact(Revision(0))).is_ok());
+    assert_eq!(store.apply(&Command::Compact(Revision(0))), Err(Error::Compacted));
+    assert!(store.apply(&Command::Compact(Revision(1))).is_ok());
 }
 
 #[test]
@@ -202,7 +206,7 @@ fn a_put_with_an_unknown_lease_or_without_anything_to_keep_is_refused() {
     assert_eq!(txn(&mut store, success(vec![Operation::Put(both)])), Err(Error::KeyNotFound));
     assert_eq!(txn(&mut store, success(vec![Operation::Put(with_lease)])), Err(Error::LeaseNotFound));
     assert_eq!(txn(&mut store, success(vec![Operation::Put(keeping)])), Err(Error::KeyNotFound));
-    assert_eq!(store.revision(), 1);
+    assert_eq!(store.revision(), Revision(1));
 }
 
 #[test]
@@ -212,9 +216,9 @@ fn a_put_may_keep_the_value_and_return_the_old_pair() {
     let keeping = Put { ignore_value: true, prev_kv: true, ..put("a", "") };
     let response = store.apply(&Command::Put(keeping)).unwrap();
     let Answer::Put { prev_kv: Some(before) } = response.answer else { panic!("no previous pair") };
-    assert_eq!((&*before.value, before.version, before.mod_revision), (&b"1"[..], 1, 2));
+    assert_eq!((&*before.value, before.version, before.mod_revision), (&b"1"[..], 1, Revision(2)));
     let kv = &range_result(read(&store, get(one("a")))).kvs[0];
-    assert_eq!((&*kv.value, kv.version, kv.mod_revision), (&b"1"[..], 2, 3));
+    assert_eq!((&*kv.value, kv.version, kv.mod_revision), (&b"1"[..], 2, Revision(3)));
 }
 
 fn store_with_four() -> Store {
@@ -242,21 +246,21 @@ fn ranges_of_every_kind_over_four_keys() {
         ),
         (
             "a filter does not lower the count",
-            Range { max_create_revision: 3, ..four() },
+            Range { max_create_revision: Revision(3), ..four() },
             "p1=d p2=c",
             false,
             4,
         ),
         (
             "bounds are inclusive",
-            Range { min_mod_revision: 4, max_mod_revision: 4, ..four() },
+            Range { min_mod_revision: Revision(4), max_mod_revision: Revision(4), ..four() },
             "p3=b",
             false,
             4,
         ),
         (
             "filters come before the limit",
-            Range { min_create_revision: 4, limit: 1, ..four() },
+            Range { min_create_revision: Revision(4), limit: 1, ..four() },
             "p3=b",
             true,
             4,
@@ -280,15 +284,21 @@ fn ranges_of_every_kind_over_four_keys() {
         ("from a key on", get(between("p4", "\0")), "p4=a q=-", false, 2),
         ("end below start", get(between("q", "p")), "", false, 0),
         ("end equal to start", get(between("p1", "p1")), "", false, 0),
-        ("as it was", Range { revision: 3, ..four() }, "p1=d p2=c", false, 2),
-        ("as it was, cut", Range { revision: 3, limit: 1, ..four() }, "p1=d", true, 2),
-        ("negative means now", Range { revision: -5, limit: -5, ..four() }, "p1=d p2=c p3=b p4=a", false, 4),
-        ("no bound above is below 0", Range { max_mod_revision: -1, ..four() }, "", false, 4),
+        ("as it was", Range { revision: Revision(3), ..four() }, "p1=d p2=c", false, 2),
+        ("as it was, cut", Range { revision: Revision(3), limit: 1, ..four() }, "p1=d", true, 2),
+        (
+            "negative means now",
+            Range { revision: Revision(-5), limit: -5, ..four() },
+            "p1=d p2=c p3=b p4=a",
+            false,
+            4,
+        ),
+        ("no bound above is below 0", Range { max_mod_revision: Revision(-1), ..four() }, "", false, 4),
     ];
     let store = store_with_four();
     for (name, range, expected, more, count) in cases {
         let response = read(&store, range).unwrap();
-        assert_eq!(response.revision, 6, "{name}");
+        assert_eq!(response.revision, Revision(6), "{name}");
         assert_eq!(pairs(&response.answer), expected, "{name}");
         let Answer::Range(result) = response.answer else { unreachable!() };
         assert_eq!((result.more, result.count), (more, count), "{name}");
@@ -299,11 +309,11 @@ fn ranges_of_every_kind_over_four_keys() {
 fn a_range_compare_holds_for_all_keys_and_an_empty_range_is_one_missing_key() {
     use CompareResult::{Equal, Greater, Less, NotEqual};
     let cases = [
-        (between("none/", "none0"), Equal, CompareTarget::Create(0), true),
+        (between("none/", "none0"), Equal, CompareTarget::Create(Revision(0)), true),
         (between("none/", "none0"), Equal, CompareTarget::Lease(0), true),
         (between("none/", "none0"), Equal, CompareTarget::Value(vec![]), false),
-        (between("p", "q"), Greater, CompareTarget::Create(0), true),
-        (between("p", "q"), Less, CompareTarget::Mod(5), false),
+        (between("p", "q"), Greater, CompareTarget::Create(Revision(0)), true),
+        (between("p", "q"), Less, CompareTarget::Mod(Revision(5)), false),
         (between("p", "q"), Equal, CompareTarget::Version(1), true),
         (between("p", "q"), NotEqual, CompareTarget::Value(b"e".to_vec()), true),
         (between("p", "q"), NotEqual, CompareTarget::Value(b"a".to_vec()), false),
@@ -323,7 +333,7 @@ fn a_range_compare_holds_for_all_keys_and_an_empty_range_is_one_missing_key() {
 fn a_failed_check_anywhere_on_the_path_leaves_no_trace() {
     let mut store = store_with_four();
     let digest = store.digest();
-    let future = || Operation::Range(Range { revision: 7, ..get(one("p1")) });
+    let future = || Operation::Range(Range { revision: Revision(7), ..get(one("p1")) });
     let after_a_put = success(vec![Operation::Put(put("p1", "lost")), future()]);
     assert_eq!(
         txn(&mut store, after_a_put),
@@ -346,23 +356,27 @@ fn what_a_transaction_deletes_it_cannot_keep() {
     let keeping = Operation::Put(Put { ignore_value: true, ..put("p1", "") });
     let kept = success(vec![everything.clone(), keeping]);
     assert_eq!(txn(&mut store, kept), Err(Error::KeyNotFound));
-    assert_eq!((store.digest(), store.revision()), (digest, 6));
+    assert_eq!((store.digest(), store.revision()), (digest, Revision(6)));
 
     let anew = success(vec![everything, Operation::Put(put("p1", "new"))]);
-    assert_eq!(txn(&mut store, anew).map(|(revision, ..)| revision), Ok(7));
+    assert_eq!(txn(&mut store, anew).map(|(revision, ..)| revision), Ok(Revision(7)));
     assert_eq!(pairs(&read(&store, get(between("\0", "\0"))).unwrap().answer), "p1=new");
     let kv = &range_result(read(&store, get(one("p1")))).kvs[0];
-    assert_eq!((kv.create_revision, kv.version), (7, 1), "the delete ended the life before");
-    assert_eq!(pairs(&read(&store, Range { revision: 6, ..get(one("p1")) }).unwrap().answer), "p1=d");
+    assert_eq!((kv.create_revision, kv.version), (Revision(7), 1), "the delete ended the life before");
+    assert_eq!(
+        pairs(&read(&store, Range { revision: Revision(6), ..get(one("p1")) }).unwrap().answer),
+        "p1=d"
+    );
 }
 
 #[test]
 fn inside_a_transaction_a_compacted_revision_is_refused_even_if_it_is_negative() {
     let mut store = store_with_four();
-    let reading = |revision| success(vec![Operation::Range(Range { revision, ..get(one("p1")) })]);
+    let reading =
+        |revision| success(vec![Operation::Range(Range { revision: Revision(revision), ..get(one("p1")) })]);
     assert!(txn(&mut store, reading(-1)).is_ok());
     assert_eq!(txn(&mut store, reading(-2)), Err(Error::Compacted));
-    store.apply(&Command::Compact(3)).unwrap();
+    store.apply(&Command::Compact(Revision(3))).unwrap();
     assert_eq!(txn(&mut store, reading(-1)), Err(Error::Compacted));
     assert_eq!(txn(&mut store, reading(2)), Err(Error::Compacted));
     assert!(txn(&mut store, reading(3)).is_ok());

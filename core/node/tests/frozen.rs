@@ -1,7 +1,7 @@
 //! Goal: a thawed keeper answers and applies like the one that was frozen, and damaged bytes are refused or are another
 //! keeper's. Method: random commands from a seed, a freeze in the middle.
 
-use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Query, Range, Txn};
+use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Query, Range, Revision, Txn};
 use kattu_kv::dump;
 use kattu_node::Keeper;
 use kattu_node::command::{Publish, encode_kv};
@@ -32,7 +32,7 @@ fn members() -> Vec<MemberInfo> {
     (1..=3).map(member).collect()
 }
 
-fn random_payload(random: &mut Random, revision: i64) -> Vec<u8> {
+fn random_payload(random: &mut Random, revision: Revision) -> Vec<u8> {
     let key = |random: &mut Random| vec![b'a' + random.below(7) as u8];
     let keys = |start: Vec<u8>| KeyRange { start, end: Vec::new() };
     let put = |random: &mut Random| Put {
@@ -42,7 +42,7 @@ fn random_payload(random: &mut Random, revision: i64) -> Vec<u8> {
     };
     let delete = |random: &mut Random| DeleteRange { keys: keys(key(random)), prev_kv: false };
     encode_kv(&match random.below(10) {
-        0 => Command::Compact(revision - random.below(5) as i64),
+        0 => Command::Compact(Revision(revision.0 - random.below(5) as i64)),
         1 => Command::DeleteRange(delete(random)),
         2 | 3 => Command::Txn(Txn {
             success: vec![
@@ -74,7 +74,7 @@ fn apply(keeper: &mut Keeper, payload: &[u8]) -> Vec<(Ticket, Outcome)> {
 fn answers(keeper: &mut Keeper) -> Vec<(Ticket, Outcome)> {
     let (ticket, term, mut effects) = (Ticket(1), Term(3), KeeperEffects::default());
     let keys = KeyRange { start: b"\0".to_vec(), end: b"\0".to_vec() };
-    for revision in 0..=keeper.store().revision() {
+    for revision in (0..=keeper.store().revision().0).map(Revision) {
         let query = Query::Range(Range { keys: keys.clone(), revision, ..Range::default() });
         keeper.handle(KeeperTask::Read { ticket, query, term, needs: LogIndex(0) }, &mut effects);
     }

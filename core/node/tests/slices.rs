@@ -1,7 +1,7 @@
 //! Work in slices: a task in progress is visible in whole or not at all, only tasks that read no key overtake it, and
 //! the budget of an entry is the one in the entry.
 
-use kattu_kv::api::{Answer, Command, DeleteRange, KeyRange, Operation, Put, Query, Range, Txn};
+use kattu_kv::api::{Answer, Command, DeleteRange, KeyRange, Operation, Put, Query, Range, Revision, Txn};
 use kattu_node::alarms::{Alarm, AlarmChange};
 use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::*;
@@ -74,7 +74,7 @@ fn a_delete_in_slices_is_seen_whole_or_not_at_all() {
             let [(_, Outcome::Done(Reply { body: ReplyBody::Status(status), .. }))] = &told.reply[..] else {
                 panic!("a status is answered at once: {told:?}")
             };
-            assert_eq!((status.keys, status.revision), (KEYS, 1 + KEYS as i64), "as before it");
+            assert_eq!((status.keys, status.revision), (KEYS, Revision(1 + KEYS as i64)), "as before it");
         }
         assert!(middles >= KEYS / slice.unsigned_abs(), "{middles} slices of {slice}");
         let counts: Vec<_> =
@@ -251,7 +251,7 @@ fn a_read_that_looks_at_more_than_it_was_said_to_cost_ends_there() {
     let (mut keeper, mut effects) = (keeper().with_limits(limits), KeeperEffects::default());
     keeper.handle(apply(KEYS + 1, encode_kv(&delete_all()), None), &mut effects);
     keeper.handle(apply(KEYS + 2, encode_kv(&put(0)), None), &mut effects);
-    let old = Range { keys: all(), revision: KEYS as i64 + 2, ..Range::default() };
+    let old = Range { keys: all(), revision: Revision(KEYS as i64 + 2), ..Range::default() };
     for range in [old.clone(), Range { count_only: true, ..old.clone() }, Range { limit: 1, ..old.clone() }] {
         let query = Query::Range(range);
         assert!(keeper.store().cost_of_query(&query) < 10, "there was nothing, and little is different now");

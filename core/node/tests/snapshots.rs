@@ -174,7 +174,7 @@ fn two_snapshots_in_a_row_and_a_backup_taken_before_either_is_read_are_each_one_
     assert_eq!((restored.applied(), restored.digest()), (applied, digest), "as it was when it was asked for");
 }
 
-fn revision(world: &mut World, id: u64) -> i64 {
+fn revision(world: &mut World, id: u64) -> kv::Revision {
     let ticket = world.ask(id, get("k0", Consistency::Linearizable));
     world.deliver();
     match world.outcome(id, ticket) {
@@ -183,7 +183,7 @@ fn revision(world: &mut World, id: u64) -> i64 {
     }
 }
 
-fn compact(world: &mut World, id: u64, revision: i64) {
+fn compact(world: &mut World, id: u64, revision: kv::Revision) {
     let ticket = world.ask(id, Request::Write(encode_kv(&kv::Command::Compact(revision))));
     world.deliver();
     assert!(is_done(world.outcome(id, ticket)), "{:?}", world.outcome(id, ticket));
@@ -233,7 +233,7 @@ fn a_snapshot_taken_in_the_middle_of_a_compaction_is_installed_in_the_middle_of_
     let is_here = compacted_at < keeper(&mut world, follower).applied();
     let was_applied = world.member(follower).applied.iter().any(|id| id.index == compacted_at);
     assert!(is_here && !was_applied, "the second compaction came with a snapshot");
-    let what_all_say = |world: &mut World, asked: i64| {
+    let what_all_say = |world: &mut World, asked: kv::Revision| {
         let ask = |world: &mut World, id: u64| {
             let keys = kv::KeyRange { start: "k7".into(), end: vec![] };
             let range = kv::Range { keys, revision: asked, ..kv::Range::default() };
@@ -249,9 +249,9 @@ fn a_snapshot_taken_in_the_middle_of_a_compaction_is_installed_in_the_middle_of_
         said[0].clone()
     };
     for tidied in [false, true] {
-        let forgotten = what_all_say(&mut world, second - 1);
+        let forgotten = what_all_say(&mut world, kv::Revision(second.0 - 1));
         assert!(forgotten.contains("Compacted"), "before what was compacted: {forgotten}");
-        for asked in [second, second + 1, now, 0] {
+        for asked in [second, second.next(), now, kv::Revision::NONE] {
             let answer = what_all_say(&mut world, asked);
             assert!(answer.contains("kvs: [KeyValue"), "{answer}");
         }

@@ -9,19 +9,19 @@
 //! Knows nothing of: replicas, logs, snapshots' files.
 
 use kattu_disk::Dice;
-use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Txn};
+use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Revision, Txn};
 use kattu_kv::digest::HashKv;
 use kattu_kv::dump::load;
 use kattu_kv::store::{Pace, Store};
 
 /// Few keys; some transactions change several, and not in the order of their keys.
-fn command(dice: &mut Dice, revision: i64) -> Command {
+fn command(dice: &mut Dice, revision: Revision) -> Command {
     let key = |dice: &mut Dice| vec![b'a' + dice.below(5) as u8];
     let put = |dice: &mut Dice| Put { key: key(dice), value: vec![dice.below(3) as u8], ..Put::default() };
     let keys = KeyRange { start: key(dice), end: Vec::new() };
     let delete = DeleteRange { keys, prev_kv: false };
     match dice.below(8) {
-        0 => Command::Compact(revision - dice.below(3) as i64),
+        0 => Command::Compact(Revision(revision.0 - dice.below(3) as i64)),
         1..=2 => Command::DeleteRange(delete),
         3..=4 => {
             let success =
@@ -73,7 +73,7 @@ pub fn digests_of_another_pace(seed: u64) {
         let command = command(&mut dice, at_once.revision());
         let _ = (at_leisure.apply(&command), at_once.apply(&command));
         let hash = |store: &Store| {
-            let mut hash = HashKv::new(store.pin(), 0).expect("the newest revision");
+            let mut hash = HashKv::new(store.pin(), Revision::NONE).expect("the newest revision");
             while !hash.step(10) {}
             hash.hash()
         };

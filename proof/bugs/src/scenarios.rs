@@ -64,7 +64,7 @@ mod ways;
 
 use crate::round_trips;
 use kattu_disk::Dice;
-use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Range, Txn};
+use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Range, Revision, Txn};
 use kattu_kv::store::{Pace, Store};
 use kattu_node::contract::{Consistency, Event, PeerMessage};
 use kattu_raft::{Duration, Message, NodeId};
@@ -381,15 +381,15 @@ fn is_append_to(message: &PeerMessage, member: u64) -> bool {
 }
 
 /// One command: mostly puts, now and then a compaction or a transaction that reads the past before it writes.
-fn command(dice: &mut Dice, revision: i64) -> Command {
+fn command(dice: &mut Dice, revision: Revision) -> Command {
     let key = |dice: &mut Dice| vec![b'a' + dice.below(6) as u8];
     let keys = |start| KeyRange { start, end: Vec::new() };
     let put = |key| Put { key, value: b"v".to_vec(), ..Put::default() };
     match dice.below(12) {
-        0 => Command::Compact(revision - dice.below(4) as i64),
+        0 => Command::Compact(Revision(revision.0 - dice.below(4) as i64)),
         1..=2 => Command::DeleteRange(DeleteRange { keys: keys(key(dice)), prev_kv: false }),
         3..=5 => {
-            let past = (revision - dice.below(12) as i64).max(1);
+            let past = Revision(revision.0 - dice.below(12) as i64).max(Revision::EMPTY);
             let read = Range { keys: keys(key(dice)), revision: past, ..Range::default() };
             let success = vec![Operation::Range(read), Operation::Put(put(key(dice)))];
             Command::Txn(Txn { success, ..Txn::default() })

@@ -522,7 +522,7 @@ impl Clients {
             }),
             1 => kv::Command::Put(kv::Put { lease: i64::MIN, key: vec![0], ..kv::Put::default() }),
             2 => kv::Command::DeleteRange(kv::DeleteRange { keys, prev_kv: true }),
-            3 => kv::Command::Compact(*self.dice.pick(&[i64::MIN, -1, i64::MAX])),
+            3 => kv::Command::Compact(kv::Revision(*self.dice.pick(&[i64::MIN, -1, i64::MAX]))),
             4 => {
                 let mut txn = kv::Txn::default();
                 for _ in 1..kattu_kv::command::TXN_DEPTH_MAX {
@@ -531,7 +531,12 @@ impl Clients {
                 kv::Command::Txn(txn)
             }
             _ => {
-                let range = kv::Range { keys, revision: i64::MAX, limit: i64::MIN, ..kv::Range::default() };
+                let range = kv::Range {
+                    keys,
+                    revision: kv::Revision(i64::MAX),
+                    limit: i64::MIN,
+                    ..kv::Range::default()
+                };
                 let put = kv::Put { key: b"never".to_vec(), ..kv::Put::default() };
                 let success = vec![
                     kv::Operation::Put(put.clone()),
@@ -549,7 +554,7 @@ pub(crate) fn told(outcome: Outcome) -> What {
     match outcome {
         Outcome::Done(reply) => match reply.body {
             ReplyBody::Kv(response) => What::Done {
-                revision: Some(response.revision),
+                revision: Some(response.revision.0),
                 answer: Ok(convert::from_answer(&response.answer)),
             },
             ReplyBody::KvError(error) => {

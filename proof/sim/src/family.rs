@@ -24,6 +24,7 @@ use crate::paths::Wire;
 use crate::plan::{Load, Options, Plan};
 use crate::report::Violation;
 use crate::world::{Event, World};
+use kattu_kv::api::Revision;
 use kattu_kv::store::VERSION_OVERHEAD_BYTES;
 use kattu_node::SnapshotLimits;
 use kattu_raft::LogIndex;
@@ -278,9 +279,9 @@ pub(crate) struct Service {
     /// Members that came back: when, and the index that they have to reach.
     coming: BTreeMap<usize, (u64, LogIndex)>,
     /// When each member was seen at a new compacted revision, since it was last down or behind.
-    compacted: BTreeMap<usize, Vec<(u64, i64)>>,
+    compacted: BTreeMap<usize, Vec<(u64, Revision)>>,
     /// When the first member was seen at a compacted revision.
-    first_compacted: BTreeMap<i64, u64>,
+    first_compacted: BTreeMap<Revision, u64>,
     /// Bytes of versions that the streams of a storm make, for each second.
     versions_per_second: u64,
     /// Puts of its streams, for each second.
@@ -876,7 +877,7 @@ impl World {
 
     /// A member may hold the history written, at the rate of the storm's streams, since the newest compaction that it
     /// had time for. A member that is behind or has little CPU has no known budget.
-    fn look_at_history(&mut self, member: usize, history: u64, compacted: i64) -> Result<(), Violation> {
+    fn look_at_history(&mut self, member: usize, history: u64, compacted: Revision) -> Result<(), Violation> {
         let now = self.sh.now;
         let service = &mut self.sh.service;
         let is_behind = service.coming.contains_key(&member) || service.slowness(member) > 1;

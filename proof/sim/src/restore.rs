@@ -413,7 +413,7 @@ impl RebuildStep {
         if !rerun.elect().map_err(failed)? {
             return wrong("rebuilt_clusters_go_on", format!("{}: there is no leader", self.story));
         }
-        let revision = saved.revision + self.raise_by as Revision + 1;
+        let revision = Revision(saved.revision.0 + self.raise_by as i64).next();
         let came = rerun.put(b"after", b"the flood").map_err(failed)?;
         if came.as_ref().and_then(revision_of) != Some(revision) {
             return wrong("rebuilt_clusters_go_on", format!("a write at revision {revision}: {came:?}"));
@@ -434,7 +434,7 @@ impl RebuildStep {
     /// Judges the tables of a member that has just started.
     fn judge_tables(&self, keeper: &Keeper, members: &[NodeId], saved: &Saved) -> Done {
         let store = keeper.store();
-        let raised = saved.revision + self.raise_by as Revision;
+        let raised = Revision(saved.revision.0 + self.raise_by as i64);
         if store.revision() != raised {
             let story = format!(
                 "revision {} was saved and must be {raised}, it is {}",

@@ -33,7 +33,7 @@ pub fn to_request(operation: &Operation) -> Request {
                 Request::Command(api::Command::Txn(txn))
             }
         }
-        Operation::Compact { revision } => Request::Command(api::Command::Compact(*revision)),
+        Operation::Compact { revision } => Request::Command(api::Command::Compact(api::Revision(*revision))),
     }
 }
 
@@ -74,7 +74,7 @@ fn to_range(operation: &Operation) -> api::Range {
     api::Range {
         keys: to_keys(key, end),
         limit: *limit,
-        revision: *revision,
+        revision: api::Revision(*revision),
         count_only: *count_only,
         ..api::Range::default()
     }
@@ -110,8 +110,8 @@ fn to_compare(compare: &Compare) -> api::Compare {
     let target = match &compare.target {
         Target::Value(value) => api::CompareTarget::Value(value.as_bytes().to_vec()),
         Target::Version(version) => api::CompareTarget::Version(*version),
-        Target::Create(revision) => api::CompareTarget::Create(*revision),
-        Target::Mod(revision) => api::CompareTarget::Mod(*revision),
+        Target::Create(revision) => api::CompareTarget::Create(api::Revision(*revision)),
+        Target::Mod(revision) => api::CompareTarget::Mod(api::Revision(*revision)),
     };
     api::Compare { keys: to_keys(&compare.key, ""), result, target }
 }
@@ -142,8 +142,8 @@ fn from_key_value(pair: &api::KeyValue) -> Pair {
     Pair {
         key: text(&pair.key),
         value: text(&pair.value),
-        create: pair.create_revision,
-        modified: pair.mod_revision,
+        create: pair.create_revision.0,
+        modified: pair.mod_revision.0,
         version: pair.version,
     }
 }

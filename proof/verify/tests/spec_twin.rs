@@ -18,7 +18,7 @@ fn ask_store(store: &mut Store, operation: &Operation) -> Result<(i64, Answer), 
         Request::Query(query, _) => store.query(&query),
     };
     let response = response.map_err(convert::to_rejection)?;
-    Ok((response.revision, convert::from_answer(&response.answer)))
+    Ok((response.revision.0, convert::from_answer(&response.answer)))
 }
 
 proptest! {

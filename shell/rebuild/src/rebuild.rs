@@ -8,6 +8,7 @@
 use crate::backup::{Backup, BackupError};
 use crate::places::Places;
 use crate::restore::{self, NewMember, RestoreError};
+use kattu_kv::api::Revision;
 use kattu_node::Keeper;
 use kattu_raft::{EntryId, LogIndex, NodeId};
 use std::fmt;
@@ -29,9 +30,9 @@ pub struct Rebuilt {
     /// Its directory.
     pub data_dir: PathBuf,
     /// The store's revision, and what it was.
-    pub revision: i64,
+    pub revision: Revision,
     /// The revision that was found.
-    pub revision_before: i64,
+    pub revision_before: Revision,
     /// Live keys.
     pub keys: u64,
     /// Up to where the old log was applied.
@@ -165,7 +166,7 @@ fn reborn(new: &NewMember, tables: Keeper, raise_by: u64) -> Result<(Keeper, Reb
     let (before, applied) = (tables.store().revision(), tables.applied());
     if i64::try_from(raise_by)
         .ok()
-        .and_then(|by| before.checked_add(by))
+        .and_then(|by| before.0.checked_add(by))
         .is_none_or(|raised| raised > i64::MAX / 2)
     {
         let what =

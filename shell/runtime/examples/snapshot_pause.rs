@@ -17,7 +17,7 @@
 //! The owner is the keeper alone: the other work of a member's thread (sockets, the log) takes no part in a snapshot.
 //! The exit code is 1 if a step of the first load takes more than 5 ms while its snapshot is made.
 
-use kattu_kv::api::{Command, DeleteRange, KeyRange, Put};
+use kattu_kv::api::{Command, DeleteRange, KeyRange, Put, Revision};
 use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{KeeperEffects, KeeperTask};
@@ -246,8 +246,10 @@ impl Owner {
                 owner.keeper.tidy();
             });
         } else if self.steps % 20_000 == 1 {
-            let (now, compacted) = (self.keeper.store().revision(), self.keeper.store().compact_revision());
-            let payload = encode_kv(&Command::Compact(compacted.max(1) + (now - compacted.max(1)) / 20));
+            let (now, compacted) =
+                (self.keeper.store().revision().0, self.keeper.store().compact_revision().0);
+            let payload =
+                encode_kv(&Command::Compact(Revision(compacted.max(1) + (now - compacted.max(1)) / 20)));
             self.timed(Kind::Compact, |owner| owner.apply(&payload));
         } else {
             let (kind, payload) = payload(&mut self.random, self.steps * 1_000_000);

@@ -179,7 +179,7 @@ impl Desk {
 mod tests {
     use super::*;
     use crate::asked::Asked;
-    use kattu_kv::api::{Command, Put};
+    use kattu_kv::api::{Command, Put, Revision};
     use kattu_member::waiting::Waiting;
     use kattu_node::command::encode_kv;
     use kattu_node::contract::{Outcome, Reply as Answer, ReplyBody};
@@ -229,7 +229,7 @@ mod tests {
         let put = |value: u64| {
             Command::Put(Put { key: b"k".to_vec(), value: value.to_le_bytes().to_vec(), ..Put::default() })
         };
-        let commands = (1..=count).map(put).chain([Command::Compact(1 + count as i64)]);
+        let commands = (1..=count).map(put).chain([Command::Compact(Revision(1 + count as i64))]);
         let apply = |(at, command): (usize, Command)| {
             let id = EntryId::new(1, 1 + at as u64);
             let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };

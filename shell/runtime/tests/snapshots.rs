@@ -3,6 +3,7 @@
 mod cluster_of_three;
 
 use cluster_of_three::{Cluster, put, put_until_done, read, run, status};
+use kattu_kv::api::Revision;
 use kattu_node::contract::Outcome;
 use kattu_raft::LogIndex;
 use kattu_runtime::Threading;
@@ -21,7 +22,7 @@ async fn load(cluster: &Cluster, member: usize, count: usize) {
                 tokio::spawn(async move { engine.call(put(&format!("k{:02}", i % 50), &value)).await })
             })
             .collect();
-        let mut revision = 0;
+        let mut revision = Revision::NONE;
         for call in calls {
             if let Outcome::Done(reply) = call.await.expect("no panic")
                 && let kattu_node::contract::ReplyBody::Kv(response) = reply.body
@@ -29,7 +30,7 @@ async fn load(cluster: &Cluster, member: usize, count: usize) {
                 revision = revision.max(response.revision);
             }
         }
-        if revision > 0 {
+        if Revision::NONE < revision {
             let _ = engine.call(cluster_of_three::compact(revision)).await; // another may have been first
         }
     }

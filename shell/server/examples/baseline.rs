@@ -50,7 +50,7 @@ impl Lone {
                 term: TERM,
                 leader: Some(SELF),
                 role: "leader",
-                applied: LogIndex(store.revision().unsigned_abs()),
+                applied: LogIndex(store.revision().0.unsigned_abs()),
                 revision: store.revision(),
                 compact_revision: store.compact_revision(),
                 keys: store.stats().keys,
@@ -81,7 +81,7 @@ impl Replica for Lone {
     }
 
     fn committed(&self) -> LogIndex {
-        LogIndex(self.0.lock().expect("no holder panics").revision().unsigned_abs())
+        LogIndex(self.0.lock().expect("no holder panics").revision().0.unsigned_abs())
     }
 
     fn term(&self) -> Term {

@@ -21,6 +21,7 @@ use crate::replica::Replica;
 use crate::skim::fields;
 use crate::{encode, grpc};
 use bytes::Bytes;
+use kattu_kv::api::Revision;
 use kattu_node::contract::{
     Consistency, MemberChange, MemberInfo, MemberRefusal, Outcome, Refusal, ReplyBody, Request,
 };
@@ -53,7 +54,7 @@ pub async fn member_list<R: Replica>(
         ReplyBody::Members(members) => members.list,
         other => return Err(mismatch("the members", &other)),
     };
-    let header = Some(face.header(reply.term, 0));
+    let header = Some(face.header(reply.term, Revision::NONE));
     Ok(encode::frame(&pb::MemberListResponse { header, members: members.into_iter().map(member).collect() }))
 }
 
@@ -84,7 +85,11 @@ pub async fn member_add<R: Replica>(
     // The list has roles as of now. The new member itself has the role it was added in, which etcd's tools print.
     let as_added = |member: &pb::Member| pb::Member { is_learner: request.is_learner, ..member.clone() };
     let added = members.iter().find(|member| member.id == id.0).map(as_added);
-    Ok(encode::frame(&pb::MemberAddResponse { header: Some(face.header(term, 0)), member: added, members }))
+    Ok(encode::frame(&pb::MemberAddResponse {
+        header: Some(face.header(term, Revision::NONE)),
+        member: added,
+        members,
+    }))
 }
 
 /// MemberRemove.
@@ -98,7 +103,7 @@ pub async fn member_remove<R: Replica>(
 ) -> Result<Bytes, Status> {
     let request: pb::MemberRemoveRequest = grpc::decode(message)?;
     let (term, members) = change(face, MemberChange::Remove(NodeId(request.id)), hold).await?;
-    Ok(encode::frame(&pb::MemberRemoveResponse { header: Some(face.header(term, 0)), members }))
+    Ok(encode::frame(&pb::MemberRemoveResponse { header: Some(face.header(term, Revision::NONE)), members }))
 }
 
 /// MemberUpdate: other peer URLs, and nothing else.
@@ -115,7 +120,7 @@ pub async fn member_update<R: Replica>(
     let peer_urls = judge_urls(request.peer_ur_ls)?;
     let (term, members) =
         change(face, MemberChange::Update { id: NodeId(request.id), peer_urls }, hold).await?;
-    Ok(encode::frame(&pb::MemberUpdateResponse { header: Some(face.header(term, 0)), members }))
+    Ok(encode::frame(&pb::MemberUpdateResponse { header: Some(face.header(term, Revision::NONE)), members }))
 }
 
 /// MemberPromote.
@@ -129,7 +134,7 @@ pub async fn member_promote<R: Replica>(
 ) -> Result<Bytes, Status> {
     let request: pb::MemberPromoteRequest = grpc::decode(message)?;
     let (term, members) = change(face, MemberChange::Promote(NodeId(request.id)), hold).await?;
-    Ok(encode::frame(&pb::MemberPromoteResponse { header: Some(face.header(term, 0)), members }))
+    Ok(encode::frame(&pb::MemberPromoteResponse { header: Some(face.header(term, Revision::NONE)), members }))
 }
 
 /// MoveLeader: returns when the target leads.
@@ -144,9 +149,9 @@ pub async fn move_leader<R: Replica>(
     let request: pb::MoveLeaderRequest = grpc::decode(message)?;
     let reply = face.call(Request::MoveLeader(NodeId(request.target_id)), hold).await?;
     match reply.body {
-        ReplyBody::Moved => {
-            Ok(encode::frame(&pb::MoveLeaderResponse { header: Some(face.header(reply.term, 0)) }))
-        }
+        ReplyBody::Moved => Ok(encode::frame(&pb::MoveLeaderResponse {
+            header: Some(face.header(reply.term, Revision::NONE)),
+        })),
         other => Err(mismatch("a move of the leader", &other)),
     }
 }

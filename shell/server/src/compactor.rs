@@ -27,7 +27,7 @@ pub enum Retention {
     /// The history of this period. Never zero.
     Period(Duration),
     /// This many revisions. Never zero or less.
-    Revisions(Revision),
+    Revisions(i64),
 }
 
 impl Default for Retention {
@@ -63,7 +63,7 @@ impl Schedule {
             Retention::Period(period) => period,
             Retention::Off | Retention::Revisions(_) => Duration::ZERO,
         };
-        Schedule { retention, seen: VecDeque::new(), wait, last_success: None, last_revision: 0 }
+        Schedule { retention, seen: VecDeque::new(), wait, last_success: None, last_revision: Revision::NONE }
     }
 
     /// Time between two looks; none if there is nothing to look for.
@@ -93,9 +93,9 @@ impl Schedule {
                 }
                 *self.seen.front()?
             }
-            Retention::Revisions(kept) => revision.saturating_sub(kept),
+            Retention::Revisions(kept) => Revision(revision.0.saturating_sub(kept)),
         };
-        (0 < due && due != self.last_revision).then_some(due)
+        (Revision::NONE < due && due != self.last_revision).then_some(due)
     }
 
     /// Records that everything before `revision` is compacted.
@@ -212,15 +212,15 @@ mod tests {
     use std::sync::Mutex;
 
     /// Looks `looks` times, a revision per look, and returns (look, revision) of each compaction.
-    fn run_schedule(mut schedule: Schedule, looks: u32) -> Vec<(u32, Revision)> {
+    fn run_schedule(mut schedule: Schedule, looks: u32) -> Vec<(u32, i64)> {
         let start = Instant::now();
         let interval = schedule.interval().unwrap();
         let mut done = Vec::new();
         for look in 0..looks {
             let now = start + interval * look;
-            if let Some(due) = schedule.look(now, 100 + Revision::from(look)) {
+            if let Some(due) = schedule.look(now, Revision(100 + i64::from(look))) {
                 schedule.compacted(now, due);
-                done.push((look, due));
+                done.push((look, due.0));
             }
         }
         done
@@ -245,13 +245,13 @@ mod tests {
         let mut schedule = Schedule::new(Retention::Revisions(10));
         assert_eq!(schedule.interval(), Some(Duration::from_secs(300)));
         let now = Instant::now();
-        assert_eq!(schedule.look(now, 9), None);
-        assert_eq!(schedule.look(now, 10), None);
-        assert_eq!(schedule.look(now, 15), Some(5));
-        assert_eq!(schedule.look(now, 15), Some(5), "not done yet, so it is due again");
-        schedule.compacted(now, 5);
-        assert_eq!(schedule.look(now, 15), None);
-        assert_eq!(schedule.look(now, 16), Some(6));
+        assert_eq!(schedule.look(now, Revision(9)), None);
+        assert_eq!(schedule.look(now, Revision(10)), None);
+        assert_eq!(schedule.look(now, Revision(15)), Some(Revision(5)));
+        assert_eq!(schedule.look(now, Revision(15)), Some(Revision(5)), "not done yet, so it is due again");
+        schedule.compacted(now, Revision(5));
+        assert_eq!(schedule.look(now, Revision(15)), None);
+        assert_eq!(schedule.look(now, Revision(16)), Some(Revision(6)));
     }
 
     #[test]
@@ -260,12 +260,12 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         for second in 0..10 {
-            assert_eq!(schedule.look(at(second), 7), None);
+            assert_eq!(schedule.look(at(second), Revision(7)), None);
         }
-        assert_eq!(schedule.look(at(10), 7), Some(7));
-        assert_eq!(schedule.look(at(11), 8), Some(7));
-        schedule.compacted(at(11), 7);
-        assert_eq!(schedule.look(at(12), 8), None);
+        assert_eq!(schedule.look(at(10), Revision(7)), Some(Revision(7)));
+        assert_eq!(schedule.look(at(11), Revision(8)), Some(Revision(7)));
+        schedule.compacted(at(11), Revision(7));
+        assert_eq!(schedule.look(at(12), Revision(8)), None);
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
                 Request::Status => ReplyBody::Status(Box::new(Status {
                     revision: store.revision,
                     compact_revision: store.compacted,
-                    store_bytes: (store.revision - store.compacted.max(0)) as u64 * 1024,
+                    store_bytes: (store.revision.0 - store.compacted.0.max(0)) as u64 * 1024,
                     ..Status::default()
                 })),
                 Request::Write(bytes) => match command::Command::decode(&bytes) {
@@ -337,24 +337,28 @@ mod tests {
         const MB: u64 = 1 << 20;
         let budget = Budget { bytes: 0, age_min: Duration::ZERO };
         for (ruling, compacts) in [(0, false), (64 * MB, false), (16 * MB, true)] {
-            let look = Look { compacted: -1, ..Look::default() };
+            let look = Look { compacted: Revision(-1), ..Look::default() };
             let leader = Leader(Arc::new(Mutex::new(look)), Arc::default());
             leader.1.quota_bytes.set(ruling);
             let mut compactor = Compactor::new(Retention::Revisions(1 << 40), budget, 64 * MB);
             let (start, counters) = (Instant::now(), Counters::default());
             for n in 1..10 {
                 let now = start + history::LOOK_EVERY * n;
-                compactor.turn(leader.at(Revision::from(n) * 1024), now, false, &counters).await;
+                compactor.turn(leader.at(Revision(i64::from(n) * 1024)), now, false, &counters).await;
             }
             let compacted = leader.0.lock().unwrap().compacted;
-            assert_eq!(0 < compacted, compacts, "9 MB of history under a quota of {ruling}: {compacted}");
+            assert_eq!(
+                Revision::NONE < compacted,
+                compacts,
+                "9 MB of history under a quota of {ruling}: {compacted}"
+            );
         }
     }
 
     /// Goal: the reported reach of history is right directly after a compaction, not only after the next look.
     #[tokio::test]
     async fn history_is_not_said_to_reach_back_to_what_was_just_compacted() {
-        let look = Look { compacted: -1, ..Look::default() };
+        let look = Look { compacted: Revision(-1), ..Look::default() };
         let leader = Leader(Arc::new(Mutex::new(look)), Arc::default());
         let budget = Budget { bytes: 1, age_min: history::LOOK_EVERY * 3 / 2 };
         let mut compactor = Compactor::new(Retention::Revisions(1 << 40), budget, 1 << 30);
@@ -368,9 +372,9 @@ mod tests {
             (4, 500, 300, 2),
         ] {
             let now = start + history::LOOK_EVERY * n;
-            compactor.turn(leader.at(revision), now, false, &counters).await;
+            compactor.turn(leader.at(Revision(revision)), now, false, &counters).await;
             let found = (leader.0.lock().unwrap().compacted, counters.history_seconds.get());
-            assert_eq!(found, (compacted, reaches * history::LOOK_EVERY.as_secs()), "look {n}");
+            assert_eq!(found, (Revision(compacted), reaches * history::LOOK_EVERY.as_secs()), "look {n}");
         }
         assert_eq!(counters.auto_compactions.get(), 3);
     }

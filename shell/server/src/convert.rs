@@ -27,13 +27,13 @@ pub fn range(request: pb::RangeRequest) -> api::Range {
         },
         keys: api::KeyRange { start: request.key, end: request.range_end },
         limit: request.limit,
-        revision: request.revision,
+        revision: api::Revision(request.revision),
         keys_only: request.keys_only,
         count_only: request.count_only,
-        min_mod_revision: request.min_mod_revision,
-        max_mod_revision: request.max_mod_revision,
-        min_create_revision: request.min_create_revision,
-        max_create_revision: request.max_create_revision,
+        min_mod_revision: api::Revision(request.min_mod_revision),
+        max_mod_revision: api::Revision(request.max_mod_revision),
+        min_create_revision: api::Revision(request.min_create_revision),
+        max_create_revision: api::Revision(request.max_create_revision),
     }
 }
 
@@ -109,8 +109,8 @@ fn compare(compare: pb::Compare) -> api::Compare {
         (Some(target), Some(result)) => {
             let target = match target {
                 CompareTarget::Version => api::CompareTarget::Version(number),
-                CompareTarget::Create => api::CompareTarget::Create(number),
-                CompareTarget::Mod => api::CompareTarget::Mod(number),
+                CompareTarget::Create => api::CompareTarget::Create(api::Revision(number)),
+                CompareTarget::Mod => api::CompareTarget::Mod(api::Revision(number)),
                 CompareTarget::Lease => api::CompareTarget::Lease(number),
                 CompareTarget::Value => api::CompareTarget::Value(match compare.target_union {
                     Some(TargetUnion::Value(value)) => value,
@@ -128,8 +128,8 @@ fn compare(compare: pb::Compare) -> api::Compare {
 pub fn key_value(kv: &api::KeyValue) -> mvccpb::KeyValue {
     mvccpb::KeyValue {
         key: kv.key.to_vec(),
-        create_revision: kv.create_revision,
-        mod_revision: kv.mod_revision,
+        create_revision: kv.create_revision.0,
+        mod_revision: kv.mod_revision.0,
         version: kv.version,
         value: kv.value.to_vec(),
         lease: kv.lease,
@@ -200,7 +200,7 @@ pub fn operation_header(revision: api::Revision, answer: &api::Answer) -> pb::Re
 }
 
 fn inner_header(revision: api::Revision) -> pb::ResponseHeader {
-    pb::ResponseHeader { revision, ..Default::default() }
+    pb::ResponseHeader { revision: revision.0, ..Default::default() }
 }
 
 #[cfg(test)]
@@ -228,12 +228,18 @@ mod tests {
 
     #[test]
     fn inner_answers_show_their_own_revision_and_inner_txns_an_empty_header() {
-        let get = |revision| Answer::Range(api::RangeResult { revision, ..Default::default() });
-        let delete = |deleted, revision| Answer::DeleteRange { deleted, prev_kvs: vec![], revision };
+        let get = |revision| {
+            Answer::Range(api::RangeResult { revision: api::Revision(revision), ..Default::default() })
+        };
+        let delete = |deleted, revision| Answer::DeleteRange {
+            deleted,
+            prev_kvs: vec![],
+            revision: api::Revision(revision),
+        };
         let nested =
             Answer::Txn { succeeded: true, answers: vec![get(7), Answer::Put { prev_kv: None }, get(8)] };
         let answers = [get(7), delete(0, 7), nested, get(8), delete(1, 8)];
-        let response = txn_response(pb::ResponseHeader::default(), 8, true, &answers);
+        let response = txn_response(pb::ResponseHeader::default(), api::Revision(8), true, &answers);
         assert_eq!(revisions(&response), [7, 7, 7, 8, 8, 8, 8]);
     }
 
@@ -244,7 +250,7 @@ mod tests {
             target_union: Some(TargetUnion::Version(7)),
             ..Default::default()
         };
-        assert_eq!(compare(request).target, api::CompareTarget::Mod(0));
+        assert_eq!(compare(request).target, api::CompareTarget::Mod(api::Revision::NONE));
         let request = pb::Compare {
             target: CompareTarget::Value as i32,
             target_union: Some(TargetUnion::Lease(7)),

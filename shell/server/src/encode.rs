@@ -72,7 +72,7 @@ impl AnswerWriter {
     #[must_use]
     pub fn new(header: &pb::ResponseHeader, answer: api::Answer) -> AnswerWriter {
         let mut layout = Layout::default();
-        layout.answer(header, header.revision, answer);
+        layout.answer(header, api::Revision(header.revision), answer);
         let message = layout.len;
         layout.fields(|out| put_prefix(message, out));
         let Layout { parts, len } = layout;
@@ -253,8 +253,8 @@ fn finish(out: BytesMut, len: usize) -> Bytes {
 
 fn pair_len(kv: &api::KeyValue) -> usize {
     bytes_len(&kv.key)
-        + int_len(kv.create_revision)
-        + int_len(kv.mod_revision)
+        + int_len(kv.create_revision.0)
+        + int_len(kv.mod_revision.0)
         + int_len(kv.version)
         + bytes_len(&kv.value)
         + int_len(kv.lease)
@@ -265,8 +265,8 @@ fn put_pair(number: u32, kv: &api::KeyValue, out: &mut BytesMut) {
     encoding::encode_key(number, WireType::LengthDelimited, out);
     encode_varint(pair_len(kv) as u64, out);
     put_bytes(1, &kv.key, out);
-    put_int(2, kv.create_revision, out);
-    put_int(3, kv.mod_revision, out);
+    put_int(2, kv.create_revision.0, out);
+    put_int(3, kv.mod_revision.0, out);
     put_int(4, kv.version, out);
     put_bytes(5, &kv.value, out);
     put_int(6, kv.lease, out);
@@ -311,8 +311,8 @@ mod tests {
         (bytes(), bytes(), number(), number(), number(), number()).prop_map(
             |(key, value, create_revision, mod_revision, version, lease)| api::KeyValue {
                 key: key.into(),
-                create_revision,
-                mod_revision,
+                create_revision: api::Revision(create_revision),
+                mod_revision: api::Revision(mod_revision),
                 version,
                 value: value.into(),
                 lease,
@@ -325,13 +325,14 @@ mod tests {
     }
 
     fn answer() -> impl Strategy<Value = api::Answer> {
-        let range = (pairs(), any::<bool>(), number(), number())
-            .prop_map(|(kvs, more, count, revision)| api::RangeResult { kvs, more, count, revision });
+        let range = (pairs(), any::<bool>(), number(), number()).prop_map(|(kvs, more, count, revision)| {
+            api::RangeResult { kvs, more, count, revision: api::Revision(revision) }
+        });
         let leaf = prop_oneof![
             range.prop_map(api::Answer::Range),
             proptest::option::of(pair()).prop_map(|prev_kv| api::Answer::Put { prev_kv }),
             (number(), pairs(), number()).prop_map(|(deleted, prev_kvs, revision)| {
-                api::Answer::DeleteRange { deleted, prev_kvs, revision }
+                api::Answer::DeleteRange { deleted, prev_kvs, revision: api::Revision(revision) }
             }),
         ];
         leaf.prop_recursive(4, 30, 5, |inner| {
@@ -352,7 +353,7 @@ mod tests {
                 frame(&pb::DeleteRangeResponse { header: Some(header), deleted, prev_kvs })
             }
             api::Answer::Txn { succeeded, answers } => {
-                frame(&convert::txn_response(header, header.revision, succeeded, &answers))
+                frame(&convert::txn_response(header, api::Revision(header.revision), succeeded, &answers))
             }
             api::Answer::Compact => unreachable!("no operation of a transaction"),
         }
@@ -362,13 +363,15 @@ mod tests {
     fn a_large_transaction_is_written_a_piece_at_a_time_whatever_room_there_is() {
         let kv = |n: u32| api::KeyValue {
             key: n.to_be_bytes().into(),
-            create_revision: 1,
-            mod_revision: 1,
+            create_revision: api::Revision(1),
+            mod_revision: api::Revision(1),
             version: 1,
             value: [b'v'; 100].into(),
             lease: 0,
         };
-        let range = |kvs| api::Answer::Range(api::RangeResult { kvs, more: false, count: 1, revision: 1 });
+        let range = |kvs| {
+            api::Answer::Range(api::RangeResult { kvs, more: false, count: 1, revision: api::Revision(1) })
+        };
         let nested = api::Answer::Txn { succeeded: true, answers: vec![range((0..5000).map(kv).collect())] };
         let answer =
             api::Answer::Txn { succeeded: true, answers: vec![range((0..5000).map(kv).collect()), nested] };
@@ -418,7 +421,7 @@ mod tests {
             let header = pb::ResponseHeader {
                 cluster_id: header.0, member_id: header.1, revision: header.2, raft_term: header.3,
             };
-            let result = api::RangeResult { kvs, more, count, revision: header.revision };
+            let result = api::RangeResult { kvs, more, count, revision: api::Revision(header.revision) };
             let twin = frame(&convert::range_response(header, &result));
             let len = range_len(&header, &result, kvs_len(&result.kvs));
             prop_assert_eq!(frame_range(&header, &result, len), twin);

@@ -357,7 +357,7 @@ impl<R: Replica> Face<R> {
         pb::ResponseHeader {
             cluster_id: self.replica.cluster_id(),
             member_id: self.replica.member_id().0,
-            revision,
+            revision: revision.0,
             raft_term: term.0,
         }
     }

@@ -96,13 +96,14 @@ impl History {
             return None;
         }
         // As if every revision took the same space.
-        let revisions = look.revision - look.compacted.max(0);
-        let kept = (revisions as f64 * budget as f64 / history.max(1) as f64) as Revision;
-        let for_bytes = if look.short { look.revision } else { look.revision - kept.min(revisions) };
+        let revisions = look.revision.0 - look.compacted.max(Revision::NONE).0;
+        let kept = (revisions as f64 * budget as f64 / history.max(1) as f64) as i64;
+        let for_bytes =
+            if look.short { look.revision } else { Revision(look.revision.0 - kept.min(revisions)) };
         let old_enough =
             self.seen.partition_point(|(at, _)| age_min <= now.duration_since(*at)).checked_sub(1)?;
         let due = for_bytes.min(self.seen[old_enough].1);
-        (look.compacted.max(0) < due).then_some(due)
+        (look.compacted.max(Revision::NONE) < due).then_some(due)
     }
 
     /// Bytes of old versions that may be kept beside so many of the newest.
@@ -137,17 +138,17 @@ mod tests {
     impl Store {
         fn new(budget: Budget, quota: u64) -> Store {
             let (history, at) = (History::new(budget, quota), Instant::now());
-            Store { history, at, revision: 1, compacted: -1, in_use: 10 * MB }
+            Store { history, at, revision: Revision(1), compacted: Revision(-1), in_use: 10 * MB }
         }
 
         fn held(&self) -> u64 {
-            (self.revision - self.compacted.max(0)) as u64 * 1024
+            (self.revision.0 - self.compacted.0.max(0)) as u64 * 1024
         }
 
         /// One look later; the revision that was compacted to, if any.
         fn look(&mut self, per_look: u64, short: bool) -> Option<Revision> {
             self.at += LOOK_EVERY;
-            self.revision += (per_look / 1024) as Revision;
+            self.revision.0 += (per_look / 1024) as i64;
             let look = Look {
                 revision: self.revision,
                 compacted: self.compacted,
@@ -235,7 +236,13 @@ mod tests {
         let mut history = History::new(Budget::default(), 1000 * MB);
         assert_eq!((history.bytes_max(0), history.bytes_max(900 * MB)), (250 * MB, 75 * MB));
         let start = Instant::now();
-        let look = Look { revision: 1000, compacted: 1, bytes: 500 * MB, bytes_in_use: 1, ..Look::default() };
+        let look = Look {
+            revision: Revision(1000),
+            compacted: Revision(1),
+            bytes: 500 * MB,
+            bytes_in_use: 1,
+            ..Look::default()
+        };
         assert_eq!(history.look(start, look), None, "nothing is old enough");
         let later = start + Duration::from_secs(400);
         assert_eq!(history.look(later, Look { forgets: true, ..look }), None);
@@ -247,11 +254,14 @@ mod tests {
         let mut history = History::new(Budget::default(), 1000 * MB);
         let start = Instant::now();
         for n in 0..10 {
-            history.look(start + LOOK_EVERY * n, Look { revision: 100 * i64::from(n), ..Look::default() });
+            history.look(
+                start + LOOK_EVERY * n,
+                Look { revision: Revision(100 * i64::from(n)), ..Look::default() },
+            );
         }
         let now = start + LOOK_EVERY * 9;
-        assert_eq!(history.reaches_back(now, -1), LOOK_EVERY * 9, "since the first look at least");
-        assert_eq!(history.reaches_back(now, 401), LOOK_EVERY * 4);
-        assert_eq!(history.reaches_back(now, 900), Duration::ZERO);
+        assert_eq!(history.reaches_back(now, Revision(-1)), LOOK_EVERY * 9, "since the first look at least");
+        assert_eq!(history.reaches_back(now, Revision(401)), LOOK_EVERY * 4);
+        assert_eq!(history.reaches_back(now, Revision(900)), Duration::ZERO);
     }
 }

@@ -10,7 +10,7 @@ use crate::face::{Face, FaceConfig, mismatch};
 use crate::replica::Replica;
 use crate::{convert, encode, gate, grpc};
 use bytes::Bytes;
-use kattu_kv::api::{Answer, Command, KeyValue, Query, RangeResult, Response};
+use kattu_kv::api::{Answer, Command, KeyValue, Query, RangeResult, Response, Revision};
 use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::{Consistency, ReplyBody, Request};
 use kattu_proto::etcdserverpb as pb;
@@ -118,7 +118,8 @@ pub async fn compact<R: Replica>(
     hold: &mut Hold,
 ) -> Result<FaceBody, Status> {
     let request: pb::CompactionRequest = grpc::decode(message)?;
-    let Answered { term, response, .. } = write(face, Command::Compact(request.revision), hold).await?;
+    let Answered { term, response, .. } =
+        write(face, Command::Compact(Revision(request.revision)), hold).await?;
     let header = Some(face.header(term, response.revision));
     Ok(FaceBody::Message(encode::frame(&pb::CompactionResponse { header })))
 }

@@ -13,6 +13,7 @@ use crate::replica::Replica;
 use crate::{encode, grpc};
 use bytes::Bytes;
 use http::Response;
+use kattu_kv::api::Revision;
 use kattu_kv::digest::HashKv;
 use kattu_node::alarms::{Alarm, AlarmChange, AlarmKind};
 use kattu_node::contract::{self, Consistency, ReplyBody, Request};
@@ -190,9 +191,9 @@ pub async fn hash_kv<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold
     let (term, frozen) = pin(face, Consistency::Linearizable, hold).await?;
     let header = Some(face.header(term, frozen.store().revision()));
     let hashed = beside(permit, move |is_wanted| {
-        let mut hash = HashKv::new(frozen.into_store(), request.revision)?;
+        let mut hash = HashKv::new(frozen.into_store(), Revision(request.revision))?;
         while is_wanted() && !hash.step(VERSIONS_PER_STEP) {}
-        Ok((fold(hash.hash()), hash.compact_revision(), hash.revision()))
+        Ok((fold(hash.hash()), hash.compact_revision().0, hash.revision().0))
     });
     let (hash, compact_revision, hash_revision) = hashed.await?.map_err(errors::of_store)?;
     Ok(encode::frame(&pb::HashKvResponse { header, hash, compact_revision, hash_revision }))

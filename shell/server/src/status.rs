@@ -95,6 +95,7 @@ pub fn status_json(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_kv::api::Revision;
     use kattu_raft::{LogIndex, Term};
 
     #[test]
@@ -109,8 +110,8 @@ mod tests {
             applied: LogIndex(7),
             first: LogIndex(1),
             last: LogIndex(10),
-            revision: 6,
-            compact_revision: -1,
+            revision: Revision(6),
+            compact_revision: Revision(-1),
             level: 1,
             ..Status::default()
         };

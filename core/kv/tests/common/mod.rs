@@ -5,7 +5,7 @@ pub mod naive;
 
 use kattu_kv::api::{
     Answer, Command, Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, Put, Query,
-    Range, SortOrder, SortTarget, Txn,
+    Range, Revision, SortOrder, SortTarget, Txn,
 };
 use kattu_kv::check::is_read_only;
 use proptest::collection::vec;
@@ -73,8 +73,8 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// A revision, still relative: see [`rebase`].
-fn revision() -> impl Strategy<Value = i64> {
-    prop_oneof![6 => Just(0), 5 => 1..40i64, 1 => -3..0i64]
+fn revision() -> impl Strategy<Value = Revision> {
+    prop_oneof![6 => Just(0), 5 => 1..40i64, 1 => -3..0i64].prop_map(Revision)
 }
 
 fn rarely() -> impl Strategy<Value = bool> {
@@ -89,7 +89,7 @@ pub fn range() -> impl Strategy<Value = Range> {
     ];
     let limit =
         prop_oneof![3 => Just(0), 3 => 1..6i64, 1 => prop::sample::select(vec![-1, i64::MIN, i64::MAX])];
-    let bound = || prop_oneof![5 => Just(0), 1 => revision()];
+    let bound = || prop_oneof![5 => Just(Revision(0)), 1 => revision()];
     (
         (key_range(), limit, revision(), order, target, rarely(), rarely()),
         (bound(), bound(), bound(), bound()),
@@ -186,7 +186,7 @@ pub fn step() -> impl Strategy<Value = Step> {
 
 /// Random revisions would mostly miss. Positive ones in a generated step are therefore counted back from just ahead of
 /// the current revision, and this function makes them absolute.
-pub fn rebase(step: &mut Step, now: i64) {
+pub fn rebase(step: &mut Step, now: Revision) {
     match step {
         Step::Apply(Command::Compact(revision)) => rebase_revision(revision, now),
         Step::Apply(Command::Txn(txn)) | Step::Query(Query::Txn(txn)) => rebase_txn(txn, now),
@@ -195,13 +195,13 @@ pub fn rebase(step: &mut Step, now: i64) {
     }
 }
 
-fn rebase_revision(revision: &mut i64, now: i64) {
-    if *revision > 0 {
-        *revision = (now + 3 - *revision).max(1);
+fn rebase_revision(revision: &mut Revision, now: Revision) {
+    if revision.0 > 0 {
+        revision.0 = (now.0 + 3 - revision.0).max(1);
     }
 }
 
-fn rebase_range(range: &mut Range, now: i64) {
+fn rebase_range(range: &mut Range, now: Revision) {
     let revisions = [
         &mut range.revision,
         &mut range.min_mod_revision,
@@ -212,7 +212,7 @@ fn rebase_range(range: &mut Range, now: i64) {
     revisions.into_iter().for_each(|revision| rebase_revision(revision, now));
 }
 
-fn rebase_txn(txn: &mut Txn, now: i64) {
+fn rebase_txn(txn: &mut Txn, now: Revision) {
     for compare in &mut txn.compare {
         if let CompareTarget::Create(revision) | CompareTarget::Mod(revision) = &mut compare.target {
             rebase_revision(revision, now);

@@ -6,7 +6,7 @@
 
 use kattu_kv::api::{
     Answer, Command, Compare, CompareResult, CompareTarget, DeleteRange, Error, KeyRange, KeyValue,
-    Operation, Put, Query, Range, RangeResult, Response, SortOrder, SortTarget, Txn,
+    Operation, Put, Query, Range, RangeResult, Response, Revision, SortOrder, SortTarget, Txn,
 };
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ pub type Pairs = BTreeMap<Vec<u8>, KeyValue>;
 
 pub struct Naive {
     /// revision → pairs; the last is the newest.
-    pub states: BTreeMap<i64, Pairs>,
-    pub compacted: i64,
+    pub states: BTreeMap<Revision, Pairs>,
+    pub compacted: Revision,
 }
 
 /// A state being changed by one command.
@@ -29,10 +29,10 @@ struct Draft<'a> {
 
 impl Naive {
     pub fn new() -> Naive {
-        Naive { states: BTreeMap::from([(1, Pairs::new())]), compacted: -1 }
+        Naive { states: BTreeMap::from([(Revision(1), Pairs::new())]), compacted: Revision(-1) }
     }
 
-    pub fn revision(&self) -> i64 {
+    pub fn revision(&self) -> Revision {
         *self.states.keys().last().unwrap()
     }
 
@@ -77,8 +77,8 @@ impl Naive {
 }
 
 impl Draft<'_> {
-    fn revision(&self) -> i64 {
-        self.naive.revision() + i64::from(self.changed)
+    fn revision(&self) -> Revision {
+        Revision(self.naive.revision().0 + i64::from(self.changed))
     }
 
     fn put(&mut self, put: &Put) -> Result<Answer, Error> {
@@ -122,20 +122,24 @@ impl Draft<'_> {
         if range.revision > self.revision() {
             return Err(Error::FutureRevision);
         }
-        if range.revision > 0 && range.revision < self.naive.compacted {
+        if range.revision > Revision(0) && range.revision < self.naive.compacted {
             return Err(Error::Compacted);
         }
-        let is_now = range.revision <= 0 || range.revision == self.revision();
+        let is_now = range.revision <= Revision(0) || range.revision == self.revision();
         let pairs = if is_now { &self.pairs } else { &self.naive.states[&range.revision] };
         let mut kvs = select(pairs, &range.keys);
         let count = kvs.len() as i64;
         if range.count_only {
             return Ok(RangeResult { kvs: Vec::new(), more: false, count, revision: self.revision() });
         }
-        kvs.retain(|kv| range.min_mod_revision == 0 || kv.mod_revision >= range.min_mod_revision);
-        kvs.retain(|kv| range.max_mod_revision == 0 || kv.mod_revision <= range.max_mod_revision);
-        kvs.retain(|kv| range.min_create_revision == 0 || kv.create_revision >= range.min_create_revision);
-        kvs.retain(|kv| range.max_create_revision == 0 || kv.create_revision <= range.max_create_revision);
+        kvs.retain(|kv| range.min_mod_revision == Revision(0) || kv.mod_revision >= range.min_mod_revision);
+        kvs.retain(|kv| range.max_mod_revision == Revision(0) || kv.mod_revision <= range.max_mod_revision);
+        kvs.retain(|kv| {
+            range.min_create_revision == Revision(0) || kv.create_revision >= range.min_create_revision
+        });
+        kvs.retain(|kv| {
+            range.max_create_revision == Revision(0) || kv.create_revision <= range.max_create_revision
+        });
         kvs.sort_by(|a, b| {
             let order = match range.target {
                 SortTarget::Key => a.key.cmp(&b.key),
@@ -168,7 +172,9 @@ impl Draft<'_> {
                 Operation::Range(range) if range.revision > self.naive.revision() => {
                     return Err(Error::FutureRevision);
                 }
-                Operation::Range(range) if range.revision != 0 && range.revision < self.naive.compacted => {
+                Operation::Range(range)
+                    if range.revision != Revision(0) && range.revision < self.naive.compacted =>
+                {
                     return Err(Error::Compacted);
                 }
                 Operation::Put(put)
@@ -207,8 +213,8 @@ fn succeeds(txn: &Txn, before: &Pairs) -> bool {
         let kvs = select(before, &compare.keys);
         let missing = KeyValue {
             key: [].into(),
-            create_revision: 0,
-            mod_revision: 0,
+            create_revision: Revision(0),
+            mod_revision: Revision(0),
             version: 0,
             value: [].into(),
             lease: 0,

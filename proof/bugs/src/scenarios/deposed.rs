@@ -168,7 +168,7 @@ impl Deposed {
         let what = match self.world.outcome(member, ticket) {
             Some(Outcome::Done(reply)) => match &reply.body {
                 ReplyBody::Kv(response) => What::Done {
-                    revision: Some(response.revision),
+                    revision: Some(response.revision.0),
                     answer: Ok(convert::from_answer(&response.answer)),
                 },
                 other => panic!("scene_is_played: {other:?}"),

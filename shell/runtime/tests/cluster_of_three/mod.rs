@@ -314,6 +314,6 @@ pub fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(test);
 }
 
-pub fn compact(revision: i64) -> Request {
+pub fn compact(revision: kv::Revision) -> Request {
     Request::Write(encode_kv(&kv::Command::Compact(revision)))
 }

@@ -22,9 +22,9 @@ async fn the_compactor_acts_only_where_the_leader_is() {
         tokio::spawn(compactor::run(face.store.clone(), retention, Budget::default(), config, stop));
     let looks = |state: &mut State| state.seen.iter().filter(|seen| matches!(seen, Request::Status)).count();
     eventually(|| 30 <= face.store.set(looks)).await;
-    assert!(face.store.set(|state| state.store.compact_revision()) < 0, "a follower compacts nothing");
+    assert!(face.store.set(|state| state.store.compact_revision().0) < 0, "a follower compacts nothing");
     face.store.set(|state| state.leaderless = false);
-    eventually(|| face.store.set(|state| state.store.compact_revision()) == 11).await;
+    eventually(|| face.store.set(|state| state.store.compact_revision().0) == 11).await;
     eventually(|| face.config.counters.auto_compactions.get() == 1).await;
     face.stop.send(true).unwrap();
     compactor.await.unwrap();

@@ -4,7 +4,7 @@ use crate::fixture::*;
 use crate::plain_http::ask;
 use bytes::Bytes;
 use h2::Reason;
-use kattu_kv::api::{Command, Put};
+use kattu_kv::api::{Command, Put, Revision};
 use kattu_node::Keeper;
 use kattu_node::alarms::{Alarm, AlarmChange, AlarmKind};
 use kattu_node::command::encode_kv;
@@ -27,7 +27,7 @@ const LOOKS_MAX: usize = 4;
 fn keeper(puts: u32) -> Keeper {
     let mut keeper = Keeper::new(vec![]);
     let put = |n: u32| Put { key: n.to_be_bytes().to_vec(), value: vec![7; 1000], ..Put::default() };
-    let commands = (0..puts).map(|n| Command::Put(put(n))).chain([Command::Compact(3)]);
+    let commands = (0..puts).map(|n| Command::Put(put(n))).chain([Command::Compact(Revision(3))]);
     for command in commands {
         let id = EntryId { term: Term(3), index: keeper.applied().next() };
         let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
