@@ -7,7 +7,7 @@
 //!        commit mark is truncated.
 //! Knows nothing of: files, sectors, damage; crash images of the real log are tested in `shell/wal`.
 
-use crate::member::Position;
+use crate::position::Position;
 use kattu_raft::{
     ChunkRead, Entry, EntryId, EntryKind, HardState, LogBody, LogIndex, LogRecord, Lsn, Membership,
     ReadChunk, Recovered, SnapshotMeta,

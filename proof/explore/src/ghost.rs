@@ -12,7 +12,7 @@
 //!        [Ongaro14 §3.4–3.6, §6.4; replication-protocols §1.3, §9, §9.4]
 //! Knows nothing of: messages, the members' logic.
 
-use crate::member::{Configuration, Position};
+use crate::position::{Configuration, Position};
 use crate::tables::{Facts, Step};
 use kattu_raft::{LogIndex, Term};
 

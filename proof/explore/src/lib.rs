@@ -28,10 +28,13 @@
 //! Knows nothing of: stores, wires, real disks; those have storms of their own.
 #![forbid(unsafe_code)]
 
+pub mod choice;
 pub mod clocks;
 pub mod disk;
 pub mod ghost;
+pub mod left;
 pub mod member;
+pub mod position;
 pub mod scope;
 pub mod search;
 pub mod tables;

@@ -6,10 +6,11 @@
 //!        ten million worlds the chance that any is taken for another is below one in 300,000.
 //! Knows nothing of: the content of worlds.
 
+use crate::choice::{Choice, What};
 use crate::scope::{Mark, Scope};
 use crate::tables::Tables;
 use crate::timeline::{self, Line};
-use crate::world::{Choice, Ends, What, World};
+use crate::world::{Ends, World};
 use std::time::{Duration, Instant};
 
 /// The result of exploring a scope.

@@ -8,7 +8,8 @@
 use crate::clocks::{self, Turns};
 use crate::disk::State;
 use crate::ghost::Ghost;
-use crate::member::{Configuration, Event, Member, Position, StepResult};
+use crate::member::{Event, Member, StepResult};
+use crate::position::{Configuration, Position};
 use crate::scope::Scope;
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;

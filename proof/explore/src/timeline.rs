@@ -2,10 +2,12 @@
 //!
 //! Knows nothing of: the search.
 
-use crate::member::{Event, Position, StepResult, command_name};
+use crate::choice::{Choice, named_event};
+use crate::member::{Event, StepResult};
+use crate::position::{Position, command_name};
 use crate::scope::Scope;
 use crate::tables::Tables;
-use crate::world::{Choice, World, named_event};
+use crate::world::World;
 use kattu_raft::canonical::Moment;
 use kattu_raft::message::Message;
 use kattu_raft::{Envelope, NodeId, Trace};
@@ -36,7 +38,7 @@ pub fn tell(first: &World, way: &[Choice], scope: &Scope, tables: &mut Tables<'_
 }
 
 fn line(world: &World, choice: Choice, scope: &Scope, tables: &Tables<'_>) -> Line {
-    let Some((n, event)) = named_event(world, choice, scope, tables) else {
+    let Some((n, event)) = named_event(&world.left, choice, scope, tables) else {
         return match choice {
             Choice::Lose(message) => {
                 let lost = format!("loses {}", envelope(tables.message_at(message)));

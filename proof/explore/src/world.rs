@@ -12,8 +12,11 @@
 //!
 //! Knows nothing of: worlds seen before.
 
+use crate::choice::{Choice, What, event, event_code};
 use crate::clocks::Rate;
-use crate::member::{Event, Member, Position};
+use crate::left::Left;
+use crate::member::{Event, Member};
+use crate::position::Position;
 use crate::scope::{Order, Scope, Start, Sync};
 use crate::search::Sight;
 use crate::tables::{Facts, Step, Tables};
@@ -22,108 +25,6 @@ use kattu_raft::{NodeId, Term};
 
 /// Limit of time steps for each stage on the way to the first world.
 const STEPS_MAX: usize = 16;
-
-/// How much may still happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// Deadlines, by the number of their reason.
-    pub fires: [u8; 16],
-    /// Client commands.
-    pub proposals: u8,
-    /// Linearizable reads.
-    pub reads: u8,
-    /// Crashes.
-    pub crashes: u8,
-    /// Messages delivered twice.
-    pub copies: u8,
-    /// Messages lost from a queue.
-    pub losses: u8,
-    /// Changes of members.
-    pub changes: u8,
-    /// Leadership transfers.
-    pub transfers: u8,
-    /// Snapshots.
-    pub snapshots: u8,
-    /// Links that close.
-    pub closes: u8,
-    /// Steps of time.
-    pub steps: u8,
-    /// The way the clocks run, counted from 1; 0 until the first step.
-    pub way: u8,
-}
-
-impl Left {
-    const WORDS: usize = 7;
-
-    fn of(scope: &Scope) -> Left {
-        let mut fires = [0; 16];
-        for (moment, count) in scope.fires {
-            fires[*moment as usize] = *count;
-        }
-        let Scope { proposals, reads, crashes, copies, losses, transfers, snapshots, closes, .. } = *scope;
-        let changes = scope.changes.len() as u8;
-        let (steps, way) = (scope.clocks.map_or(0, |clocks| clocks.steps), 0);
-        Left {
-            fires,
-            proposals,
-            reads,
-            crashes,
-            copies,
-            losses,
-            changes,
-            transfers,
-            snapshots,
-            closes,
-            steps,
-            way,
-        }
-    }
-
-    fn words(&self) -> [u32; Left::WORDS] {
-        let fires = |n: usize| u32::from_le_bytes([0, 1, 2, 3].map(|k| self.fires[4 * n + k]));
-        [
-            fires(0),
-            fires(1),
-            fires(2),
-            fires(3),
-            u32::from_le_bytes([self.proposals, self.reads, self.crashes, self.copies]),
-            u32::from_le_bytes([self.losses, self.changes, self.transfers, self.snapshots]),
-            u32::from_le_bytes([self.steps, self.way, self.closes, 0]),
-        ]
-    }
-
-    fn from_words(words: &[u32]) -> Left {
-        let mut fires = [0; 16];
-        for (n, four) in fires.chunks_exact_mut(4).enumerate() {
-            four.copy_from_slice(&words[n].to_le_bytes());
-        }
-        let [proposals, reads, crashes, copies] = words[4].to_le_bytes();
-        let [losses, changes, transfers, snapshots] = words[5].to_le_bytes();
-        let [steps, way, closes, _] = words[6].to_le_bytes();
-        Left {
-            fires,
-            proposals,
-            reads,
-            crashes,
-            copies,
-            losses,
-            changes,
-            transfers,
-            snapshots,
-            closes,
-            steps,
-            way,
-        }
-    }
-
-    /// A deadline fires and uses up its budget; `u8::MAX` is no limit.
-    fn fire(&mut self, moment: Moment) {
-        let left = &mut self.fires[moment as usize];
-        if *left != u8::MAX {
-            *left = left.saturating_sub(1);
-        }
-    }
-}
 
 /// One state of the whole cluster.
 #[derive(Debug, PartialEq, Eq)]
@@ -149,103 +50,6 @@ impl Clone for World {
         self.members.clone_from(&source.members);
         self.messages.clone_from(&source.messages);
         (self.ghost, self.left) = (source.ghost, source.left);
-    }
-}
-
-/// What happens next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// A message arrives.
-    Deliver(u32),
-    /// A message arrives, and a copy of it is still under way.
-    Copy(u32),
-    /// A message is lost.
-    Lose(u32),
-    /// Something happens to one member.
-    At(usize, What),
-    /// A step of time; clocks run this way, counted from 1.
-    Pass(u8),
-}
-
-/// What happens to one member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A deadline.
-    Fire(Moment),
-    /// Its disk has completed this many records.
-    Sync(usize),
-    /// It crashes, this many unsynced records survive.
-    Crash(usize),
-    /// It starts again.
-    Restart,
-    /// A client's command.
-    Propose,
-    /// A client's read.
-    Read,
-    /// Its driver calls `drained`.
-    Drain,
-    /// An operator changes the members.
-    Change,
-    /// It is asked to transfer leadership to this member.
-    Transfer(usize),
-    /// It takes a snapshot, and prunes its log up to it.
-    Snapshot,
-    /// Its link to the leader it follows is closed by the other end.
-    Close(usize),
-}
-
-impl Choice {
-    /// Encodes it as one word; [`Choice::from_word`] decodes it.
-    #[must_use]
-    pub fn word(self) -> u32 {
-        let (kind, member, argument) = match self {
-            Choice::Deliver(message) => (0, 0, message),
-            Choice::Copy(message) => (1, 0, message),
-            Choice::Lose(message) => (2, 0, message),
-            Choice::Pass(way) => (13, 0, u32::from(way)),
-            Choice::At(member, what) => match what {
-                What::Fire(moment) => (3, member, moment as u32),
-                What::Sync(records) => (4, member, records as u32),
-                What::Crash(surviving) => (5, member, surviving as u32),
-                What::Restart => (6, member, 0),
-                What::Propose => (7, member, 0),
-                What::Read => (8, member, 0),
-                What::Drain => (9, member, 0),
-                What::Change => (10, member, 0),
-                What::Transfer(to) => (11, member, to as u32),
-                What::Snapshot => (12, member, 0),
-                What::Close(peer) => (14, member, peer as u32),
-            },
-        };
-        kind << 28 | (member as u32) << 24 | argument
-    }
-
-    /// The choice that made this word.
-    ///
-    /// # Panics
-    /// If no choice did.
-    #[must_use]
-    pub fn from_word(word: u32) -> Choice {
-        let (kind, member, argument) = (word >> 28, (word >> 24 & 15) as usize, word & 0x00ff_ffff);
-        let what = match kind {
-            0 => return Choice::Deliver(argument),
-            1 => return Choice::Copy(argument),
-            2 => return Choice::Lose(argument),
-            3 => What::Fire(Moment::ALL[argument as usize]),
-            4 => What::Sync(argument as usize),
-            5 => What::Crash(argument as usize),
-            6 => What::Restart,
-            7 => What::Propose,
-            8 => What::Read,
-            9 => What::Drain,
-            10 => What::Change,
-            11 => What::Transfer(argument as usize),
-            12 => What::Snapshot,
-            13 => return Choice::Pass(argument as u8),
-            14 => What::Close(argument as usize),
-            kind => panic!("no choice has the number {kind}"),
-        };
-        Choice::At(member, what)
     }
 }
 
@@ -632,64 +436,4 @@ impl World {
         };
         self.messages.insert(position, message);
     }
-}
-
-impl Event {
-    /// The number of the client's next command or read; 0 for anything else.
-    fn name(choice: Choice, scope: &Scope, left: &Left) -> u8 {
-        match choice {
-            Choice::At(_, What::Propose) => scope.proposals - left.proposals + 1,
-            Choice::At(_, What::Read) => scope.reads - left.reads + 1,
-            Choice::At(_, What::Change) => scope.changes.len() as u8 - left.changes + 1,
-            Choice::Deliver(_) | Choice::Copy(_) | Choice::Lose(_) | Choice::Pass(_) | Choice::At(..) => 0,
-        }
-    }
-}
-
-/// Encodes what happens to a member, whichever member it is.
-fn event_code(choice: Choice, name: u8) -> u32 {
-    match choice {
-        Choice::Deliver(message) | Choice::Copy(message) => Choice::Deliver(message).word(),
-        Choice::Lose(_) | Choice::Pass(_) => unreachable!("it happens to nobody alone"),
-        Choice::At(_, what) => Choice::At(0, what).word() | u32::from(name),
-    }
-}
-
-/// The event behind a choice.
-pub fn event(choice: Choice, name: u8, tables: &Tables<'_>) -> Event {
-    match choice {
-        Choice::Deliver(message) | Choice::Copy(message) => {
-            Event::Deliver((**tables.message_at(message)).clone())
-        }
-        Choice::Lose(_) | Choice::Pass(_) => unreachable!("it happens to nobody alone"),
-        Choice::At(_, what) => match what {
-            What::Fire(moment) => Event::Fire(moment),
-            What::Sync(records) => Event::Sync(records),
-            What::Crash(surviving) => Event::Crash(surviving),
-            What::Restart => Event::Restart,
-            What::Propose => Event::Propose(name),
-            What::Read => Event::Read(name),
-            What::Drain => Event::Drain,
-            What::Change => Event::Change(name),
-            What::Transfer(to) => Event::Transfer(NodeId(to as u64 + 1)),
-            What::Snapshot => Event::Snapshot,
-            What::Close(peer) => Event::Close(NodeId(peer as u64 + 1)),
-        },
-    }
-}
-
-/// The event and its member, for the timeline.
-#[must_use]
-pub fn named_event(
-    world: &World,
-    choice: Choice,
-    scope: &Scope,
-    tables: &Tables<'_>,
-) -> Option<(usize, Event)> {
-    let n = match choice {
-        Choice::Lose(_) | Choice::Pass(_) => return None,
-        Choice::Deliver(message) | Choice::Copy(message) => tables.parcel(message).to,
-        Choice::At(n, _) => n,
-    };
-    Some((n, event(choice, Event::name(choice, scope, &world.left), tables)))
 }

@@ -1,0 +1,216 @@
+//! Requests of clients, and their outcomes. [architecture §5]
+//!
+//! Knows nothing of: etcd's messages, the way of a request through the cluster.
+
+use super::{MemberInfo, Members, Status};
+use crate::alarms::Alarm;
+use crate::frozen::Frozen;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use kattu_kv::api as kv;
+use kattu_raft::{Duration, LogIndex, NodeId, Term};
+
+/// How fresh a read must be. [replication-protocols §9.1]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Consistency {
+    /// Sees every write that was answered before the read began.
+    #[default]
+    Linearizable,
+    /// Sees some state that existed, never going back on one member.
+    Serializable,
+    /// Sees everything up to this log index. A client that passes the highest index it was given sees the effects of
+    /// all its own earlier requests, whichever members served them.
+    Session(LogIndex),
+    /// Sees every write that was answered longer ago than this. A member that was confirmed so recently answers at
+    /// once.
+    Bounded(Duration),
+}
+
+/// A request of a client to a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// A command for the log, for the store or about an alarm: the bytes of [`crate::command::Command`], encoded where
+    /// the request entered.
+    Write(Vec<u8>),
+    /// A command of the store that may take long, with its bytes: its cost is checked before it is proposed.
+    /// [`crate::command::request`] makes it.
+    Weigh(Box<kv::Command>, Vec<u8>),
+    /// A read of the store.
+    Read(kv::Query, Consistency),
+    /// The members of the cluster.
+    Members(Consistency),
+    /// A change of the members. Any replica accepts it; the leader checks it. Answered when the change is complete.
+    Change(MemberChange),
+    /// Transfers leadership to this voter. Only the leader accepts it; answered when the target leads.
+    MoveLeader(NodeId),
+    /// All tables as of one moment, to be hashed or written elsewhere in small steps: other requests need not wait.
+    /// Answered in any state, also by a replica that refuses reads because its state is divergent.
+    Pin(Consistency),
+    /// The status of this replica; answered at once, never through the log.
+    Status,
+}
+
+/// A change of the members. One at a time. [replication-protocols M3]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MemberChange {
+    /// Adds a member. It begins as a learner, so that one that never answers does no harm.
+    Add {
+        /// Its id: never that of a current or former member.
+        id: NodeId,
+        /// Its peer URLs: none that another member has.
+        peer_urls: Vec<String>,
+        /// Whether it gets a vote by itself once it has caught up; otherwise it waits for a [`MemberChange::Promote`].
+        votes: bool,
+    },
+    /// Removes this member; its id is never used again.
+    Remove(NodeId),
+    /// Gives this learner a vote; refused unless it has caught up.
+    Promote(NodeId),
+    /// Changes the peer URLs of this member.
+    Update {
+        /// The member.
+        id: NodeId,
+        /// Its new peer URLs.
+        peer_urls: Vec<String>,
+    },
+}
+
+/// The outcome of a request. [architecture §5]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Final.
+    Done(Reply),
+    /// Certainly without effect, now and later.
+    Refused(Refusal),
+    /// It may have had an effect, or may still have one.
+    Unknown(Doubt),
+}
+
+/// A final answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// This replica's term when it answered.
+    pub term: Term,
+    /// The content.
+    pub body: ReplyBody,
+}
+
+/// The content of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyBody {
+    /// The store's response.
+    Kv(kv::Response),
+    /// The store refused the request without effect; final all the same.
+    KvError(kv::Error),
+    /// The table of members.
+    Members(Members),
+    /// The status of this replica.
+    Status(Box<Status>),
+    /// The change of members is complete: all members after it, ascending by id.
+    Changed(Vec<MemberInfo>),
+    /// The requested member leads.
+    Moved,
+    /// All tables as of one moment.
+    Pinned(Box<Frozen>),
+    /// The alarm that was raised or cleared; none if there was nothing to clear.
+    Alarmed(Option<Alarm>),
+    /// Published.
+    Published,
+}
+
+/// Why a request certainly had no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// There was no leader while the request waited.
+    NoLeader,
+    /// A limit on waiting requests or bytes is reached.
+    TooManyRequests,
+    /// No space for growth (disk or quota).
+    NoSpace,
+    /// Leadership moves, and nothing was done: a read was not confirmed, a write not accepted. A retry is safe.
+    LeaderChanged,
+    /// A read waited too long for the leader's confirmation or for apply.
+    ReadTimedOut,
+    /// This replica is still replaying its log and may not serve from it yet. [fault-model ST17]
+    Replaying,
+    /// The replica is stopping.
+    Stopping,
+    /// The change of members or the leadership transfer was refused.
+    Member(MemberRefusal),
+    /// This replica's state is divergent, as an alarm reports.
+    Corrupt,
+    /// It would cost more than one request may. [`kattu_kv::cost`]
+    TooMuchWork,
+    /// It asks for more bytes than one answer may have.
+    AnswerTooLarge,
+}
+
+/// Why a change of members or of the leader was refused. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemberRefusal {
+    /// Another change of members is under way and did not end while this one waited.
+    UnderWay,
+    /// There is no such member.
+    NotFound,
+    /// A current or former member has this id.
+    IdUsed,
+    /// Another member has one of these peer URLs.
+    UrlsUsed,
+    /// Only a learner can be promoted.
+    NotLearner,
+    /// The learner has not caught up, or has not published itself.
+    NotCaughtUp,
+    /// Too few of the voters after the change answer.
+    WouldLoseQuorum,
+    /// The last voter cannot be removed.
+    LastVoter,
+    /// The number of learners is at its limit.
+    TooManyLearners,
+    /// The number of members is at its limit.
+    TooManyMembers,
+    /// Only the leader can transfer leadership.
+    NotLeader,
+    /// The transfer target is not a voter of this cluster.
+    BadTransferee,
+    /// The transfer target did not become leader in time or needs a snapshot first, or another transfer is under way.
+    TransferFailed,
+}
+
+impl fmt::Display for MemberRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MemberRefusal::UnderWay => "another change of members is under way",
+            MemberRefusal::NotFound => "there is no such member",
+            MemberRefusal::IdUsed => "a current or former member has this id: ids are never reused",
+            MemberRefusal::UrlsUsed => "another member has one of these peer URLs",
+            MemberRefusal::NotLearner => "only a learner can be promoted",
+            MemberRefusal::NotCaughtUp => {
+                "the learner has not caught up with the leader, or has not published its name yet"
+            }
+            MemberRefusal::WouldLoseQuorum => {
+                "too few of the voters after this change answer: it would cost the quorum"
+            }
+            MemberRefusal::LastVoter => "the last voter cannot be removed",
+            MemberRefusal::TooManyLearners => "there are too many learners",
+            MemberRefusal::TooManyMembers => "there are too many members",
+            MemberRefusal::NotLeader => "only the leader can transfer leadership",
+            MemberRefusal::BadTransferee => "transfer target is not a voter of this cluster",
+            MemberRefusal::TransferFailed => "transfer target did not become leader in time",
+        })
+    }
+}
+
+/// Why the outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Doubt {
+    /// Leadership moved while the request was in flight.
+    LeaderChanged,
+    /// It took too long.
+    TimedOut,
+    /// The replica is stopping.
+    Stopping,
+    /// It is done, but its answer would be larger than one answer may be.
+    AnswerTooLarge,
+}
