@@ -9,28 +9,32 @@
 
 pub mod flags;
 mod membership;
+mod reader;
 mod sources;
 mod tls;
 pub mod urls;
+mod values;
 
 pub use tls::TlsSource;
+pub use values::parse_duration;
 
 use crate::ahead::CALLS_MAX;
-use crate::budget;
 use crate::compactor::Retention;
-use crate::face::GRPC_OVERHEAD_BYTES;
 use crate::history::Budget;
-use crate::level;
 use kattu_node::contract::Consistency;
-use kattu_raft::{Duration, LeaderLease, LeadershipConfig, NodeId};
-use kattu_runtime::report::{Format, Level, LogOptions, Output};
+use kattu_raft::{Duration, LeadershipConfig, NodeId};
+use kattu_runtime::report::LogOptions;
 use kattu_runtime::{Began, Member, Threading};
 use membership::Names;
-use sources::{Asked, Setting, Settings};
+use reader::Reader;
+use sources::Asked;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use urls::Url;
+use values::{
+    client_memory, client_patience, duration, leadership, log, quota, read_consistency, retention, sector,
+};
 
 /// Largest value of `--max-request-bytes`. [fault-model §10]
 pub const REQUEST_BYTES_LIMIT: u64 = 64 << 20;
@@ -431,277 +435,12 @@ fn advertised_clients(given: &Reader<'_>, listen: Option<&[Url]>) -> Result<Vec<
     Err(given.wrong("advertise-client-urls", what))
 }
 
-/// Settings of elections and leadership. Leader leases switch suspicion off by themselves. [replication-protocols E3a]
-fn leadership(given: &Reader<'_>) -> Result<LeadershipConfig, ConfigError> {
-    let suspicion = given.number("suspicion-delay", 2, 0, ELECTION_TIMEOUT_MAX)?;
-    let rho = given.number("clock-drift-ppm", 5000, 0, 500_000)?;
-    let margin = given.number("lease-margin", 1, 0, ELECTION_TIMEOUT_MAX)?;
-    let leases = given.switch("lease-reads")?;
-    if let Some(flag) =
-        ["clock-drift-ppm", "lease-margin"].into_iter().find(|flag| given.setting(flag).is_some())
-        && !leases
-    {
-        return Err(
-            given.wrong(flag, "has no effect without --lease-reads; add that flag or remove this one")
-        );
-    }
-    let lease = LeaderLease { rho: rho as u32, margin: Duration::from_millis(margin), watch_clocks: true };
-    Ok(LeadershipConfig {
-        priority: given.number("election-priority", 100, 0, 255)? as u8,
-        transfer_to_priority: given.switch("leader-transfer")?,
-        leave_slow_disk: given.one_of("leave-slow-disk", &[("true", true), ("false", false)])?,
-        suspicion: (0 < suspicion).then(|| Duration::from_millis(suspicion)),
-        leader_lease: leases.then_some(lease),
-        asks_first: true,
-    })
-}
-
-/// The default level of reads. A session's index belongs to one client, so that `session` cannot be the default.
-fn read_consistency(given: &Reader<'_>) -> Result<Consistency, ConfigError> {
-    let flag = "read-consistency";
-    let Some(text) = given.text(flag) else { return Ok(Consistency::Linearizable) };
-    match level::parse(text) {
-        Ok(Consistency::Session(_)) => {
-            Err(given.wrong(flag, "session=INDEX belongs to one client and cannot be the default"))
-        }
-        Ok(level) => Ok(level),
-        Err(what) => Err(given.wrong(flag, what)),
-    }
-}
-
-/// Etcd's two modes: a duration (a bare number means hours), or a count of revisions. 0 is off in both.
-fn retention(given: &Reader<'_>) -> Result<Retention, ConfigError> {
-    let by_revision = given.one_of("auto-compaction-mode", &[("periodic", false), ("revision", true)])?;
-    let default = if by_revision { "0" } else { "1h" }; // the store is in memory: history may not grow for ever
-    let text = given.text("auto-compaction-retention").unwrap_or(default);
-    let wrong = |what| given.wrong("auto-compaction-retention", format!("{text:?}: {what}"));
-    if by_revision {
-        return match text.parse::<i64>() {
-            Ok(0) => Ok(Retention::Off),
-            Ok(count) if 0 < count => Ok(Retention::Revisions(count)),
-            _ => Err(wrong("expected a number of revisions, because of --auto-compaction-mode=revision")),
-        };
-    }
-    let period = match text.parse::<u64>() {
-        Ok(hours) => hours.checked_mul(3600).map(Duration::from_secs),
-        Err(_) => parse_duration(text),
-    };
-    match period {
-        Some(period) if period.is_zero() => Ok(Retention::Off),
-        Some(period) if period <= Duration::from_secs(100 * 365 * 86_400) => Ok(Retention::Period(period)),
-        _ => Err(wrong("expected a duration such as 30m or 1h, or a number of hours")),
-    }
-}
-
-/// etcd's flags for log lines. Its three levels above `error` count as `error`.
-fn log(given: &Reader<'_>) -> Result<LogOptions, ConfigError> {
-    let levels = [
-        ("info", Level::Info),
-        ("debug", Level::Debug),
-        ("warn", Level::Warn),
-        ("error", Level::Error),
-        ("dpanic", Level::Error),
-        ("panic", Level::Error),
-        ("fatal", Level::Error),
-    ];
-    let flag = "log-outputs";
-    let mut outputs = Vec::new();
-    for name in given.text(flag).unwrap_or("stderr").split(',').map(str::trim) {
-        let output = match name {
-            "stderr" | "default" => Output::Stderr,
-            "stdout" => Output::Stdout,
-            "" => return Err(given.wrong(flag, "an output is empty; expected stderr, stdout or a path")),
-            "systemd/journal" => {
-                return Err(
-                    given.wrong(flag, "not supported; use stderr, which systemd writes to its journal")
-                );
-            }
-            path => Output::File(PathBuf::from(path)),
-        };
-        if outputs.contains(&output) {
-            return Err(given.wrong(flag, format!("{name} is listed twice")));
-        }
-        outputs.push(output);
-    }
-    Ok(LogOptions {
-        level: given.one_of("log-level", &levels)?,
-        format: given.one_of("log-format", &[("console", Format::Console), ("json", Format::Json)])?,
-        outputs,
-    })
-}
-
-/// Bytes for clients. One request of the largest size must always fit.
-fn client_memory(given: &Reader<'_>, request_bytes_max: u64) -> Result<u64, ConfigError> {
-    let bytes = given.number("client-memory-bytes", 0, 0, 1 << 40)?;
-    let least = budget::Budget::least_for(request_bytes_max + GRPC_OVERHEAD_BYTES as u64);
-    if 0 < bytes && bytes < least {
-        let what = format!("{bytes} is too small; --max-request-bytes needs at least {least}");
-        return Err(given.wrong("client-memory-bytes", what));
-    }
-    Ok(bytes)
-}
-
-/// A duration as etcd writes it; at least `least`.
-fn duration(
-    given: &Reader<'_>,
-    flag: &'static str,
-    default: &str,
-    least: Duration,
-) -> Result<Duration, ConfigError> {
-    let text = given.text(flag).unwrap_or(default);
-    let wrong = || given.wrong(flag, format!("{text:?}: expected a duration such as {default}"));
-    let duration = parse_duration(text).ok_or_else(wrong)?;
-    if duration < least || PATIENCE_MAX < duration {
-        let what = format!("{text:?} is not between {least:?} and {} hours", PATIENCE_MAX.as_secs() / 3600);
-        return Err(given.wrong(flag, what));
-    }
-    Ok(duration)
-}
-
-/// The longest deadline: in effect none.
-const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// The shortest deadline that a client on a slow network can still meet.
-const PATIENCE_MIN: Duration = Duration::from_millis(100);
-
-fn client_patience(given: &Reader<'_>) -> Result<ClientPatience, ConfigError> {
-    Ok(ClientPatience {
-        header: duration(given, "client-header-timeout", "5s", PATIENCE_MIN)?,
-        body: duration(given, "client-body-timeout", "10s", PATIENCE_MIN)?,
-        stall: duration(given, "client-stall-timeout", "1m", PATIENCE_MIN)?,
-        idle: duration(given, "client-idle-timeout", "10m", PATIENCE_MIN)?,
-    })
-}
-
-/// A power of two from 512 to 4096, or 0 for the disk's own unit.
-fn sector(given: &Reader<'_>) -> Result<usize, ConfigError> {
-    let flag = "log-sector-bytes";
-    let bytes = given.number(flag, 0, 0, kattu_wal::block::SECTOR_MAX as u64)?;
-    match bytes == 0 || (bytes.is_power_of_two() && kattu_wal::block::SECTOR as u64 <= bytes) {
-        true => Ok(bytes as usize),
-        false => Err(given.wrong(flag, format!("{bytes} is not one of 0, 512, 1024, 2048, 4096"))),
-    }
-}
-
-/// A quota of 0 or below means none, as in etcd.
-fn quota(given: &Reader<'_>) -> Result<u64, ConfigError> {
-    let text = given.text("quota-backend-bytes").unwrap_or("0");
-    match text.parse::<i64>() {
-        Ok(bytes) => Ok(u64::try_from(bytes).unwrap_or(0)),
-        Err(_) => Err(given.wrong("quota-backend-bytes", format!("{text:?} is not a whole number"))),
-    }
-}
-
-/// Reads a duration as Go writes it: `1h30m`, `90s`, `1.5h`, `250ms`. None if it is not one.
-#[must_use]
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let mut total = 0.0;
-    let mut rest = text;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit_len = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        total += number
-            * match &rest[..unit_len] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                "us" | "µs" => 1e-6,
-                "ns" => 1e-9,
-                _ => return None,
-            };
-        rest = &rest[unit_len..];
-    }
-    Duration::try_from_secs_f64(total).ok()
-}
-
 fn default_url(port: u16) -> Url {
     Url::parse(&format!("http://localhost:{port}")).expect("it is a URL")
 }
 
 fn join(urls: &[Url]) -> String {
     urls.iter().map(Url::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// Typed access to the settings.
-struct Reader<'a>(&'a Settings);
-
-impl Reader<'_> {
-    fn setting(&self, flag: &str) -> Option<&Setting> {
-        self.0.get(flag)
-    }
-
-    fn text(&self, flag: &str) -> Option<&str> {
-        self.setting(flag).map(|setting| setting.text.as_str())
-    }
-
-    /// An error about a flag, which names where it was set, if it was.
-    fn wrong(&self, flag: &'static str, what: impl fmt::Display) -> ConfigError {
-        match self.setting(flag) {
-            Some(setting) => setting.wrong(what),
-            None => ConfigError(format!("--{flag}: {what}")),
-        }
-    }
-
-    fn number(&self, flag: &'static str, default: u64, min: u64, max: u64) -> Result<u64, ConfigError> {
-        let Some(text) = self.text(flag) else { return Ok(default) };
-        match text.parse::<u64>() {
-            Ok(number) if (min..=max).contains(&number) => Ok(number),
-            _ => Err(self.wrong(flag, format!("{text:?} is not a whole number from {min} to {max}"))),
-        }
-    }
-
-    fn switch(&self, flag: &'static str) -> Result<bool, ConfigError> {
-        self.one_of(flag, &[("false", false), ("true", true)])
-    }
-
-    fn one_of<T: Copy>(&self, flag: &'static str, values: &[(&str, T)]) -> Result<T, ConfigError> {
-        let Some(text) = self.text(flag) else { return Ok(values[0].1) };
-        match values.iter().find(|(name, _)| *name == text) {
-            Some((_, value)) => Ok(*value),
-            None => {
-                let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
-                Err(self.wrong(flag, format!("{text:?} is not one of {}", names.join(", "))))
-            }
-        }
-    }
-
-    fn place(&self, flag: &'static str) -> Result<Threading, ConfigError> {
-        self.one_of(flag, &[("inline", Threading::Inline), ("thread", Threading::Thread)])
-    }
-
-    fn urls(&self, flag: &'static str) -> Result<Option<Vec<Url>>, ConfigError> {
-        match self.setting(flag) {
-            None => Ok(None),
-            Some(setting) if setting.text.is_empty() => Ok(None),
-            Some(setting) => Url::parse_list(&setting.text).map(Some).map_err(|what| setting.wrong(what)),
-        }
-    }
-
-    fn listen(
-        &self,
-        flag: &'static str,
-        urls: Option<Vec<Url>>,
-        default_port: Option<u16>,
-    ) -> Result<Vec<Listen>, ConfigError> {
-        let urls = urls.unwrap_or_else(|| default_port.map(default_url).into_iter().collect());
-        let mut places: Vec<Listen> = Vec::new();
-        for url in &urls {
-            let what = "expected an IP address or localhost to listen on";
-            let at = url.listen_address().ok_or_else(|| self.wrong(flag, format!("{url}: {what}")))?;
-            let found = places.iter().position(|place| place.at == at);
-            let place = found.unwrap_or(places.len());
-            if found.is_none() {
-                places.push(Listen { at, plain: false, tls: false });
-            }
-            *(if url.is_tls() { &mut places[place].tls } else { &mut places[place].plain }) = true;
-        }
-        Ok(places)
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! length, then the same queries to both.
 
 use super::*;
+use crate::run::RUN_MAX;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
@@ -296,7 +297,11 @@ fn an_index_that_shrinks_gives_its_nodes_back() {
         assert_eq!(index.remove(&numbered(n)), Some(Weighty(1)));
     }
     assert_eq!(index.weight(), 100);
-    assert!(leaves(&index.root) <= 100 / (NODE_LOW / 2), "{} leaves hold 100 entries", leaves(&index.root));
+    assert!(
+        leaves(&index.root) <= 100 / (super::node::NODE_LOW / 2),
+        "{} leaves hold 100 entries",
+        leaves(&index.root)
+    );
     for n in 0..10_000 {
         index.remove(&numbered(n));
     }

@@ -1,6 +1,8 @@
 //! Whole configurations: the values that result, and the errors.
 
 use super::*;
+use kattu_raft::LeaderLease;
+use kattu_runtime::report::{Format, Level, Output};
 
 fn load_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, ConfigError> {
     let args: Vec<String> = args.iter().map(|arg| (*arg).to_string()).collect();
