@@ -27,12 +27,12 @@
 //! | `value.rs` | the bytes of a value with its generation, shared |
 //!
 //! ```
-//! use kattu_kv::api::{Command, Put, Query, Range, KeyRange, Answer};
+//! use kattu_kv::api::{Answer, Command, KeyRange, Put, Query, Range, Revision};
 //! use kattu_kv::store::Store;
 //!
 //! let mut store = Store::new();
 //! let put = Put { key: b"a".to_vec(), value: b"1".to_vec(), ..Put::default() };
-//! assert_eq!(store.apply(&Command::Put(put)).unwrap().revision, 2);
+//! assert_eq!(store.apply(&Command::Put(put)).unwrap().revision, Revision(2));
 //!
 //! let range = Range { keys: KeyRange { start: b"a".to_vec(), end: Vec::new() }, ..Range::default() };
 //! let Answer::Range(read) = store.query(&Query::Range(range)).unwrap().answer else { unreachable!() };

@@ -12,7 +12,7 @@
 //!           [`Work::lacks_pairs`].
 //!
 //! ```
-//! # use kattu_kv::{api::{Command, DeleteRange, KeyRange, Put}, store::Store, work::Work};
+//! # use kattu_kv::{api::{Command, DeleteRange, KeyRange, Put, Revision}, store::Store, work::Work};
 //! # let mut store = Store::new();
 //! # store.apply(&Command::Put(Put { key: b"a".to_vec(), ..Put::default() })).unwrap();
 //! let all = KeyRange { start: vec![0], end: vec![0] };
@@ -21,7 +21,7 @@
 //!     let mut allowance = 1; // and heartbeats in between
 //!     if let Some(done) = store.go_on(&mut work, &mut allowance) { break done }
 //! };
-//! assert_eq!(done.unwrap().revision, 3);
+//! assert_eq!(done.unwrap().revision, Revision(3));
 //! ```
 //! Knows nothing of: clients, queues, time.
 

@@ -173,7 +173,7 @@ impl Raft {
     }
 
     /// Whether as many bytes as may be delivered at once are delivered and not yet applied: then no new writes are
-    /// accepted. [B6]
+    /// accepted. [replication-protocols B6]
     #[must_use]
     pub fn apply_is_behind(&self) -> bool {
         self.config.limits.apply_bytes_max <= self.delivery.bytes
