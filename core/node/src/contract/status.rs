@@ -61,7 +61,7 @@ pub struct Status {
     pub store_forgets: bool,
     /// Whether writes that grow the store are refused.
     pub no_space: bool,
-    /// Whether the replica serves before a leader has confirmed its state. [fault-model ST17]
+    /// Whether the replica serves before a read has confirmed its state. [fault-model ST17]
     pub serving_unconfirmed: bool,
     /// Terms in which this replica saw a leader, since it started.
     pub leader_changes: u64,
