@@ -9,7 +9,7 @@
 //! | a key of a range, visited | 1 |
 //! | a pair of an answer | 1; if not sorted by key, `SORT_UNITS` more |
 //! | a count | 1, however many keys; at an older revision, at most as many as the range had keys |
-//! | a key deleted | [`DELETE_UNITS`] |
+//! | a key deleted | `DELETE_UNITS` |
 //! | a put | [`PUT_UNITS`], and 1 for each KiB of its value |
 //! | a compaction | [`PUT_UNITS`]: the versions it frees are forgotten later, a few at a time |
 //!
@@ -33,7 +33,7 @@ use crate::store::Store;
 pub const PUT_UNITS: u64 = 8;
 
 /// Units of each key that a delete deletes.
-pub const DELETE_UNITS: u64 = 3;
+pub(crate) const DELETE_UNITS: u64 = 3;
 
 /// Whether a command is cheap whatever the store holds: it names each of its keys and carries every value it writes.
 /// Then only its size needs a check.

@@ -57,7 +57,7 @@ pub struct Alarms(BTreeSet<Alarm>);
 impl AlarmKind {
     /// The kind of this number.
     #[must_use]
-    pub fn from_number(number: u8) -> Option<AlarmKind> {
+    pub(crate) fn from_number(number: u8) -> Option<AlarmKind> {
         match number {
             1 => Some(AlarmKind::NoSpace),
             2 => Some(AlarmKind::Corrupt),

@@ -192,13 +192,13 @@ impl MemberChange {
 
 /// Whether these bytes are a change of the members, if they are a command at all.
 #[must_use]
-pub fn is_change(command: &[u8]) -> bool {
+pub(crate) fn is_change(command: &[u8]) -> bool {
     command.first() == Some(&CHANGE)
 }
 
 /// Whether these bytes are for the store, if they are a command at all.
 #[must_use]
-pub fn is_for_store(command: &[u8]) -> bool {
+pub(crate) fn is_for_store(command: &[u8]) -> bool {
     matches!(command.first(), Some(&FOR_STORE | &WITHIN))
 }
 
@@ -211,7 +211,7 @@ pub fn has_budget(command: &[u8]) -> bool {
 /// Whether a client may have put these bytes into the log, if they are a command at all: for the store, or about an
 /// alarm. Publications, marks and reports are a replica's own, and a change of members is never an entry of its own.
 #[must_use]
-pub fn is_of_client(command: &[u8]) -> bool {
+pub(crate) fn is_of_client(command: &[u8]) -> bool {
     is_for_store(command) || command.first() == Some(&alarms::BYTE)
 }
 

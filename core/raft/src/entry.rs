@@ -211,7 +211,7 @@ pub struct PayloadReader(pub fn(kind: EntryKind, payload: &[u8]) -> bool);
 
 impl PayloadReader {
     /// Accepts every payload.
-    pub const CREDULOUS: PayloadReader = PayloadReader(|_, _| true);
+    pub(crate) const CREDULOUS: PayloadReader = PayloadReader(|_, _| true);
 
     /// Whether all of these entries are whole, and their payloads can be read.
     pub(crate) fn reads_all(self, entries: &[Entry]) -> bool {

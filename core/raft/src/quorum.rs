@@ -14,7 +14,7 @@ pub fn quorum(voters: usize) -> usize {
 ///
 /// Counts instead of sorting: groups are small, and the hot path then allocates nothing.
 #[must_use]
-pub fn quorum_value<T: Ord + Copy>(reached: impl Iterator<Item = T> + Clone) -> Option<T> {
+pub(crate) fn quorum_value<T: Ord + Copy>(reached: impl Iterator<Item = T> + Clone) -> Option<T> {
     let needed = quorum(reached.clone().count());
     reached
         .clone()

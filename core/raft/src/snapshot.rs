@@ -353,7 +353,7 @@ impl Raft {
 
     /// Whether every snapshot of this member is lost, and with it the beginning of its state.
     #[must_use]
-    pub fn needs_snapshot(&self) -> bool {
+    pub(crate) fn needs_snapshot(&self) -> bool {
         self.marks.delivered < self.log.base().index && self.installing.is_none()
     }
 

@@ -200,10 +200,10 @@ fn put_raft(crc: Crc, protocol: u16, message: &Message, out: &mut Vec<u8>) {
 /// value is left out.
 mod says {
     pub const VOTE_HOLD: u8 = 1;
-    pub const CLOCK: u8 = 2;
-    pub const DISK: u8 = 4;
+    pub(crate) const CLOCK: u8 = 2;
+    pub(crate) const DISK: u8 = 4;
     pub const BULK: u8 = 8;
-    pub const GAP: u8 = 16;
+    pub(crate) const GAP: u8 = 16;
     pub const ROOM: u8 = 32;
     pub const ALL: u8 = 63;
 }

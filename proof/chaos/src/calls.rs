@@ -162,7 +162,7 @@ fn strace(trace: &Path, calls: &str, more: &[String]) -> Vec<String> {
 ///
 /// # Errors
 /// The reason why not.
-pub fn can_strike() -> Result<(), String> {
+pub(crate) fn can_strike() -> Result<(), String> {
     match kattu_rig::disk::missing(kattu_rig::disk::Rig::Inject) {
         Some(why) => Err(why),
         None => Ok(()),
@@ -170,7 +170,7 @@ pub fn can_strike() -> Result<(), String> {
 }
 
 /// Whether a trace has an injected error.
-pub fn was_injected(trace: &Path) -> bool {
+pub(crate) fn was_injected(trace: &Path) -> bool {
     std::fs::read_to_string(trace).unwrap_or_default().contains("(INJECTED)")
 }
 

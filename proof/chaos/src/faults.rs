@@ -90,7 +90,7 @@ impl Skipped {
 
 impl Fault {
     /// The faults of the first lane.
-    pub const OF_PROCESSES: &'static [Fault] = &[
+    pub(crate) const OF_PROCESSES: &'static [Fault] = &[
         Fault::KillOne,
         Fault::KillLeader,
         Fault::KillAll,
@@ -109,7 +109,7 @@ impl Fault {
     ];
 
     /// The faults of the second lane.
-    pub const OF_NETWORKS: &'static [Fault] = &[
+    pub(crate) const OF_NETWORKS: &'static [Fault] = &[
         Fault::Split,
         Fault::IsolateLeader,
         Fault::Partial,

@@ -80,7 +80,7 @@ impl Limited {
     }
 
     /// Limits the links, for as long as the trial lasts.
-    pub fn impose(self, links: &Links, members: usize) {
+    pub(crate) fn impose(self, links: &Links, members: usize) {
         let weather = Weather { bandwidth: self.bandwidth, ..Weather::default() };
         for other in (0..members).filter(|other| *other != self.member) {
             links.set_usual(self.member, other, weather);

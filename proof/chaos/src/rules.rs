@@ -50,7 +50,7 @@ impl Rules {
     ///
     /// # Errors
     /// The message of iptables.
-    pub fn mute(&self, member: &Endpoint) -> Result<(), String> {
+    pub(crate) fn mute(&self, member: &Endpoint) -> Result<(), String> {
         self.run(&["-A", "INPUT", "-s", &member.host, "-p", "tcp", "--sport", "2379", "-j", "DROP"])
     }
 

@@ -149,7 +149,7 @@ impl Outcome {
 ///
 /// # Errors
 /// Its violation.
-pub fn judge_link(count: LinkCount, least: f64) -> Result<(), Violation> {
+pub(crate) fn judge_link(count: LinkCount, least: f64) -> Result<(), Violation> {
     let (from, to) = (NodeId(1), NodeId(2));
     let mut goodput = Goodput::default();
     goodput.sent(from, to, count.sent);

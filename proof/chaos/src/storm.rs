@@ -75,7 +75,7 @@ impl<'a> Storm<'a> {
     ///
     /// # Errors
     /// A member did what no fault excuses, or the rig failed.
-    pub fn rage(&mut self, plan: &Plan) -> Result<(), String> {
+    pub(crate) fn rage(&mut self, plan: &Plan) -> Result<(), String> {
         let begun = Instant::now();
         let mut result = Ok(());
         for step in &plan.steps {

@@ -100,31 +100,31 @@ fn op(response: &ResponseOp) -> Value {
 }
 
 /// An answer to Range.
-pub fn of_range(response: Response<RangeResponse>) -> Answer {
+pub(crate) fn of_range(response: Response<RangeResponse>) -> Answer {
     let response = response.get_ref();
     Answer::done(&response.header, range(response))
 }
 
 /// An answer to Put.
-pub fn of_put(response: Response<PutResponse>) -> Answer {
+pub(crate) fn of_put(response: Response<PutResponse>) -> Answer {
     let response = response.get_ref();
     Answer::done(&response.header, put(response))
 }
 
 /// An answer to DeleteRange.
-pub fn of_delete_range(response: Response<DeleteRangeResponse>) -> Answer {
+pub(crate) fn of_delete_range(response: Response<DeleteRangeResponse>) -> Answer {
     let response = response.get_ref();
     Answer::done(&response.header, delete_range(response))
 }
 
 /// An answer to Txn.
-pub fn of_txn(response: Response<TxnResponse>) -> Answer {
+pub(crate) fn of_txn(response: Response<TxnResponse>) -> Answer {
     let response = response.get_ref();
     Answer::done(&response.header, txn(response))
 }
 
 /// An answer to Compact.
-pub fn of_compact(response: Response<CompactionResponse>) -> Answer {
+pub(crate) fn of_compact(response: Response<CompactionResponse>) -> Answer {
     let response = response.get_ref();
     Answer::done(&response.header, json!({ "header": header(&response.header) }))
 }

@@ -131,7 +131,7 @@ pub fn text(bytes: &[u8]) -> String {
 }
 
 /// One operation of a transaction, on a line.
-pub fn shown_op(op: &RequestOp) -> String {
+pub(crate) fn shown_op(op: &RequestOp) -> String {
     struct Shown<'a>(&'a RequestOp);
     impl fmt::Display for Shown<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

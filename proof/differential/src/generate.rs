@@ -20,11 +20,11 @@ const TXN_DEPTH: usize = 3;
 const TXN_OPS_MAX: usize = 128;
 
 /// Options of a range, each of which is set alone and in every pair.
-pub const RANGE_OPTIONS: usize = 12;
+pub(crate) const RANGE_OPTIONS: usize = 12;
 
 /// Makes requests.
 #[derive(Clone, Debug)]
-pub struct Generator {
+pub(crate) struct Generator {
     random: Random,
     revision: i64,
     compacted: i64,
@@ -49,18 +49,18 @@ impl Generator {
 
     /// Requests sort targets that do not exist, and such orders also inside transactions. etcd 3.4 crashes at the first
     /// and carries out the second, so that the stores would diverge; 3.6 refuses both.
-    pub fn with_bad_sorts_everywhere(mut self, asked: bool) -> Generator {
+    pub(crate) fn with_bad_sorts_everywhere(mut self, asked: bool) -> Generator {
         self.bad_sorts_everywhere = asked;
         self
     }
 
     /// Reports the store's present revision.
-    pub fn saw_revision(&mut self, revision: i64) {
+    pub(crate) fn saw_revision(&mut self, revision: i64) {
         self.revision = self.revision.max(revision);
     }
 
     /// Reports a compaction.
-    pub fn saw_compaction(&mut self, revision: i64) {
+    pub(crate) fn saw_compaction(&mut self, revision: i64) {
         self.compacted = self.compacted.max(revision);
     }
 

@@ -68,7 +68,7 @@ impl Content {
     }
 
     /// Sets one sector; the length stays.
-    pub fn set_sector(&mut self, number: usize, bytes: &Sector) {
+    pub(crate) fn set_sector(&mut self, number: usize, bytes: &Sector) {
         let page = number * SECTOR / PAGE;
         if self.pages.get(page).is_none_or(Option::is_none) {
             if *bytes == ZEROS {

@@ -162,7 +162,7 @@ impl Inode {
         }
     }
 
-    pub fn undo_write(&mut self, undo: WriteUndo) {
+    pub(crate) fn undo_write(&mut self, undo: WriteUndo) {
         for (number, before) in undo.sectors.into_iter().rev() {
             if let Before::Righted(right) = before {
                 self.wronged.insert(number, right);
@@ -212,7 +212,7 @@ impl Inode {
         undo
     }
 
-    pub fn undo_sync(&mut self, undo: SyncUndo) {
+    pub(crate) fn undo_sync(&mut self, undo: SyncUndo) {
         (self.doubtful, self.ghosts, self.wronged) = (undo.doubtful, undo.ghosts, undo.wronged);
         self.len_durable = undo.len_durable;
         self.length_changed = undo.length_changed;
@@ -221,7 +221,7 @@ impl Inode {
     /// A sync that fails: the system forgets that the pages were dirty. Sectors for which `survives` returns true are
     /// on the medium all the same; the others can still be read as written or, with `forget`, read as before. Returns
     /// how many are lost.
-    pub fn fail_sync(&mut self, forget: bool, survives: &mut dyn FnMut() -> bool) -> usize {
+    pub(crate) fn fail_sync(&mut self, forget: bool, survives: &mut dyn FnMut() -> bool) -> usize {
         let mut lost = 0;
         for doubtful in core::mem::take(&mut self.doubtful) {
             if survives() {
@@ -239,7 +239,7 @@ impl Inode {
     }
 
     /// The disk never wrote `sector`, which a sync has just called durable: the medium still has `medium`.
-    pub fn lose_write(&mut self, sector: usize, medium: Image) {
+    pub(crate) fn lose_write(&mut self, sector: usize, medium: Image) {
         self.wronged.entry(sector).or_insert_with(|| image_of(self.content.sector(sector)));
         self.ghosts.insert(sector, medium);
     }
@@ -282,7 +282,7 @@ impl Inode {
 
     /// Power is lost. `arrival` decides about each doubtful sector, in ascending order; `length_arrives` about the
     /// length.
-    pub fn lose_power(&mut self, length_arrives: bool, arrival: &mut dyn FnMut(&Doubtful) -> Arrival) {
+    pub(crate) fn lose_power(&mut self, length_arrives: bool, arrival: &mut dyn FnMut(&Doubtful) -> Arrival) {
         for mut doubtful in core::mem::take(&mut self.doubtful) {
             match arrival(&doubtful) {
                 Arrival::Lost => self.content.set_sector(doubtful.sector, bytes_of(&doubtful.medium)),

@@ -164,11 +164,6 @@ impl SimDisk {
         core::mem::take(&mut self.state().fired)
     }
 
-    /// Sets the speed of the disk.
-    pub fn set_speed(&self, speed: Speed) {
-        self.state().meter.speed = speed;
-    }
-
     /// Everything takes `times` times as long; 1 is the normal speed. [fault-model F17]
     pub fn slow_down(&self, times: u64) {
         let meter = &mut self.state().meter;

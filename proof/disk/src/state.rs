@@ -96,7 +96,7 @@ pub(crate) fn failed_sync() -> io::Error {
 
 impl State {
     /// Whether one more sync, of a file or of the names, succeeds.
-    pub fn may_sync(&mut self) -> bool {
+    pub(crate) fn may_sync(&mut self) -> bool {
         let Some(left) = &mut self.limits.syncs else { return true };
         let may = *left > 0;
         *left = left.saturating_sub(1);
@@ -157,7 +157,7 @@ impl State {
         }
     }
 
-    pub fn change_name(&mut self, change: NameChange) -> io::Result<()> {
+    pub(crate) fn change_name(&mut self, change: NameChange) -> io::Result<()> {
         let now = self.tick()?;
         self.charge(self.meter.speed.name, 0);
         if self.journal.is_some() {
@@ -174,7 +174,7 @@ impl State {
         inodes.into_iter().map(|inode| self.inodes[inode].content.len() as u64).sum()
     }
 
-    pub fn check_capacity(&mut self, inode: usize, len: usize) -> io::Result<()> {
+    pub(crate) fn check_capacity(&mut self, inode: usize, len: usize) -> io::Result<()> {
         let Some(capacity) = self.limits.capacity else { return Ok(()) };
         let grows = len.saturating_sub(self.inodes[inode].content.len()) as u64;
         if grows != 0 && capacity < self.held() + grows {
@@ -184,7 +184,7 @@ impl State {
         Ok(())
     }
 
-    pub fn sync_file(&mut self, number: usize) -> io::Result<()> {
+    pub(crate) fn sync_file(&mut self, number: usize) -> io::Result<()> {
         let dirty = self.inodes[number].doubtful.len() * SECTOR;
         if !self.may_sync() {
             let lost = self.inodes[number].fail_sync(false, &mut || false);
@@ -221,7 +221,7 @@ impl State {
     }
 
     /// One of the sectors that a sync made firm never reached the medium.
-    pub fn lose_write(&mut self, number: usize, synced: &SyncUndo) -> Option<usize> {
+    pub(crate) fn lose_write(&mut self, number: usize, synced: &SyncUndo) -> Option<usize> {
         let dice = self.dice.get_or_insert_with(|| Dice::new(0));
         let chosen = &synced.doubtful[dice.below(synced.doubtful.len() as u64) as usize];
         if self.inodes[number].content.sector(chosen.sector) == content::bytes_of(&chosen.medium) {
@@ -233,7 +233,7 @@ impl State {
     }
 
     /// One of the sectors that a sync made firm went elsewhere.
-    pub fn misdirect(&mut self, number: usize, synced: &SyncUndo) {
+    pub(crate) fn misdirect(&mut self, number: usize, synced: &SyncUndo) {
         let Some(lost) = self.lose_write(number, synced) else { return };
         let bytes = content::image_of(self.inodes[number].content.sector(lost));
         let dice = self.dice.get_or_insert_with(|| Dice::new(0));
@@ -258,7 +258,7 @@ impl State {
     }
 
     /// Undoes what the process had not done yet, `elapsed` nanoseconds after the call began.
-    pub fn undo_after(&mut self, elapsed: u64) {
+    pub(crate) fn undo_after(&mut self, elapsed: u64) {
         let Some(journal) = &mut self.journal else { return };
         while let Some(done) = journal.pop_if(|done| elapsed < done.end) {
             match done.undo {
@@ -278,7 +278,7 @@ impl State {
     }
 
     /// The process is gone: its open files are closed, and files without a name disappear.
-    pub fn end_life(&mut self) {
+    pub(crate) fn end_life(&mut self) {
         self.life += 1;
         self.locked = false;
         self.limits.power = None;

@@ -126,7 +126,7 @@ impl State {
     }
 
     /// The identity that the directory should have.
-    pub fn right_identity(&self) -> Option<Identity> {
+    pub(crate) fn right_identity(&self) -> Option<Identity> {
         let named = self.names.now.get(IDENTITY).copied();
         let inode = self.replaced.get(IDENTITY).map_or(named, |replaced| replaced.before);
         Identity::from_bytes(IDENTITY, &self.inodes[inode?].views().right).ok()
@@ -137,7 +137,7 @@ impl State {
         named.filter_map(|(name, &at)| Some((segment_of(name)?, self.inodes[at].views()))).collect()
     }
 
-    pub fn truth_of_files(&self) -> Truth {
+    pub(crate) fn truth_of_files(&self) -> Truth {
         let still = self.replaced.iter();
         let still = still.filter(|(name, replaced)| self.names.now.get(*name).copied() == replaced.by);
         still.map(|(_, replaced)| replaced.truth).max().unwrap_or(Truth::Whole)

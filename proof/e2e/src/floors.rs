@@ -30,7 +30,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The outcome of one flood, as its clients saw it.
 #[derive(Clone, Copy, Debug)]
-pub enum Came {
+pub(crate) enum Came {
     /// Connections that sent the preface, and how many of them stood at the end; connections with half a preface at a
     /// time, and how many were opened in all.
     Idle { said: u64, stand: u64, halves: u64, opened: u64 },

@@ -23,7 +23,7 @@ const FREE_PART: u64 = 32;
 
 /// A sparse file that fills the page cache; dropped, it is removed.
 #[derive(Debug)]
-pub struct UsedMemory {
+pub(crate) struct UsedMemory {
     _folder: OwnFolder,
     holes: PathBuf,
     all: u64,

@@ -226,13 +226,13 @@ impl Load {
     }
 
     /// Puts acknowledged so far.
-    pub fn acknowledged_count(&self) -> u64 {
+    pub(crate) fn acknowledged_count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
     /// Waits for so many more acknowledgements, however slowly they come; panics if they stop.
     #[track_caller]
-    pub fn wait_for_more(&self, count: u64) {
+    pub(crate) fn wait_for_more(&self, count: u64) {
         let mut seen = self.acknowledged_count();
         let goal = seen + count;
         while seen < goal {

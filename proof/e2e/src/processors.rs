@@ -12,14 +12,14 @@ const TICKS_PER_S: u32 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// This thread and the processes that it starts share the first processor, until it calls [`on_other_cores`].
-pub fn on_one_core() {
+pub(crate) fn on_one_core() {
     let mut processors = rustix::thread::CpuSet::new();
     processors.set(0);
     rustix::thread::sched_setaffinity(None, &processors).expect("the first processor may be used");
 }
 
 /// This thread, and all that it starts from now on, leave the first processor, if there is another.
-pub fn on_other_cores() {
+pub(crate) fn on_other_cores() {
     let mut processors = rustix::thread::CpuSet::new();
     for number in 1..cores() {
         processors.set(number);

@@ -93,7 +93,7 @@ pub fn ping() -> Vec<u8> {
 }
 
 /// A connection that has sent half of the preface.
-pub fn half_preface(address: &str) -> io::Result<TcpStream> {
+pub(crate) fn half_preface(address: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(&PREFACE[..PREFACE.len() / 2])?;
     Ok(stream)
@@ -144,7 +144,7 @@ impl Sender {
     }
 
     /// Sends as much of a part of a body as the windows allow now; returns how many bytes.
-    pub fn send_some(&mut self, stream: u32, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn send_some(&mut self, stream: u32, bytes: &[u8]) -> io::Result<usize> {
         self.listen()?;
         let own = self.streams.entry(stream).or_default();
         let room = self.room.min(self.first + *own).max(0) as usize;
@@ -196,27 +196,9 @@ impl Sender {
     }
 }
 
-/// Reads frames until the server closes, or sends nothing for `patience`; returns kind and payload of each.
-pub fn frames_until_close(stream: &mut TcpStream, patience: Duration) -> io::Result<Vec<(u8, Vec<u8>)>> {
-    stream.set_read_timeout(Some(patience))?;
-    let mut frames = Vec::new();
-    loop {
-        let mut head = [0; 9];
-        match stream.read_exact(&mut head) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(frames),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(frames),
-            Err(error) => return Err(error),
-        }
-        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        stream.read_exact(&mut payload)?;
-        frames.push((head[3], payload));
-    }
-}
-
 /// Opens connections in all places where there is none or a closed one, until `stopped` returns true; returns how many
 /// were opened.
-pub fn refill(
+pub(crate) fn refill(
     places: &mut [Option<TcpStream>],
     stopped: impl Fn() -> bool,
     open: impl Fn(usize) -> io::Result<TcpStream>,

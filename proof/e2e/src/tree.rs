@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Larger than any request may be.
-pub const OVERSIZE_BYTES: usize = 3 << 20;
+pub(crate) const OVERSIZE_BYTES: usize = 3 << 20;
 
 /// The files that were made: path below the root → contents; and those too large to be stored.
 #[derive(Debug, Default)]

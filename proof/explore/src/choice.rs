@@ -52,7 +52,7 @@ pub enum What {
 }
 
 impl Choice {
-    /// Encodes it as one word; [`Choice::from_word`] decodes it.
+    /// Encodes it as one word; `from_word` decodes it.
     #[must_use]
     pub fn word(self) -> u32 {
         let (kind, member, argument) = match self {
@@ -82,7 +82,7 @@ impl Choice {
     /// # Panics
     /// If no choice did.
     #[must_use]
-    pub fn from_word(word: u32) -> Choice {
+    pub(crate) fn from_word(word: u32) -> Choice {
         let (kind, member, argument) = (word >> 28, (word >> 24 & 15) as usize, word & 0x00ff_ffff);
         let what = match kind {
             0 => return Choice::Deliver(argument),
@@ -152,7 +152,7 @@ pub fn event(choice: Choice, name: u8, tables: &Tables<'_>) -> Event {
 
 /// The event and its member, for the timeline.
 #[must_use]
-pub fn named_event(
+pub(crate) fn named_event(
     left: &Left,
     choice: Choice,
     scope: &Scope,

@@ -34,7 +34,7 @@ use kattu_raft::{Duration, Effects, Envelope, LeaderLease, Raft, Trace};
 /// The shortest time without a leader before a campaign, and the length of a vote hold.
 pub const ELECTION_TIMEOUT: Duration = Duration::from_nanos(12);
 /// Time between heartbeats.
-pub const HEARTBEAT_INTERVAL: Duration = Duration::from_nanos(4);
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_nanos(4);
 /// How far clocks are trusted. A lease lasts for 8 ns by that. Clocks are not watched: their readings would tell apart
 /// states that are one.
 pub const LEASE: LeaderLease = LeaderLease { rho: 200_000, margin: Duration::ZERO, watch_clocks: false };
@@ -75,10 +75,10 @@ impl Rate {
 }
 
 /// All ways in which three clocks may run within their bounds.
-pub const ALL_WAYS: &[[Rate; 3]] = &ways::<3, 27>([Rate::Slowest, Rate::Exact, Rate::Fastest]);
+pub(crate) const ALL_WAYS: &[[Rate; 3]] = &ways::<3, 27>([Rate::Slowest, Rate::Exact, Rate::Fastest]);
 
 /// All ways in which three clocks may run at the edge of their bounds.
-pub const EXTREME_WAYS: &[[Rate; 3]] = &ways::<2, 8>([Rate::Slowest, Rate::Fastest]);
+pub(crate) const EXTREME_WAYS: &[[Rate; 3]] = &ways::<2, 8>([Rate::Slowest, Rate::Fastest]);
 
 /// Every choice of one of `R` rates for each of three clocks; there are `N`.
 const fn ways<const R: usize, const N: usize>(rates: [Rate; R]) -> [[Rate; 3]; N] {
@@ -93,7 +93,7 @@ const fn ways<const R: usize, const N: usize>(rates: [Rate; R]) -> [[Rate; 3]; N
 }
 
 /// The worst way for member 1: its clock is the slowest, the others' are the fastest.
-pub const WORST_WAY: &[[Rate; 3]] = &[[Rate::Slowest, Rate::Fastest, Rate::Fastest]];
+pub(crate) const WORST_WAY: &[[Rate; 3]] = &[[Rate::Slowest, Rate::Fastest, Rate::Fastest]];
 
 /// After this silence a leader needs a new quorum round before it trusts its clock.
 const PAUSED: Duration = Duration::from_nanos(10);
@@ -124,7 +124,7 @@ pub struct Observer {
 
 /// Whether a lease holds.
 #[must_use]
-pub fn holds_lease(raft: &Raft) -> bool {
+pub(crate) fn holds_lease(raft: &Raft) -> bool {
     raft.leader_lease_until().is_some_and(|until| CANONICAL_NOW < until)
 }
 

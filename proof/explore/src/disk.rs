@@ -160,7 +160,7 @@ impl Disk {
     }
 
     /// Lowers all record numbers by `shift`, as the core did.
-    pub fn renumber(&mut self, shift: u64) {
+    pub(crate) fn renumber(&mut self, shift: u64) {
         self.durable.lsn.0 -= shift;
         for record in &mut self.unsynced {
             record.lsn.0 -= shift;

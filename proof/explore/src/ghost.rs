@@ -35,7 +35,7 @@ impl Ghost {
     }
 
     /// A read begins.
-    pub fn read_begins(&mut self, member: usize, batch: u8) {
+    pub(crate) fn read_begins(&mut self, member: usize, batch: u8) {
         self.reads.push((member as u8, batch, self.committed.len() as u8));
     }
 
@@ -46,14 +46,14 @@ impl Ghost {
 
     /// The newest term with an elected leader.
     #[must_use]
-    pub fn newest_term(&self) -> Option<Term> {
+    pub(crate) fn newest_term(&self) -> Option<Term> {
         let newest = self.leaders.iter().rposition(Option::is_some)?;
         Some(Term(newest as u64))
     }
 
     /// The newest configuration that is committed, if it is not the first one.
     #[must_use]
-    pub fn newest_configuration(&self) -> Option<Configuration> {
+    pub(crate) fn newest_configuration(&self) -> Option<Configuration> {
         self.committed.iter().rev().find_map(|(place, _)| place.configuration)
     }
 

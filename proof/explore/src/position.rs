@@ -49,7 +49,7 @@ impl Configuration {
     /// Whether `next` may follow in a log: voters change into a joint configuration, and out of it.
     /// [replication-protocols M2]
     #[must_use]
-    pub fn may_become(self, next: Configuration) -> bool {
+    pub(crate) fn may_become(self, next: Configuration) -> bool {
         match (self.outgoing, next.outgoing) {
             (0, 0) => self.voters == next.voters,
             (0, outgoing) => outgoing == self.voters,
@@ -123,6 +123,6 @@ impl fmt::Display for Position {
 
 /// `a`, `b`, … for the first, second, … command.
 #[must_use]
-pub fn command_name(command: u8) -> char {
+pub(crate) fn command_name(command: u8) -> char {
     char::from(b'a' + (command - 1) % 26)
 }

@@ -212,7 +212,7 @@ impl Mark {
 impl Scope {
     /// The first configuration, as `member` is given it.
     #[must_use]
-    pub fn first_configuration(&self, member: NodeId) -> Membership {
+    pub(crate) fn first_configuration(&self, member: NodeId) -> Membership {
         let voters = if self.voters == 0 { self.members } else { self.voters } as u64;
         let all = voters + self.learners as u64;
         if all < member.0 {

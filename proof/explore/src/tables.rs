@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 /// Hashes a few words; for tables of numbers only.
 #[derive(Default)]
-pub struct WordHasher(u64);
+pub(crate) struct WordHasher(u64);
 
 impl WordHasher {
     fn word(&mut self, word: u64) {
@@ -126,7 +126,7 @@ pub struct Facts {
 }
 
 /// Facts of a message for the search.
-pub struct Parcel {
+pub(crate) struct Parcel {
     /// Index of the addressee.
     pub to: usize,
     /// Number of the link it travels on.
@@ -206,7 +206,7 @@ impl<'a> Tables<'a> {
 
     /// A member by its number.
     #[must_use]
-    pub fn member_at(&self, number: u32) -> &Rc<Member> {
+    pub(crate) fn member_at(&self, number: u32) -> &Rc<Member> {
         &self.members.values[number as usize]
     }
 
@@ -227,13 +227,13 @@ impl<'a> Tables<'a> {
 
     /// A message by its number.
     #[must_use]
-    pub fn message_at(&self, number: u32) -> &Rc<Envelope> {
+    pub(crate) fn message_at(&self, number: u32) -> &Rc<Envelope> {
         &self.messages.values[number as usize]
     }
 
     /// The facts of a message.
     #[must_use]
-    pub fn parcel(&self, number: u32) -> &Parcel {
+    pub(crate) fn parcel(&self, number: u32) -> &Parcel {
         &self.parcels[number as usize]
     }
 
@@ -244,7 +244,7 @@ impl<'a> Tables<'a> {
 
     /// A history by its number.
     #[must_use]
-    pub fn ghost_at(&self, number: u32) -> &Rc<Ghost> {
+    pub(crate) fn ghost_at(&self, number: u32) -> &Rc<Ghost> {
         &self.ghosts.values[number as usize]
     }
 
@@ -305,7 +305,7 @@ impl<'a> Tables<'a> {
 
     /// A step by its number.
     #[must_use]
-    pub fn step_at(&self, number: u32) -> &Step {
+    pub(crate) fn step_at(&self, number: u32) -> &Step {
         &self.steps[number as usize]
     }
 

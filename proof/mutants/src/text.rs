@@ -7,7 +7,7 @@
 use core::ops::Range;
 
 /// A text without what the formatter may change.
-pub struct Squeezed {
+pub(crate) struct Squeezed {
     text: Vec<u8>,
     /// The offset of each byte in the original.
     at: Vec<usize>,

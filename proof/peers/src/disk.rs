@@ -194,7 +194,7 @@ impl Disk {
     }
 
     /// A snapshot is complete and durable under its name.
-    pub fn keep_snapshot(&mut self, meta: SnapshotMeta, bytes: Vec<u8>) {
+    pub(crate) fn keep_snapshot(&mut self, meta: SnapshotMeta, bytes: Vec<u8>) {
         self.snapshots.retain(|(known, _)| known.last != meta.last);
         self.snapshots.push((meta, bytes));
         if self.snapshots.len() > SNAPSHOTS_KEPT {
@@ -315,6 +315,6 @@ pub fn thaw(mut bytes: &[u8]) -> Store {
 }
 
 /// No bytes: the result of a read that fails for a passing reason.
-pub fn nothing_read() -> ChunkRead {
+pub(crate) fn nothing_read() -> ChunkRead {
     ChunkRead::Bytes { bytes: SharedBytes::default(), total: u64::MAX }
 }

@@ -78,7 +78,7 @@ impl Leading {
     }
 
     /// While a lease holds, no member leads a later term. [L-2]
-    pub fn check_leases(&self, now: Instant, peers: &Peers) {
+    pub(crate) fn check_leases(&self, now: Instant, peers: &Peers) {
         if self.believes_leases {
             return;
         }

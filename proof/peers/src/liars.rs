@@ -20,7 +20,7 @@ use kattu_raft::{
 const UNREADABLE: &[u8] = b"?";
 
 /// The member under test; 2 and 3 vote as well, 4 is a learner.
-pub const ME: NodeId = NodeId(1);
+pub(crate) const ME: NodeId = NodeId(1);
 
 /// The rest of a story's bytes.
 struct Bytes<'a>(&'a [u8]);

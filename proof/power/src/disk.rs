@@ -166,7 +166,7 @@ pub fn run(command: &mut Command) -> Result<String, String> {
 }
 
 /// The same with an input.
-pub fn run_on(command: &mut Command, input: Stdio) -> Result<String, String> {
+pub(crate) fn run_on(command: &mut Command, input: Stdio) -> Result<String, String> {
     let ended = command.stdin(input).output();
     let program = command.get_program().to_string_lossy().into_owned();
     let output = ended.map_err(|error| format!("{program}: {error}"))?;

@@ -22,7 +22,7 @@ const SYNC_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The violated expectation.
-pub fn rig_sees(folder: &Path) -> Result<(), String> {
+pub(crate) fn rig_sees(folder: &Path) -> Result<(), String> {
     let contents = contents(folder)?;
     let mount_namespace = MountNamespace::open()?;
     let fresh = format(folder, &LAYOUT)?;

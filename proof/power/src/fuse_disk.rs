@@ -1,7 +1,7 @@
 //! FUSE disk: one file served through FUSE, with a switch for its power.
 //!
 //! In:    the kernel's reads, writes and syncs of the file `disk`.
-//! Out:   they reach a [`VolatileDisk`]; a sync is its flush, and only that makes writes durable.
+//! Out:   they reach a `VolatileDisk`; a sync is its flush, and only that makes writes durable.
 //! Rule:  once the power is off, every request fails with EIO. A trigger armed on the n-th request from now holds that
 //!        request, unanswered, until the power is cut: the cut lies exactly before it. If flushes alone are held,
 //!        unflushed writes pile up.
@@ -144,17 +144,17 @@ impl FuseDisk {
     }
 
     /// Whether the armed request has come.
-    pub fn has_tripped(&self) -> bool {
+    pub(crate) fn has_tripped(&self) -> bool {
         self.state().has_tripped()
     }
 
     /// Holds every flush from now on until the power is cut; writes go on.
-    pub fn hold_flushes(&self) {
+    pub(crate) fn hold_flushes(&self) {
         self.state().is_dammed = true;
     }
 
     /// Whether a flush is being held.
-    pub fn has_piled_up(&self) -> bool {
+    pub(crate) fn has_piled_up(&self) -> bool {
         0 < self.state().held
     }
 

@@ -119,7 +119,7 @@ impl Plan {
     }
 
     /// The plan of a seed for lying disks: one power cut for all, late enough that there is something to lose.
-    pub fn of_control(seed: u64, target: Target) -> Plan {
+    pub(crate) fn of_control(seed: u64, target: Target) -> Plan {
         let mut plan = Plan::new(seed, target);
         let when = When::Load { after: 150, point: Point::Before(Trigger::Flush(1)) };
         plan.power_cuts = vec![PowerCut { who: Who::All, when, again: None, change: None }];

@@ -44,7 +44,7 @@ const WRITES_LIED_ABOUT: u64 = 100;
 
 /// The reason why a trial ended early.
 #[derive(Debug)]
-pub enum Trouble {
+pub(crate) enum Trouble {
     /// A guarantee was broken.
     Broken(String),
     /// The rig itself did not work; this says nothing about Kattu.

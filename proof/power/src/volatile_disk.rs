@@ -206,7 +206,7 @@ impl Write {
 }
 
 /// A disk with a volatile cache.
-pub struct VolatileDisk {
+pub(crate) struct VolatileDisk {
     flushed: Image,
     current: Image,
     waiting: Vec<Write>,
@@ -222,11 +222,6 @@ impl VolatileDisk {
     /// Its length in bytes.
     pub fn len(&self) -> u64 {
         self.current.len()
-    }
-
-    /// Whether its length is 0.
-    pub fn is_empty(&self) -> bool {
-        self.current.is_empty()
     }
 
     /// Up to `len` bytes from `offset`, as written last, flushed or not.

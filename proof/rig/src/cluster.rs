@@ -190,7 +190,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The remains of an earlier member there cannot be removed.
-    pub fn join_as_new(&mut self, i: usize, with: &[usize]) -> Result<(), String> {
+    pub(crate) fn join_as_new(&mut self, i: usize, with: &[usize]) -> Result<(), String> {
         self.lives += 1;
         let old = &self.members[i].data;
         let data = old.with_file_name(format!("data-{}", self.lives));
@@ -204,7 +204,7 @@ impl Cluster {
     }
 
     /// Whether the membership of this cluster never changes.
-    pub fn has_no_changes(&self) -> bool {
+    pub(crate) fn has_no_changes(&self) -> bool {
         self.spare == 0
     }
 

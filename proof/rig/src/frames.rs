@@ -24,7 +24,7 @@ pub struct Piece {
 
 /// Cuts one direction of one connection.
 #[derive(Debug)]
-pub struct Chopper {
+pub(crate) struct Chopper {
     pending: Vec<u8>,
     knows_frames: bool,
 }

@@ -51,7 +51,7 @@ pub struct Place {
 }
 
 /// Set in the environment of the process that runs in the hub namespace.
-pub const INSIDE: &str = "KATTU_CHAOS_INSIDE";
+pub(crate) const INSIDE: &str = "KATTU_CHAOS_INSIDE";
 
 /// Whether this process may make namespaces and rules.
 pub fn is_inside() -> bool {
@@ -104,7 +104,7 @@ impl Place {
 
     /// Loopback addresses for the members of a test, which may be started by a thread that they outlive: their death
     /// is not tied to it.
-    pub fn of_test(members: usize) -> Place {
+    pub(crate) fn of_test(members: usize) -> Place {
         let mut place = Place::loopback(members, false);
         place.endpoints.iter_mut().for_each(|endpoint| endpoint.prefix.clear());
         place

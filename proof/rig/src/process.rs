@@ -78,7 +78,7 @@ impl Process {
     }
 
     /// It is started, and neither paused nor frozen.
-    pub fn is_awake(&self) -> bool {
+    pub(crate) fn is_awake(&self) -> bool {
         self.child.is_some() && !self.is_paused && self.freezer.is_none()
     }
 
@@ -107,7 +107,7 @@ impl Process {
     }
 
     /// Forgets how it last ended.
-    pub fn forget_end(&mut self) {
+    pub(crate) fn forget_end(&mut self) {
         self.last_end = None;
     }
 
@@ -181,7 +181,7 @@ impl Process {
     }
 
     /// Its log from this offset on.
-    pub fn log_from(&self, at: u64) -> String {
+    pub(crate) fn log_from(&self, at: u64) -> String {
         let mut text = Vec::new();
         let _ = File::open(&self.log).and_then(|mut log| {
             log.seek(SeekFrom::Start(at))?;

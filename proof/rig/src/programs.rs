@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A program that has not ended after this has hung.
-pub const RUN_LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const RUN_LIMIT: Duration = Duration::from_secs(120);
 /// A condition that does not hold within this never will.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(40);
 

@@ -61,7 +61,7 @@ impl Target {
     }
 
     /// Flags of all members of a trial: short timeouts and small files, so that much happens in little time.
-    pub fn trial_flags(self) -> Vec<String> {
+    pub(crate) fn trial_flags(self) -> Vec<String> {
         let mut words = vec!["--heartbeat-interval", HEARTBEAT_MS, "--election-timeout", ELECTION_MS];
         match self {
             // Small segments, so that the log reaches a new one many times in a trial.
@@ -82,7 +82,7 @@ impl Target {
     }
 
     /// Words in a member's log that no fault excuses.
-    pub fn never_says(self) -> &'static [&'static str] {
+    pub(crate) fn never_says(self) -> &'static [&'static str] {
         match self {
             Target::Kattu => &["panicked at"],
             Target::Etcd => &["panic:", "fatal error:"],
@@ -100,7 +100,7 @@ pub fn serve() -> Command {
 
 /// A member's name, addresses and files.
 #[derive(Clone, Copy, Debug)]
-pub struct Naming<'a> {
+pub(crate) struct Naming<'a> {
     /// `n0`, `n1`, …
     pub name: &'a str,
     /// Where it listens.

@@ -89,7 +89,7 @@ impl Links {
     }
 
     /// Returns when a link that is up now is reset.
-    pub async fn until_reset(&self, from: usize, to: usize) {
+    pub(crate) async fn until_reset(&self, from: usize, to: usize) {
         let mut resets = self.resets[from * self.members + to].subscribe();
         if resets.changed().await.is_err() {
             std::future::pending::<()>().await; // no reset can come any more
@@ -128,7 +128,7 @@ impl Links {
     }
 
     /// Returns as soon as bytes may pass.
-    pub async fn until_open(&self, from: usize, to: usize) {
+    pub(crate) async fn until_open(&self, from: usize, to: usize) {
         let mut changed = self.changed.subscribe();
         while self.weather(from, to).is_cut {
             if changed.changed().await.is_err() {
@@ -139,7 +139,7 @@ impl Links {
 
     /// Returns when a piece is due, or when its link has become faster than it was `then`: pieces queued behind a
     /// narrow link do not stay late after it.
-    pub async fn until_due(&self, from: usize, to: usize, at: Instant, then: u32) {
+    pub(crate) async fn until_due(&self, from: usize, to: usize, at: Instant, then: u32) {
         let mut changed = self.changed.subscribe();
         while Instant::now() < at {
             let weather = self.weather(from, to);

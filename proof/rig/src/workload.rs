@@ -50,7 +50,7 @@ impl Questions {
     }
 
     /// How long to wait before the next one, in milliseconds.
-    pub fn pause_ms(&mut self) -> u64 {
+    pub(crate) fn pause_ms(&mut self) -> u64 {
         self.random.within(0..self.shape.pause_ms_max + 1)
     }
 

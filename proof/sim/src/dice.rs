@@ -40,7 +40,7 @@ impl Dice {
     }
 
     /// A number in about `first..=last` whose logarithm is uniform: small ones are as likely as large ones.
-    pub fn log_within(&mut self, first: u64, last: u64) -> u64 {
+    pub(crate) fn log_within(&mut self, first: u64, last: u64) -> u64 {
         let first = first.max(1);
         let doublings = u64::from((last.max(first) / first).ilog2());
         let least = first << self.below(doublings + 1);

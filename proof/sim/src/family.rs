@@ -504,7 +504,7 @@ impl ServiceSum {
 
     /// The judges of a family that had too little to judge by.
     #[must_use]
-    pub fn judged_too_few(&self, family: Family, storms: u64) -> Vec<String> {
+    pub(crate) fn judged_too_few(&self, family: Family, storms: u64) -> Vec<String> {
         let verdicts = |judge: &str| self.verdicts.get(judge).copied().unwrap_or_default();
         let is_too_few = |&&(judge, share): &&(&str, u64)| {
             let Verdicts { judged, skipped } = verdicts(judge);

@@ -109,7 +109,7 @@ impl Tally {
     }
 
     /// Adds one storm's counts; the faults in it have met.
-    pub fn add_storm(&mut self, storm: &Tally) {
+    pub(crate) fn add_storm(&mut self, storm: &Tally) {
         let there: Vec<Fault> = Fault::ALL.iter().copied().filter(|&fault| storm.count(fault) > 0).collect();
         for (at, &first) in there.iter().enumerate() {
             self.counts[first as usize] += storm.count(first);
@@ -127,7 +127,7 @@ impl Tally {
 
     /// The faults of a family that happened less often than `least`.
     #[must_use]
-    pub fn too_rare(&self, least: u64, family: Family) -> Vec<Fault> {
+    pub(crate) fn too_rare(&self, least: u64, family: Family) -> Vec<Fault> {
         let of_it = Fault::ALL.iter().copied().filter(|&fault| family.has(fault));
         of_it.filter(|&fault| self.count(fault) < least).collect()
     }

@@ -72,7 +72,7 @@ pub enum Leases {
 impl Leases {
     /// Whether clocks are beyond the trusted bound.
     #[must_use]
-    pub fn are_broken(self) -> bool {
+    pub(crate) fn are_broken(self) -> bool {
         matches!(self, Leases::Beyond | Leases::Believed)
     }
 }

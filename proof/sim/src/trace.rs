@@ -66,7 +66,7 @@ impl Trace {
     }
 
     /// Mixes in bytes.
-    pub fn mix_bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn mix_bytes(&mut self, bytes: &[u8]) {
         self.mix(bytes.len() as u64);
         let mut chunks = bytes.chunks_exact(8);
         for chunk in &mut chunks {

@@ -222,7 +222,7 @@ pub fn has_written(answer: &Answer) -> bool {
 
 /// Whether an operation may change keys or compact history.
 #[must_use]
-pub fn may_write(asked: &Asked) -> bool {
+pub(crate) fn may_write(asked: &Asked) -> bool {
     match asked {
         Asked::Put { .. } | Asked::Delete { .. } | Asked::Compact { .. } => true,
         Asked::Txn { then, otherwise, .. } => then.iter().chain(otherwise).any(may_write),

@@ -76,7 +76,7 @@ impl Failure {
 
     /// Another endpoint may do better: the member cannot serve right now, or cannot be reached.
     #[must_use]
-    pub fn is_unavailable(&self) -> bool {
+    pub(crate) fn is_unavailable(&self) -> bool {
         self.kind == Kind::Unreachable || self.code == Code::Unavailable || self.is_broken_stream()
     }
 

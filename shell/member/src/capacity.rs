@@ -76,14 +76,14 @@ impl Capacity {
     }
 
     /// The log's space has changed.
-    pub fn log_is_now(&mut self, room: LogSpace) -> Space {
+    pub(crate) fn log_is_now(&mut self, room: LogSpace) -> Space {
         self.log_full = room.full;
         self.space = Space { log_bytes: room.free, short: self.is_short() };
         self.space
     }
 
     /// The store's size has changed. `pinned`: a copy of it is held.
-    pub fn store_is_now(&mut self, store_bytes: u64, pinned: bool) {
+    pub(crate) fn store_is_now(&mut self, store_bytes: u64, pinned: bool) {
         (self.store_bytes, self.is_pinned) = (store_bytes, pinned);
     }
 

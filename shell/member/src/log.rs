@@ -19,7 +19,7 @@ use kattu_wal::{Prepared, ReadPlan, SegmentTask, Wal, WalError};
 pub const FULL_RETRY: Duration = Duration::from_millis(200);
 
 /// Bytes read back at once, however much was asked for. The replica asks for the rest again, and memory stays flat during a replay.
-pub const FETCH_BYTES_MAX: usize = 2 << 20;
+pub(crate) const FETCH_BYTES_MAX: usize = 2 << 20;
 
 /// What the log has done.
 #[derive(Debug)]

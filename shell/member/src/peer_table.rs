@@ -20,7 +20,7 @@ use kattu_wire::{Hello, Introduction, MemberList};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The incarnation of a member that has no directory yet.
-pub const NO_DIRECTORY: Incarnation = Incarnation(0);
+pub(crate) const NO_DIRECTORY: Incarnation = Incarnation(0);
 
 /// Longest list of peer URLs that is accepted: more than a member has.
 const TOLD_PLACES_MAX: usize = 16;

@@ -145,7 +145,7 @@ impl Proofs {
     }
 
     /// The connection with this number waits for its secret no more.
-    pub fn forget_expected(&mut self, number: u64) {
+    pub(crate) fn forget_expected(&mut self, number: u64) {
         self.expected.remove(&number);
     }
 

@@ -175,7 +175,7 @@ pub fn replace(places: &impl Places, new: &NewMember, tables: &Keeper) -> Result
 
 /// The data of a member that does not run.
 #[derive(Debug)]
-pub struct Salvage {
+pub(crate) struct Salvage {
     /// The identity of the directory.
     pub identity: Identity,
     /// Its tables after the last entry of its log, whether known committed or not.
@@ -197,7 +197,11 @@ pub struct Salvage {
 ///
 /// # Errors
 /// If it is in use, damaged, or no member's; or if an attempt to replace it was interrupted.
-pub fn salvage(places: &impl Places, place: &Path, options: WalOptions) -> Result<Salvage, RestoreError> {
+pub(crate) fn salvage(
+    places: &impl Places,
+    place: &Path,
+    options: WalOptions,
+) -> Result<Salvage, RestoreError> {
     let aside = unfinished(places, place)
         .map_err(|error| RestoreError::Files { place: place.to_path_buf(), error })?;
     if let Some(aside) = aside {

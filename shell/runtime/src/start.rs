@@ -40,7 +40,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 /// Upper bound of election timeouts, and so of vote holds.
-pub const VOTE_HOLD_MAX: Duration = Duration::from_secs(50);
+pub(crate) const VOTE_HOLD_MAX: Duration = Duration::from_secs(50);
 
 /// The one group there is.
 const GROUP: GroupId = GroupId(0);

@@ -183,14 +183,14 @@ impl Body for Held {
 }
 
 /// Trailers that say OK.
-pub fn ok_trailers() -> HeaderMap {
+pub(crate) fn ok_trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, OK);
     trailers
 }
 
 /// Trailers with an error.
-pub fn error_trailers(status: &Status) -> HeaderMap {
+pub(crate) fn error_trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     if status.add_header(&mut trailers).is_err() {
         trailers.insert(GRPC_STATUS, HeaderValue::from(status.code() as i32));

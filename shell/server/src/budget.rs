@@ -38,7 +38,7 @@ pub const CALL_BYTES: u64 = 4 << 10;
 pub const CONNECTION_BYTES: u64 = 24 << 10;
 
 /// … and its extra cost with TLS: 8 KiB while idle, and a record that is being received or waits to be sent.
-pub const TLS_BYTES: u64 = 16 << 10;
+pub(crate) const TLS_BYTES: u64 = 16 << 10;
 
 /// The default budget: this share of the machine's memory, or of the control group's.
 const MEMORY_SHARE: u64 = 8;
@@ -95,14 +95,14 @@ impl Budget {
 
     /// As [`Budget::of`], and large enough to hold a call of `call_bytes`, however little memory there is.
     #[must_use]
-    pub fn with_room_for(bytes: u64, call_bytes: u64) -> Budget {
+    pub(crate) fn with_room_for(bytes: u64, call_bytes: u64) -> Budget {
         let budget = Budget::of(bytes);
         Budget { max: budget.max.max(Budget::least_for(call_bytes)), ..budget }
     }
 
     /// The least budget in which a single call of so many bytes can be held.
     #[must_use]
-    pub fn least_for(call_bytes: u64) -> u64 {
+    pub(crate) fn least_for(call_bytes: u64) -> u64 {
         BUDGET_MIN.max(4 * call_bytes)
     }
 
@@ -144,13 +144,13 @@ impl Budget {
 
     /// The most that a single call can hold when nothing else is held.
     #[must_use]
-    pub fn call_max(&self) -> u64 {
+    pub(crate) fn call_max(&self) -> u64 {
         self.max / 3
     }
 
     /// Connections that fit when they may take half of the budget; fewer in TLS.
     #[must_use]
-    pub fn connections_max(&self, in_tls: bool) -> u64 {
+    pub(crate) fn connections_max(&self, in_tls: bool) -> u64 {
         self.max / 2 / (CONNECTION_BYTES + if in_tls { TLS_BYTES } else { 0 })
     }
 
@@ -212,7 +212,7 @@ impl Account {
 
     /// The same; the connection's place is kept until nothing is held any more.
     #[must_use]
-    pub fn with_place(budget: &Arc<Budget>, place: impl Any + Send + Sync) -> Rc<Account> {
+    pub(crate) fn with_place(budget: &Arc<Budget>, place: impl Any + Send + Sync) -> Rc<Account> {
         let none = || AtomicU64::new(0);
         let counted = Counted {
             budget: Arc::clone(budget),
@@ -248,7 +248,7 @@ impl Account {
 
     /// Whether [`Account::answers`] was called since this was last called.
     #[must_use]
-    pub fn take_sent(&self) -> bool {
+    pub(crate) fn take_sent(&self) -> bool {
         self.has_sent.take()
     }
 

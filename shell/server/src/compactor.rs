@@ -45,7 +45,7 @@ const LOOKS: u32 = 10;
 
 /// When to compact, and to which revision. A pure function of its inputs.
 #[derive(Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     retention: Retention,
     /// Periodic mode: revisions seen at each look, oldest first, one period's worth.
     seen: VecDeque<Revision>,

@@ -125,7 +125,7 @@ fn compare(compare: pb::Compare) -> api::Compare {
 
 /// One pair.
 #[must_use]
-pub fn key_value(kv: &api::KeyValue) -> mvccpb::KeyValue {
+pub(crate) fn key_value(kv: &api::KeyValue) -> mvccpb::KeyValue {
     mvccpb::KeyValue {
         key: kv.key.to_vec(),
         create_revision: kv.create_revision.0,
@@ -150,7 +150,7 @@ pub fn range_response(header: pb::ResponseHeader, result: &api::RangeResult) -> 
 /// The response to a transaction that left the store at `revision`. Responses inside it have a header with a revision
 /// and nothing else; the header of a transaction inside it is there, but empty.
 #[must_use]
-pub fn txn_response(
+pub(crate) fn txn_response(
     header: pb::ResponseHeader,
     revision: api::Revision,
     succeeded: bool,
@@ -190,7 +190,7 @@ fn response_op(answer: &api::Answer, revision: api::Revision) -> pb::ResponseOp 
 
 /// The header of an operation's response within the response to a transaction at this revision.
 #[must_use]
-pub fn operation_header(revision: api::Revision, answer: &api::Answer) -> pb::ResponseHeader {
+pub(crate) fn operation_header(revision: api::Revision, answer: &api::Answer) -> pb::ResponseHeader {
     match answer {
         api::Answer::Range(result) => inner_header(result.revision),
         api::Answer::DeleteRange { revision, .. } => inner_header(*revision),

@@ -64,7 +64,7 @@ fn wake_after_a_look(context: &mut Context<'_>) {
 
 /// Whether writes wait; shared by a connection's task and its socket.
 #[derive(Debug, Default)]
-pub struct Cork {
+pub(crate) struct Cork {
     held: AtomicBool,
     /// A write is being delayed.
     wanted: AtomicBool,
@@ -138,7 +138,7 @@ impl Holder {
 
     /// Ends the turn. A talker of which nothing was read takes no part of the round: it waits for something else, for
     /// its client to read responses, perhaps.
-    pub fn turn_ends(&self) {
+    pub(crate) fn turn_ends(&self) {
         if self.cork.read_in.load(Relaxed) != self.cork.turn.load(Relaxed) {
             self.cork.set_talks(false);
         }
@@ -178,7 +178,7 @@ impl Holder {
 
 /// The socket.
 #[derive(Debug)]
-pub struct Corked<S> {
+pub(crate) struct Corked<S> {
     stream: S,
     cork: Arc<Cork>,
     /// The system took nothing at the last write: the client reads slowly, and a delay gains nothing.

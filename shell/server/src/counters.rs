@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::Code;
 
 /// Number of gRPC codes.
-pub const CODES: usize = 17;
+pub(crate) const CODES: usize = 17;
 
 /// A number that grows, or a level.
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ use prost::encoding::{self, WireType, encode_varint, encoded_len_varint};
 pub const PIECE_BYTES: usize = 64 << 10;
 
 /// Length of the prefix in front of each message.
-pub const PREFIX_LEN: usize = 5;
+pub(crate) const PREFIX_LEN: usize = 5;
 
 /// A message with its prefix.
 #[must_use]
@@ -33,7 +33,7 @@ pub fn frame(message: &impl Message) -> Bytes {
 
 /// The response to a range read, with its prefix; byte for byte what prost would write. `len` is its [`range_len`].
 #[must_use]
-pub fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult, len: usize) -> Bytes {
+pub(crate) fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult, len: usize) -> Bytes {
     let mut out = start(len);
     encoding::message::encode(1, header, &mut out);
     for kv in &result.kvs {
@@ -51,7 +51,7 @@ pub fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult, len: 
 ///
 /// The lengths of nested messages precede their contents, so the whole is laid out once, from its end to its beginning:
 /// short fields as bytes, pairs as they are shared with the store.
-pub struct AnswerWriter {
+pub(crate) struct AnswerWriter {
     /// Parts still to be written, the next one last.
     parts: Vec<Part>,
     /// Bytes to write in all, and those written.
@@ -210,14 +210,14 @@ impl Layout {
 
 /// Bytes of the message that [`frame_range`] writes, without the prefix; `pairs` is the [`pairs_len`] of the answer.
 #[must_use]
-pub fn range_len(header: &pb::ResponseHeader, result: &api::RangeResult, pairs: usize) -> usize {
+pub(crate) fn range_len(header: &pb::ResponseHeader, result: &api::RangeResult, pairs: usize) -> usize {
     encoding::message::encoded_len(1, header) + pairs + 2 * usize::from(result.more) + int_len(result.count)
 }
 
 /// Bytes of the pairs in an answer as they are sent, each with its tag and its length: nearly all of a large one, and
 /// known before any is copied. It visits each pair, so it is called once for an answer.
 #[must_use]
-pub fn pairs_len(answer: &api::Answer) -> usize {
+pub(crate) fn pairs_len(answer: &api::Answer) -> usize {
     match answer {
         api::Answer::Range(result) => kvs_len(&result.kvs),
         api::Answer::Put { prev_kv } => kvs_len(prev_kv.as_slice()),

@@ -105,31 +105,31 @@ impl From<EtcdError> for Status {
 }
 
 /// One member more than there may be; etcd has no such limit, and no text for it.
-pub const TOO_MANY_MEMBERS: EtcdError =
+pub(crate) const TOO_MANY_MEMBERS: EtcdError =
     EtcdError { code: Code::FailedPrecondition, text: "kattu: too many members in cluster" };
 
 /// A request that would read or delete more keys than one request may. etcd carries it out and blocks meanwhile.
-pub const TOO_MUCH_WORK: EtcdError = EtcdError {
+pub(crate) const TOO_MUCH_WORK: EtcdError = EtcdError {
     code: Code::ResourceExhausted,
     text: "kattu: the request covers more keys than --request-work-max allows: use limit or a smaller range, and split a \
            delete or a transaction into several",
 };
 
 /// More pairs than one response may hold.
-pub const ANSWER_TOO_LARGE: EtcdError = EtcdError {
+pub(crate) const ANSWER_TOO_LARGE: EtcdError = EtcdError {
     code: Code::ResourceExhausted,
     text: "kattu: the response is larger than one response may be; use limit, and read the rest from the last key on",
 };
 
 /// A write that is done, with too many pairs for one response. No code means "done"; this one implies nothing.
-pub const DONE_ANSWER_TOO_LARGE: EtcdError = EtcdError {
+pub(crate) const DONE_ANSWER_TOO_LARGE: EtcdError = EtcdError {
     code: Code::Unknown,
     text: "kattu: the request has been carried out, but its response is larger than one response may be; use limit",
 };
 
 /// The store's error as etcd's.
 #[must_use]
-pub fn of_store(error: StoreError) -> EtcdError {
+pub(crate) fn of_store(error: StoreError) -> EtcdError {
     match error {
         StoreError::EmptyKey => EMPTY_KEY,
         StoreError::KeyNotFound => KEY_NOT_FOUND,
@@ -149,7 +149,7 @@ pub fn of_store(error: StoreError) -> EtcdError {
 /// The replica's refusal as etcd's error. A replica that still replays its log answers "no leader": on this text alone
 /// every client tries another endpoint and returns later.
 #[must_use]
-pub fn of_refusal(refusal: Refusal) -> EtcdError {
+pub(crate) fn of_refusal(refusal: Refusal) -> EtcdError {
     match refusal {
         Refusal::NoLeader | Refusal::Replaying => NO_LEADER,
         Refusal::TooManyRequests => TOO_MANY_REQUESTS,
@@ -166,7 +166,7 @@ pub fn of_refusal(refusal: Refusal) -> EtcdError {
 
 /// A refused change with its reason in the metadata, because one text of etcd's often stands for several reasons.
 #[must_use]
-pub fn with_reason(refusal: Refusal) -> Status {
+pub(crate) fn with_reason(refusal: Refusal) -> Status {
     let mut status = Status::from(of_refusal(refusal));
     if let Refusal::Member(reason) = refusal
         && let Ok(reason) = reason.to_string().parse()
@@ -178,7 +178,7 @@ pub fn with_reason(refusal: Refusal) -> Status {
 
 /// A limit of what is held for clients is reached: etcd's text, and advice in the metadata.
 #[must_use]
-pub fn too_much_held(what: &'static str) -> Status {
+pub(crate) fn too_much_held(what: &'static str) -> Status {
     let mut status = Status::from(TOO_MANY_REQUESTS);
     status.metadata_mut().insert(REASON, tonic::metadata::MetadataValue::from_static(what));
     status
@@ -186,11 +186,11 @@ pub fn too_much_held(what: &'static str) -> Status {
 
 /// Most bytes of a client's text that an error repeats. In a head they grow to up to three times as many, which are
 /// held for the client.
-pub const TOLD_BYTES_MAX: usize = 200;
+pub(crate) const TOLD_BYTES_MAX: usize = 200;
 
 /// The beginning of a client's text, for an error that repeats it.
 #[must_use]
-pub fn begin_of(text: &str) -> &str {
+pub(crate) fn begin_of(text: &str) -> &str {
     &text[..text.floor_char_boundary(TOLD_BYTES_MAX)]
 }
 
@@ -216,7 +216,7 @@ fn of_member_refusal(refusal: MemberRefusal) -> EtcdError {
 
 /// An unknown outcome as etcd's error. "server stopped" is kept for the certain case, although etcd uses it here, too.
 #[must_use]
-pub fn of_doubt(doubt: Doubt) -> EtcdError {
+pub(crate) fn of_doubt(doubt: Doubt) -> EtcdError {
     match doubt {
         Doubt::LeaderChanged => TIMED_OUT_LEADER_FAIL,
         Doubt::TimedOut => TIMED_OUT,

@@ -33,13 +33,13 @@ use tonic::{Code, Status};
 pub const ETCD_VERSION: &str = "3.7.3";
 
 /// What etcd calls the cluster's and the storage's version.
-pub const ETCD_CLUSTER_VERSION: &str = "3.7.0";
+pub(crate) const ETCD_CLUSTER_VERSION: &str = "3.7.0";
 
 /// Kattu's own version.
-pub const KATTU_VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(crate) const KATTU_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Room beside the command in one message of gRPC. [etcd embed: grpcOverheadBytes]
-pub const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
+pub(crate) const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 
 /// Limits of the faces of one member. [fault-model §10]
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ impl Default for FaceConfig {
 impl FaceConfig {
     /// Largest message of gRPC that is read, in bytes.
     #[must_use]
-    pub fn max_message_bytes(&self) -> usize {
+    pub(crate) fn max_message_bytes(&self) -> usize {
         self.request_bytes_max.saturating_add(GRPC_OVERHEAD_BYTES)
     }
 

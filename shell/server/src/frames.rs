@@ -8,14 +8,14 @@ pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 pub const SETTINGS: u8 = 4;
 pub const PING: u8 = 6;
-pub const CONTINUATION: u8 = 9;
+pub(crate) const CONTINUATION: u8 = 9;
 /// Of settings and pings.
 pub const ACK: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
 /// The fields of a head that this crate uses.
 #[derive(Clone, Copy, Debug)]
-pub struct Head {
+pub(crate) struct Head {
     pub kind: u8,
     pub flags: u8,
     pub stream: u32,
@@ -80,7 +80,7 @@ impl Frames {
     }
 
     /// Whether a head is incomplete.
-    pub fn is_in_head(&self) -> bool {
+    pub(crate) fn is_in_head(&self) -> bool {
         0 < self.len
     }
 }

@@ -63,7 +63,7 @@ pub fn check_delete_range(request: &pb::DeleteRangeRequest) -> Result<(), EtcdEr
 ///
 /// # Errors
 /// Too many operations.
-pub fn check_txn_bytes(message: &[u8], ops_max: usize) -> Result<(), EtcdError> {
+pub(crate) fn check_txn_bytes(message: &[u8], ops_max: usize) -> Result<(), EtcdError> {
     for list in 1..=3 {
         if ops_max < fields(message).filter(|(tag, _)| *tag == list).take(ops_max + 1).count() {
             return Err(errors::TOO_MANY_OPS);
@@ -105,7 +105,7 @@ pub fn check_txn(request: &pb::TxnRequest, ops_max: usize) -> Result<(), EtcdErr
 ///
 /// # Errors
 /// Duplicate keys.
-pub fn check_duplicates(txn: &api::Txn, ops_max: usize) -> Result<(), EtcdError> {
+pub(crate) fn check_duplicates(txn: &api::Txn, ops_max: usize) -> Result<(), EtcdError> {
     let limits = CheckLimits { txn_ops_max: ops_max, ..CheckLimits::default() };
     kattu_kv::check::check_txn(txn, &limits).map_err(errors::of_store)
 }

@@ -30,7 +30,7 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// Whether the request is one of gRPC.
 #[must_use]
-pub fn is_grpc(headers: &HeaderMap) -> bool {
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
@@ -38,7 +38,7 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 ///
 /// # Errors
 /// A client API version that is not text; a caller that requires a leader when there is none.
-pub fn check_metadata(headers: &HeaderMap, has_leader: impl FnOnce() -> bool) -> Result<(), Status> {
+pub(crate) fn check_metadata(headers: &HeaderMap, has_leader: impl FnOnce() -> bool) -> Result<(), Status> {
     if let Some(version) = headers.get("client-api-version")
         && std::str::from_utf8(version.as_bytes()).is_err()
     {
@@ -55,7 +55,7 @@ pub fn check_metadata(headers: &HeaderMap, has_leader: impl FnOnce() -> bool) ->
 
 /// Limits of a body.
 #[derive(Clone, Copy, Debug)]
-pub struct BodyLimits {
+pub(crate) struct BodyLimits {
     /// Longest message, in bytes.
     pub len_max: usize,
     /// How long a body may take, whatever its size.
@@ -80,7 +80,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// # Errors
 /// A message that is too large, a compressed one, a body that breaks off or takes too long, or holds more or less than
 /// one message; too much held already.
-pub async fn read_message<B>(body: B, limits: BodyLimits, hold: &mut Hold) -> Result<Bytes, Status>
+pub(crate) async fn read_message<B>(body: B, limits: BodyLimits, hold: &mut Hold) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,

@@ -31,7 +31,7 @@ const ENOUGH_HERE: &str =
     "this connection has 16 health watches, the maximum; share one of them, or end some";
 
 /// … and of one member.
-pub const WATCHES_MAX: usize = 1_000;
+pub(crate) const WATCHES_MAX: usize = 1_000;
 const ENOUGH_WATCHES: &str =
     "this server has the maximum number of health watches; use Check, or watch again later";
 

@@ -114,7 +114,7 @@ impl History {
 
     /// How far back history surely reaches: every revision of this time can be read. At most back to the first look.
     #[must_use]
-    pub fn reaches_back(&self, now: Instant, compacted: Revision) -> Duration {
+    pub(crate) fn reaches_back(&self, now: Instant, compacted: Revision) -> Duration {
         let since = self.seen.get(self.seen.partition_point(|(_, revision)| *revision < compacted));
         since.map_or(Duration::ZERO, |(at, _)| now.duration_since(*at))
     }

@@ -463,7 +463,7 @@ async fn send_stream(
 }
 
 /// The body of one request; reading it opens the window for more.
-pub struct CallBody(RecvStream);
+pub(crate) struct CallBody(RecvStream);
 
 impl Body for CallBody {
     type Data = Bytes;

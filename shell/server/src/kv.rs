@@ -236,7 +236,7 @@ const LARGE_WRITE_MIN: usize = 64 << 10;
 
 /// KiB of large writes that are under way at once on one member; a larger one passes alone. So a small write waits for
 /// at most so much from each member, in the log and on each link: at 100 MB/s, about 15 ms a member.
-pub const LARGE_WRITES_KIB: usize = 3 << 9;
+pub(crate) const LARGE_WRITES_KIB: usize = 3 << 9;
 
 fn check_size(len: usize, len_max: usize) -> Result<(), EtcdError> {
     if len_max < len { Err(errors::REQUEST_TOO_LARGE) } else { Ok(()) }

@@ -166,7 +166,7 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     let name = "kattu_serving_unconfirmed";
     page.gauge(
         name,
-        "Whether reads are served before a leader has confirmed the state",
+        "Whether serializable reads are served before a linearizable read has confirmed the state",
         u8::from(status.serving_unconfirmed),
     );
 }

@@ -26,7 +26,7 @@ pub async fn refuse(stream: &mut TcpStream, speaks_http2: bool) -> io::Result<()
 
 /// The error for a client that uses TLS on a plain port: plain bytes, so that its TLS library reports that this is not
 /// TLS.
-pub async fn refuse_tls(stream: &mut TcpStream) -> io::Result<()> {
+pub(crate) async fn refuse_tls(stream: &mut TcpStream) -> io::Result<()> {
     const ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     finish(stream, ANSWER).await
 }
@@ -49,6 +49,6 @@ async fn finish(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Whether these are the first bytes of HTTP/2, as far as they go.
-pub fn begins_http2(first: &[u8]) -> bool {
+pub(crate) fn begins_http2(first: &[u8]) -> bool {
     !first.is_empty() && PREFACE.starts_with(first)
 }

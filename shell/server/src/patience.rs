@@ -41,12 +41,12 @@ pub struct Pace {
 
 impl Pace {
     /// Of a stream of messages.
-    pub fn of_stream() -> Pace {
+    pub(crate) fn of_stream() -> Pace {
         Pace { bytes_per_s: STREAM_BYTES_PER_S, waited: Duration::ZERO }
     }
 
     /// Of a response, or of many.
-    pub fn of_answers() -> Pace {
+    pub(crate) fn of_answers() -> Pace {
         Pace { bytes_per_s: ANSWERS_BYTES_PER_S, waited: Duration::ZERO }
     }
 
@@ -77,7 +77,7 @@ pub struct Limits {
 
 impl Limits {
     /// Between two looks: no deadline is missed by more than half of it.
-    pub fn look_every(&self) -> Duration {
+    pub(crate) fn look_every(&self) -> Duration {
         self.idle.min(self.stall) / 2
     }
 }
@@ -149,7 +149,7 @@ impl Patience {
     }
 
     /// Whether the pings, so many in all by now, are too many; `answered`: something was sent since the last call.
-    pub fn too_many_pings(&mut self, pings: u64, answered: bool, now: Instant) -> bool {
+    pub(crate) fn too_many_pings(&mut self, pings: u64, answered: bool, now: Instant) -> bool {
         let new = u32::try_from(pings - self.pings).unwrap_or(u32::MAX);
         self.pings = pings;
         let too_soon = self.last_ping.is_some_and(|last| now < last + self.limits.ping);
@@ -164,7 +164,7 @@ impl Patience {
     }
 
     /// The deadline of this incomplete frame or head.
-    pub fn whole_by(&mut self, begun: NonZeroU64, now: Instant) -> Instant {
+    pub(crate) fn whole_by(&mut self, begun: NonZeroU64, now: Instant) -> Instant {
         let (_, since) = *self.begun.take_if(|(frame, _)| *frame == begun).get_or_insert((begun, now));
         self.begun = Some((begun, since));
         since + self.limits.head

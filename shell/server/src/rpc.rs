@@ -41,7 +41,7 @@ macro_rules! rpcs {
 
             /// The RPC at a path, `/package.Service/Method`.
             #[must_use]
-            pub fn from_path(path: &str) -> Option<Rpc> {
+            pub(crate) fn from_path(path: &str) -> Option<Rpc> {
                 $(if path == concat!("/", $service, "/", $method) { return Some(Rpc::$name); })*
                 None
             }

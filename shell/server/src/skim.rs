@@ -9,7 +9,7 @@
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
 /// Deepest nesting of transactions that protobuf decodes: each is two of its hundred levels.
-pub const TXN_DEPTH_READ: usize = 50;
+pub(crate) const TXN_DEPTH_READ: usize = 50;
 
 /// The tags and the bytes of all fields that have a length.
 pub fn fields(bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {

@@ -14,7 +14,7 @@ use kattu_raft::NodeId;
 /// The member's status as JSON. `log_bytes`: size of its log on disk; `history_seconds`: seconds of history of which
 /// every revision can be read; `certificate`: those of this member, if it uses TLS.
 #[must_use]
-pub fn status_json(
+pub(crate) fn status_json(
     status: &Status,
     name: &str,
     log_bytes: u64,
@@ -35,7 +35,9 @@ pub fn status_json(
         });
     }
     if status.serving_unconfirmed {
-        problems.push("serializable reads are served before a leader has confirmed the state".to_string());
+        problems.push(
+            "serializable reads are served before a linearizable read has confirmed the state".to_string(),
+        );
     }
     for member in &status.leader_lease_without {
         problems.push(format!(

@@ -22,7 +22,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Streams that a client may have open.
-pub type StreamsMax = Rc<Cell<u32>>;
+pub(crate) type StreamsMax = Rc<Cell<u32>>;
 
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;

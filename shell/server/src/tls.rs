@@ -54,7 +54,7 @@ pub struct Certificate {
 impl Certificate {
     /// As of now; none without TLS.
     #[must_use]
-    pub fn of_all(config: &FaceConfig) -> Option<Certificate> {
+    pub(crate) fn of_all(config: &FaceConfig) -> Option<Certificate> {
         let ports = [(&config.tls, "clients"), (&config.peer_tls, "members")];
         let all = ports.into_iter().filter_map(|(tls, whom)| Some(Certificate::of(tls.as_ref()?, whom)));
         all.reduce(|one, other| Certificate {
@@ -90,7 +90,7 @@ fn is_nearly_over(leaf: &Leaf, now: SystemTime) -> bool {
 
 /// How long a certificate is valid, for people.
 #[must_use]
-pub fn good_for(leaf: &Leaf) -> String {
+pub(crate) fn good_for(leaf: &Leaf) -> String {
     match leaf.left(SystemTime::now()) {
         Some(left) if left < Duration::from_secs(2 * 86_400) => {
             format!("valid for {} more hours", left.as_secs() / 3600)

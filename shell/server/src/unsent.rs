@@ -53,14 +53,14 @@ impl Unsent {
 
 /// A response's place among those that wait; dropping this removes it.
 #[derive(Debug)]
-pub struct QueueSlot {
+pub(crate) struct QueueSlot {
     unsent: Rc<Unsent>,
     stream: u32,
 }
 
 impl QueueSlot {
     /// Ready when the response has been sent.
-    pub fn poll_left(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_left(&self, context: &mut Context<'_>) -> Poll<()> {
         match self.unsent.0.borrow_mut().get_mut(&self.stream) {
             None => Poll::Ready(()),
             Some(entry) => {

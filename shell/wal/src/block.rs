@@ -38,7 +38,7 @@ pub const VERSION: u16 = 1;
 
 /// The version of a block that is padded to more. A program that knows only version 1 refuses it: the next block begins
 /// later than version 1 would have it.
-pub const VERSION_WIDE: u16 = 2;
+pub(crate) const VERSION_WIDE: u16 = 2;
 
 /// From this bit on, the flags of a wide block on disk hold how often 512 was doubled.
 const SECTOR_SHIFT: u16 = 8;
@@ -48,20 +48,20 @@ const MAGIC: u32 = u32::from_le_bytes(*b"KTBK");
 /// Flags: the roles of a block besides carrying records.
 pub mod flags {
     /// Written in an idle moment, for its synced mark.
-    pub const MARK: u16 = 1;
+    pub(crate) const MARK: u16 = 1;
     /// The last block of its segment; the log goes on in the next one.
     pub const ROTATE: u16 = 2;
     /// The log was closed in good order.
-    pub const CLOSE: u16 = 4;
+    pub(crate) const CLOSE: u16 = 4;
     /// The first block of a segment: it records what the log held of every group, so that the segments before it can be
     /// removed.
-    pub const START: u16 = 8;
+    pub(crate) const START: u16 = 8;
 }
 
 /// Where the next block begins after one of `len` bytes at `offset`, on a disk with sectors of `sector` bytes: writing
 /// it then touches no sector of an earlier block.
 #[must_use]
-pub fn next_block(offset: u64, len: usize, sector: usize) -> u64 {
+pub(crate) fn next_block(offset: u64, len: usize, sector: usize) -> u64 {
     (offset + len as u64).next_multiple_of(sector as u64)
 }
 

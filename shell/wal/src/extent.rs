@@ -36,7 +36,7 @@ impl Extent {
     }
 
     /// Whether `id` may be the next entry.
-    pub fn is_next(&self, id: EntryId) -> bool {
+    pub(crate) fn is_next(&self, id: EntryId) -> bool {
         id.index == self.last.index.next() && self.last.term <= id.term
     }
 

@@ -77,12 +77,12 @@ impl Index {
     }
 
     /// The segment that holds the first entry.
-    pub fn first_segment(&self) -> Option<u64> {
+    pub(crate) fn first_segment(&self) -> Option<u64> {
         self.runs.first().map(|run| run.start.segment)
     }
 
     /// Whether the newest entries are in the block from `start` to `stop`.
-    pub fn ends_in(&self, start: Position, stop: u64) -> bool {
+    pub(crate) fn ends_in(&self, start: Position, stop: u64) -> bool {
         self.runs.last().is_some_and(|run| run.start.segment == start.segment && run.stop == stop)
     }
 

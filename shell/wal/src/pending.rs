@@ -92,7 +92,7 @@ impl Pending {
     }
 
     /// Bytes of the block that still grows.
-    pub fn open_bytes(&self) -> usize {
+    pub(crate) fn open_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |open| self.buffer.len() - open.start)
     }
 
@@ -105,7 +105,7 @@ impl Pending {
     }
 
     /// Adds a record that does not change the index; its header's checksum ends at byte 48.
-    pub fn restate(&mut self, record: &[u8]) {
+    pub(crate) fn restate(&mut self, record: &[u8]) {
         let open = self.opened();
         open.records += 1;
         open.crc = crc32c::crc32c_append(open.crc, &record[44..48]);

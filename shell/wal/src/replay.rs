@@ -214,7 +214,7 @@ impl GroupReplay {
 
     /// The newest entries, each with a buffer of its own: a window must not pin whole segments. If a truncation took
     /// all entries of the window, the newest one is read back.
-    pub fn take_tail(
+    pub(crate) fn take_tail(
         &mut self,
         newest_read_back: impl FnOnce() -> Result<Option<Entry>, WalError>,
     ) -> Result<(Vec<Entry>, Option<Stamp>), WalError> {

@@ -65,7 +65,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Where blocks must end, so that the rotation mark still fits into a sector of its own.
-    pub fn data_end(&self, sector: usize) -> u64 {
+    pub(crate) fn data_end(&self, sector: usize) -> u64 {
         self.len - sector as u64
     }
 }

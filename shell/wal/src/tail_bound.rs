@@ -121,7 +121,14 @@ impl TailBound {
 
     /// Adds the damaged block of this number at the place where the accepted log ends. It counts only if every record
     /// in it can be identified.
-    pub fn take_ruin(&mut self, segment: &[u8], at: usize, file_id: u64, generation: u64, number: u64) {
+    pub(crate) fn take_ruin(
+        &mut self,
+        segment: &[u8],
+        at: usize,
+        file_id: u64,
+        generation: u64,
+        number: u64,
+    ) {
         let bytes = segment.get(at..).unwrap_or_default();
         let place = Position { segment: generation, offset: at as u64 };
         let Ok(header) = BlockHeader::take(bytes, file_id, place) else { return };

@@ -19,7 +19,7 @@ pub fn get(key: &str) -> Operation {
     range(key, "", 0, false)
 }
 
-pub fn stale_get(key: &str) -> Operation {
+pub(crate) fn stale_get(key: &str) -> Operation {
     range(key, "", 0, true)
 }
 
@@ -51,7 +51,7 @@ pub fn invoke(id: u64, operation: Operation) -> (u64, What) {
 }
 
 /// The same with a level, at any member.
-pub fn invoke_at(id: u64, member: u64, operation: Operation, level: Level) -> (u64, What) {
+pub(crate) fn invoke_at(id: u64, member: u64, operation: Operation, level: Level) -> (u64, What) {
     (id, What::Invoke { member, operation, level: Some(level) })
 }
 

@@ -96,7 +96,7 @@ impl Limit {
     }
 
     /// Whether a sweep may find something later.
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         !self.tallies().is_empty()
     }
 }

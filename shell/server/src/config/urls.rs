@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// An address in a flag. Its text is canonical: lower-case host, no trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Url {
+pub(crate) struct Url {
     tls: bool,
     host: Host,
     port: u16,
@@ -74,7 +74,7 @@ impl Url {
 
     /// The same address, with TLS or without.
     #[must_use]
-    pub fn with_tls(self, tls: bool) -> Url {
+    pub(crate) fn with_tls(self, tls: bool) -> Url {
         Url { tls, ..self }
     }
 
@@ -91,7 +91,7 @@ impl Url {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse_list(text: &str) -> Result<Vec<Url>, String> {
+    pub(crate) fn parse_list(text: &str) -> Result<Vec<Url>, String> {
         let urls = text.split(',').map(|url| Url::parse(url.trim())).collect::<Result<Vec<_>, _>>()?;
         let mut seen = BTreeSet::new();
         match urls.iter().find(|url| !seen.insert(*url)) {
@@ -111,7 +111,7 @@ impl Url {
 
     /// The address to listen on; `localhost` is 127.0.0.1, other names have none.
     #[must_use]
-    pub fn listen_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn listen_address(&self) -> Option<SocketAddr> {
         match &self.host {
             Host::Ip(ip) => Some(SocketAddr::new(*ip, self.port)),
             Host::Name(name) if name == "localhost" => {
@@ -123,14 +123,14 @@ impl Url {
 
     /// Whether others can reach it: no wildcard address, no port 0.
     #[must_use]
-    pub fn is_reachable(&self) -> bool {
+    pub(crate) fn is_reachable(&self) -> bool {
         let is_every = matches!(self.host, Host::Ip(ip) if ip.is_unspecified());
         !is_every && self.port != 0
     }
 
     /// Whether only this machine can reach it.
     #[must_use]
-    pub fn is_loopback(&self) -> bool {
+    pub(crate) fn is_loopback(&self) -> bool {
         self.listen_address().is_some_and(|address| address.ip().is_loopback())
     }
 

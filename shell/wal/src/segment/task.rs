@@ -80,7 +80,7 @@ impl Gate {
     }
 
     /// Sets whether the running task is to is_urgent.
-    pub fn set_urgent(&self, is_urgent: bool) {
+    pub(crate) fn set_urgent(&self, is_urgent: bool) {
         self.is_urgent.store(is_urgent, Ordering::Relaxed);
     }
 }

@@ -80,7 +80,7 @@ impl From<WalError> for Unfit {
 }
 
 impl Unfit {
-    pub fn into_error(self) -> WalError {
+    pub(crate) fn into_error(self) -> WalError {
         match self {
             Unfit::Bad(error) | Unfit::Foreign(error) => error,
         }

@@ -33,7 +33,7 @@ pub(super) struct Repairer<'a> {
 
 impl Repairer<'_> {
     /// The bound of one group from behind the damage.
-    pub fn tail_bound(&self, group: GroupId) -> GroupTailBound {
+    pub(crate) fn tail_bound(&self, group: GroupId) -> GroupTailBound {
         self.scanned.damage.as_ref().map(|damage| damage.tail_bound.group(group)).unwrap_or_default()
     }
 
@@ -70,7 +70,7 @@ impl Repairer<'_> {
     }
 
     /// Makes the vote floors durable. Returns all vote floors, and the repair to report.
-    pub fn keep_vote_floors(
+    pub(crate) fn keep_vote_floors(
         &mut self,
         replay: &mut Replay,
         slots: &BTreeMap<GroupId, Slots>,
