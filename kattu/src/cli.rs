@@ -4,7 +4,7 @@
 
 use crate::backup::{BackupArgs, RecoverArgs, RestoreArgs};
 use crate::bench::BenchArgs;
-use crate::cluster::StatusArgs;
+use crate::cluster::{StatusArgs, TimingArgs};
 use crate::dev::DevArgs;
 use crate::export::ExportArgs;
 use crate::import::ImportArgs;
@@ -102,6 +102,8 @@ It votes when the list no longer calls it a learner. One change at a time; a ref
     MemberList(ListArgs),
     /// Transfer leadership to another member
     MoveLeader(MoveLeaderArgs),
+    /// Set how long all members wait for their leader
+    Timing(TimingArgs),
     /// Compare what members hold
     Hash(HashArgs),
     /// List or clear alarms
@@ -221,6 +223,7 @@ mod tests {
             "member",
             "member-list",
             "move-leader",
+            "timing",
             "hash",
             "alarm",
             "backup",

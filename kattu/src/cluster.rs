@@ -1,8 +1,9 @@
-//! status: the state of members.
+//! status: the state of members. timing: how long all of them wait for their leader.
 //!
 //! Knows nothing of: the sources of a member's status.
 
 use crate::connect::{Reach, block_on};
+use crate::ended;
 use crate::output::{self, Format};
 use clap::Args;
 use kattu_client::{Client, Endpoint, Failure, Kind};
@@ -25,8 +26,43 @@ pub struct StatusArgs {
     output: Format,
 }
 
+/// Arguments of timing.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Sets both times for all members at once, in the log, and returns when that is committed; `kattu status -o json` shows
+what is in force. The flags of `kattu serve` only begin a new cluster's. Members need no restart.
+
+Example:
+  kattu timing --election-timeout 2000 --heartbeat-interval 200")]
+pub struct TimingArgs {
+    /// Milliseconds without a leader before an election; at least 5 heartbeat intervals, at most 50000
+    #[arg(long, value_name = "MS")]
+    election_timeout: u64,
+    /// Milliseconds between heartbeats; a tenth of the election timeout if absent
+    #[arg(long, value_name = "MS")]
+    heartbeat_interval: Option<u64>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// Sets the timing of the cluster.
+pub fn timing(args: &TimingArgs) -> Outcome {
+    let election = args.election_timeout;
+    let heartbeat = args.heartbeat_interval.unwrap_or(election / 10);
+    if !(1..=50_000).contains(&election) || heartbeat == 0 || election / 5 < heartbeat {
+        return Err(Ended::usage(format!(
+            "an election timeout of {election} ms must be at least 5 times the heartbeat interval, which is {heartbeat} ms, \
+             and at most 50000 ms"
+        )));
+    }
+    let set = block_on(async {
+        args.reach.client()?.set_timing(election, heartbeat).await.map_err(ended::of_call)
+    })?;
+    output::print(format!("{set}\n").as_bytes())
+}
+
 /// The fields of one entry of `status -o json`, in order.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 20] = [
     "endpoint",
     "member_id",
     "name",
@@ -43,6 +79,8 @@ const FIELDS: [&str; 18] = [
     "log_bytes",
     "version",
     "feature_level",
+    "election_timeout_ms",
+    "heartbeat_interval_ms",
     "certificate_days",
     "errors",
 ];

@@ -84,6 +84,7 @@ fn dispatch(cli: Cli) -> kattu_output::Outcome {
         Verb::Member { verb } => member::run(&verb),
         Verb::MemberList(args) => member::list(&args),
         Verb::MoveLeader(args) => member::move_leader(&args),
+        Verb::Timing(args) => cluster::timing(&args),
         Verb::Hash(args) => maintain::hash(&args),
         Verb::Alarm { verb } => maintain::alarm(&verb),
         Verb::Backup(args) => backup::backup(&args),

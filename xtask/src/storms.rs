@@ -13,6 +13,8 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const STORM_LIMIT: Duration = Duration::from_secs(600);
 /// Fresh storms for every commit.
 const STORMS: u64 = 200;
+/// Those in which members share settings, and the election timeout changes.
+const OF_SETTINGS: u64 = 100;
 /// Fresh storms of each family that judges service, for every commit: they take one to four seconds each.
 const OF_SERVICE: usize = 12;
 /// Storms with lying members, for every commit: ten a second.
@@ -74,11 +76,15 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
 
 /// Fresh storms: their seeds follow from the commit.
 pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
-    let (storms, first) = (STORMS.to_string(), seed.to_string());
-    run_logged(&mut kattu(&["--seed", &first, "--storms", &storms]), log, STORM_LIMIT)?;
+    let first = seed.to_string();
+    for (storms, more) in [(STORMS, &[][..]), (OF_SETTINGS, &["--shared-settings"])] {
+        let storms = storms.to_string();
+        let words = [&["--seed", &first, "--storms", &storms], more].concat();
+        run_logged(&mut kattu(&words), log, STORM_LIMIT)?;
+    }
     let text = std::fs::read_to_string(log)?;
-    let last = text.lines().rfind(|line| line.contains(" storms, ")).unwrap_or("").to_string();
-    Ok(Tally { passed: STORMS as usize, note: last, ..Tally::default() })
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains(" storms, ")).collect();
+    Ok(Tally { passed: (STORMS + OF_SETTINGS) as usize, note: lines.join("; "), ..Tally::default() })
 }
 
 /// Fresh storms of the families that judge service, and of liars: their seeds follow from the commit.

@@ -11,7 +11,7 @@ use crate::level;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
-use kattu_raft::{EntryKind, Membership, NodeId};
+use kattu_raft::{Duration, EntryKind, Membership, NodeId, Timing};
 
 const FOR_STORE: u8 = 0;
 const PUBLISH: u8 = 1;
@@ -24,6 +24,8 @@ const ADD: u8 = 1;
 const REMOVE: u8 = 2;
 const PROMOTE: u8 = 3;
 const UPDATE: u8 = 4;
+/// Since feature level [`level::EXTENSIONS`].
+const TIMING: u8 = 5;
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,6 +168,13 @@ impl MemberChange {
                 begin(UPDATE, id);
                 put_texts(&mut out, peer_urls);
             }
+            MemberChange::Timing(timing) => {
+                begin(TIMING, &NodeId(0));
+                for time in [timing.election_timeout, timing.heartbeat_interval] {
+                    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX); // refused by the leader
+                    out.extend_from_slice(&nanos.to_le_bytes());
+                }
+            }
         }
         out
     }
@@ -185,6 +194,10 @@ impl MemberChange {
             REMOVE => MemberChange::Remove(id),
             PROMOTE => MemberChange::Promote(id),
             UPDATE => MemberChange::Update { id, peer_urls: take_texts(rest)? },
+            TIMING if id == NodeId(0) => {
+                let election_timeout = take_time(rest)?;
+                MemberChange::Timing(Timing { election_timeout, heartbeat_interval: take_time(rest)? })
+            }
             _ => return Err(Malformed),
         })
     }
@@ -286,6 +299,11 @@ fn take_id(rest: &mut &[u8]) -> Result<NodeId, Malformed> {
     Ok(NodeId(u64::from_le_bytes(bytes)))
 }
 
+fn take_time(rest: &mut &[u8]) -> Result<Duration, Malformed> {
+    let bytes = take(rest, 8)?.try_into().map_err(|_| Malformed)?;
+    Ok(Duration::from_nanos(u64::from_le_bytes(bytes)))
+}
+
 fn take_texts(rest: &mut &[u8]) -> Result<Vec<String>, Malformed> {
     let count = take_u16(rest)?;
     (0..count).map(|_| take_text(rest)).collect()
@@ -333,6 +351,10 @@ mod tests {
             MemberChange::Remove(NodeId(u64::MAX)),
             MemberChange::Promote(NodeId(7)),
             MemberChange::Update { id: NodeId(7), peer_urls },
+            MemberChange::Timing(Timing {
+                election_timeout: Duration::from_millis(1500),
+                heartbeat_interval: Duration::from_nanos(1),
+            }),
         ];
         for change in changes {
             let mut bytes = change.encode();

@@ -144,7 +144,7 @@ impl Node {
             && self.compare.alarms().contains(named)
             && let Some(other) = self.raft.best_successor(now)
         {
-            self.compare.transfer_after = now + self.config.raft.election_timeout * TRANSFERS_APART;
+            self.compare.transfer_after = now + self.raft.timing().election_timeout * TRANSFERS_APART;
             let _ = self.raft.transfer(now, other, out); // an ineligible target is ignored
         }
     }

@@ -65,6 +65,9 @@ pub enum Event {
     /// How long the disk took to write and sync a group of records that was more than commit marks. Just before
     /// [`Event::Persisted`]; a driver may leave it out. [fault-model F17]
     DiskTook(Duration),
+    /// It is durable that this member's vote holds last this long: asked for by
+    /// [`Raft::vote_hold_to_record`](kattu_raft::Raft::vote_hold_to_record).
+    VoteHoldRecorded(Duration),
     /// Entries read back, for the [`Fetch`] with the same purpose; consecutive from its `first`. Empty if reading
     /// failed temporarily: the fetch is repeated.
     Fetched {

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | 1 | commands with the budget of their admission ([`Command::Within`](crate::command::Command::Within)) |
 //! | 2 | members prove their identity when they connect: one that cannot, because its version is older, is refused |
+//! | 3 | configurations with extensions: the election timeout and the protocol are the cluster's, no member's own |
 //!
 //! Knows nothing of: handshakes, the features themselves.
 
@@ -37,8 +38,11 @@ pub const WORK_BUDGETS: u16 = 1;
 /// The level from which every member proves its identity when it connects.
 pub const PROOFS: u16 = 2;
 
+/// The level that brings configurations with extensions. [`kattu_raft::extensions`]
+pub const EXTENSIONS: u16 = 3;
+
 /// The newest level that this version knows.
-pub const KNOWN: u16 = PROOFS;
+pub const KNOWN: u16 = EXTENSIONS;
 
 /// The leading byte of a raise (docs/formats/command.md).
 pub(crate) const BYTE: u8 = 7;

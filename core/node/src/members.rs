@@ -16,6 +16,8 @@
 //!        5. No learner gets a vote before its publication is committed: a newcomer that reads the members from a
 //!           quorum before it makes its directory thereby learns whether the id has ever voted. [`newcomer`]
 //!        6. Its client is answered when the change is complete, by the entry that completes it.
+//!        7. The election timeout begins with the leader's own, when the cluster's feature level allows extensions, and
+//!           is changed by a request from then on. No configuration has an extension before that. [`crate::level`]
 //!
 //! Knows nothing of: joint quorums, links, clients behind tickets.
 
@@ -24,11 +26,14 @@ use crate::contract::{
     Effects, MemberChange, MemberInfo, MemberRefusal, Members, Outcome, PeerMessage, Refusal, Reply,
     ReplyBody, Ticket,
 };
+use crate::level::EXTENSIONS;
 use crate::node::{Node, answer};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
-use kattu_raft::{ChangeError, EntryId, Instant, Membership, NodeId, TransferError};
+use kattu_raft::{
+    ChangeError, EntryId, Extensions, Instant, Membership, NodeId, Protocol, Timing, TransferError,
+};
 
 /// Learners at once: each costs the leader what a voter does.
 const LEARNERS_MAX: usize = 8;
@@ -98,8 +103,8 @@ impl Changes {
         self.table.list.iter().filter(ready).map(|member| member.id)
     }
 
-    /// Checks a change against the table.
-    fn judge(&self, change: &MemberChange) -> Result<(), MemberRefusal> {
+    /// Checks a change against the table, in a cluster of this feature level.
+    fn judge(&self, change: &MemberChange, level: u16) -> Result<(), MemberRefusal> {
         let Members { list, removed, .. } = &self.table;
         let find = |id: NodeId| list.iter().find(|member| member.id == id);
         let taken = |urls: &[String], by_others_than: NodeId| {
@@ -139,6 +144,14 @@ impl Changes {
                     return Err(MemberRefusal::UrlsUsed);
                 }
             }
+            MemberChange::Timing(timing) => {
+                if level < EXTENSIONS {
+                    return Err(MemberRefusal::LevelTooLow);
+                }
+                if of_all(*timing).check().is_err() {
+                    return Err(MemberRefusal::BadTiming);
+                }
+            }
         }
         Ok(())
     }
@@ -162,7 +175,7 @@ impl Node {
             return answer(effects, ticket, Outcome::Refused(Refusal::TooManyRequests));
         }
         let expires = now + self.config.request_timeout;
-        let patient_until = expires.min(now + self.config.raft.election_timeout * PATIENCE);
+        let patient_until = expires.min(now + self.raft.timing().election_timeout * PATIENCE);
         self.changes.waiting.push_back(ChangeRequest {
             ticket,
             command: change.encode(),
@@ -199,6 +212,7 @@ impl Node {
                     return;
                 }
             }
+            self.begin_shared_timing(now, out);
             self.promote_who_is_ready(now, out);
         } else if let Some(leader) = self.raft.leader()
             && !self.raft.suspects_leader()
@@ -236,7 +250,7 @@ impl Node {
     /// Puts a request back at the head of the queue, for a later try.
     pub(crate) fn wait_again(&mut self, now: Instant, change_request: ChangeRequest) {
         self.changes.waiting.push_front(change_request);
-        self.changes.again_at = now + self.config.raft.heartbeat_interval;
+        self.changes.again_at = now + self.raft.timing().heartbeat_interval;
     }
 
     /// Leader: begins a change, or returns why not; then it leaves no trace. Some reasons are temporary.
@@ -253,9 +267,22 @@ impl Node {
         if current.is_joint() || self.changes.table.at != self.raft.membership_at() {
             return Err(Refusal::Member(MemberRefusal::UnderWay));
         }
-        self.changes.judge(&change).map_err(Refusal::Member)?;
+        self.changes.judge(&change, self.compare.level()).map_err(Refusal::Member)?;
         let target = after(current, &change);
         self.raft.propose_change(now, &target, command, out).map_err(refusal_of)
+    }
+
+    /// Leader: once the feature level allows it, the timing that this member was started with becomes the cluster's. It
+    /// is the first change of a configuration without extensions; later ones are an operator's. [Rule 7]
+    fn begin_shared_timing(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
+        let has_one = self.raft.membership().extensions.timing.is_some();
+        if has_one || self.compare.level() < EXTENSIONS || !self.is_confirmed() {
+            return;
+        }
+        let begins = MemberChange::Timing(self.raft.own_timing()).encode();
+        if self.begin_change(now, &begins, out).is_err() {
+            self.changes.again_at = now + self.raft.timing().heartbeat_interval;
+        }
     }
 
     /// Leader: promotes a learner that was added to vote and has caught up. One at a time.
@@ -264,7 +291,7 @@ impl Node {
         if let Some(learner) = ready {
             let promotion = MemberChange::Promote(learner).encode();
             if self.begin_change(now, &promotion, out).is_err() {
-                self.changes.again_at = now + self.config.raft.heartbeat_interval;
+                self.changes.again_at = now + self.raft.timing().heartbeat_interval;
             }
         }
     }
@@ -300,7 +327,7 @@ impl Node {
         match refusal {
             Some(refusal) => answer(effects, ticket, Outcome::Refused(Refusal::Member(refusal))),
             None => {
-                let expires = now + self.config.raft.election_timeout * PATIENCE;
+                let expires = now + self.raft.timing().election_timeout * PATIENCE;
                 self.changes.moving.push(Moving { ticket, target, expires });
             }
         }
@@ -333,9 +360,15 @@ impl Node {
     }
 }
 
-/// The membership that a change leads to.
+/// What a configuration says besides its members, if it sets this timing. Plain Raft is the only protocol that this
+/// version knows.
+fn of_all(timing: Timing) -> Extensions {
+    Extensions { timing: Some(timing), protocol: Some(Protocol::Raft), unknown: Vec::new() }
+}
+
+/// The membership that a change leads to. Extensions that this version does not know stay as they are.
 fn after(current: &Membership, change: &MemberChange) -> Membership {
-    let Membership { mut voters, mut learners, .. } = current.clone();
+    let Membership { mut voters, mut learners, mut extensions, .. } = current.clone();
     let insert = |list: &mut Vec<NodeId>, id: NodeId| {
         if let Err(place) = list.binary_search(&id) {
             list.insert(place, id);
@@ -352,8 +385,11 @@ fn after(current: &Membership, change: &MemberChange) -> Membership {
             insert(&mut voters, *id);
         }
         MemberChange::Update { .. } => {}
+        MemberChange::Timing(timing) => {
+            extensions = Extensions { unknown: extensions.unknown, ..of_all(*timing) };
+        }
     }
-    Membership::new(voters, learners)
+    Membership { extensions, ..Membership::new(voters, learners) }
 }
 
 fn refusal_of(error: ChangeError) -> Refusal {

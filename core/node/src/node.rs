@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use kattu_raft::Raft;
 use kattu_raft::{
     Config, Duration, Entry, Falsehood, Incarnation, Instant, LogIndex, NodeId, PayloadReader, Recovered,
-    Term,
+    Term, timing_found,
 };
 
 /// The configuration of one replica at its start.
@@ -117,7 +117,9 @@ impl Node {
     /// If the configuration breaks a rule of [`Config::check`].
     #[must_use]
     pub fn recover(config: NodeConfig, seed: u64, now: Instant, recovered: Recovered) -> Node {
-        let confirmation = Confirmation::begin(&recovered, now, config.raft.election_timeout);
+        let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
+        let timing = found.unwrap_or(config.raft.timing());
+        let confirmation = Confirmation::begin(&recovered, now, timing.election_timeout);
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
         let raft = Raft::recover(config.raft.clone(), seed, now, recovered)
             .with_reader(PayloadReader(crate::command::is_readable));
@@ -163,7 +165,7 @@ impl Node {
                 self.transfer_if_divergent(now, out);
                 self.expire_writes(now, effects);
                 self.expire_reads(now, effects);
-                self.confirmation.tick(now, self.delivered, self.config.raft.heartbeat_interval);
+                self.confirmation.tick(now, self.delivered, self.raft.timing().heartbeat_interval);
             }
             Event::Drained => {
                 self.place_writes(now, out, effects);
@@ -178,6 +180,7 @@ impl Node {
             Event::Unsent(forward) => self.on_unsent(now, forward),
             Event::Persisted(lsn) => self.raft.persisted(now, lsn, out),
             Event::DiskTook(took) => self.raft.disk_took(took),
+            Event::VoteHoldRecorded(length) => self.raft.vote_hold_recorded(length),
             Event::Computed(done) => self.raft.computed(now, done, out),
             Event::Fetched { fetch, entries } => self.raft.fetched(now, fetch, entries, out),
             Event::Applied { index } => self.raft.applied(now, index, out),
@@ -373,6 +376,7 @@ impl Node {
             serving_unconfirmed: self.confirmation.is_unconfirmed(),
             leader_changes: self.leader_changes,
             pending: self.pending() as u64,
+            timing: self.raft.timing(),
             ..Status::default()
         }
     }

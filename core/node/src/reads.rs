@@ -238,7 +238,7 @@ impl Node {
             Some(index) => self.confirmation.prove(index),
             None => {
                 self.gather_again(again);
-                self.reads.ask_after = now + self.config.raft.heartbeat_interval;
+                self.reads.ask_after = now + self.raft.timing().heartbeat_interval;
             }
         }
     }

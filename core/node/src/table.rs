@@ -57,7 +57,7 @@ impl Table {
                     member.peer_urls = peer_urls;
                 }
             }
-            Some(MemberChange::Remove(_) | MemberChange::Promote(_)) | None => {}
+            Some(MemberChange::Remove(_) | MemberChange::Promote(_) | MemberChange::Timing(_)) | None => {}
         }
         for id in membership.members() {
             let undescribed = || MemberInfo { id, learner: true, ..MemberInfo::default() };

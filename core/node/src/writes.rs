@@ -577,7 +577,7 @@ impl Node {
             return self.wait_again(now, ChangeRequest { ticket, command, patient_until, expires });
         }
         self.writes.queue_first(Unplaced { whose: Whose::Ours(ticket), command, since: now, expires });
-        self.writes.forward_after = now + self.config.raft.heartbeat_interval;
+        self.writes.forward_after = now + self.raft.timing().heartbeat_interval;
     }
 
     /// Leader: accepts each forwarded write at most once, and only in the term it was meant for. [B13]
@@ -655,7 +655,7 @@ impl Node {
         if self.pending() >= self.config.pending_max || bytes > self.config.pending_bytes_max {
             return Some(Err(Refusal::TooManyRequests));
         }
-        let patience = self.config.request_timeout.saturating_sub(self.config.raft.election_timeout);
+        let patience = self.config.request_timeout.saturating_sub(self.raft.timing().election_timeout);
         let (command, expires) = (command.to_vec(), now + patience);
         self.writes.queue(Unplaced { whose, command, since: now, expires });
         None

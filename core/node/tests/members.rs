@@ -3,7 +3,7 @@
 use kattu_node::contract::*;
 use kattu_node::newcomer::{self, CannotJoin};
 use kattu_node::{Keeper, SnapshotLimits};
-use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NodeId};
+use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NodeId, Protocol, Timing};
 use kattu_replicas::*;
 
 /// Snapshots are as frequent as possible, and no log is kept behind them.
@@ -615,4 +615,69 @@ fn a_wish_that_finds_no_leader_is_refused_in_time() {
     world.kill(2);
     world.kill(3);
     assert_eq!(told(&mut world, 1, add(4, true)), Outcome::Refused(Refusal::NoLeader));
+}
+
+fn timing(election_ms: u64, heartbeat_ms: u64) -> Timing {
+    Timing {
+        election_timeout: Duration::from_millis(election_ms),
+        heartbeat_interval: Duration::from_millis(heartbeat_ms),
+    }
+}
+
+fn timings(world: &World) -> Vec<Timing> {
+    world.members.values().map(|member| member.node.raft().timing()).collect()
+}
+
+/// All members but `silent` announce on every link that they know the newest level.
+fn announce(world: &mut World, silent: Option<u64>) {
+    let ids: Vec<u64> = world.members.keys().map(|id| id.0).collect();
+    for (to, of) in ids.iter().flat_map(|to| ids.iter().map(move |of| (*to, *of))) {
+        if to != of && Some(of) != silent {
+            world.give(to, Event::Knows(NodeId(of), kattu_node::level::KNOWN));
+        }
+    }
+}
+
+/// Goal: no configuration has an extension before all members can read it; then the leader's timing is that of all, and a
+/// request changes it for all. Method: three members, one of which says only late that it knows the newest level.
+#[test]
+fn the_timing_is_the_clusters_once_all_members_can_read_it_and_a_request_changes_it() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let (follower, own) = (world.follower(), timing(1000, 100));
+    let change = |timing| Request::Change(MemberChange::Timing(timing));
+    let silent = 6 - leader - follower;
+    announce(&mut world, Some(silent));
+    world.pass(ET);
+    assert_eq!(refused(told(&mut world, follower, change(timing(2000, 200)))), MemberRefusal::LevelTooLow);
+    assert_eq!(changed(told(&mut world, leader, add(4, false))), "1 2 3 (4)");
+    assert_eq!(changed(told(&mut world, leader, remove(4))), "1 2 3");
+    assert!(world.member(leader).node.raft().membership().extensions.is_empty());
+
+    announce(&mut world, None);
+    world.pass(ET * 3);
+    let in_force = |world: &World| world.member(leader).node.raft().membership().extensions.clone();
+    let begun = in_force(&world);
+    assert_eq!(
+        (begun.timing, begun.protocol),
+        (Some(own), Some(Protocol::Raft)),
+        "the leader's own began it"
+    );
+    assert_eq!(changed(told(&mut world, follower, change(timing(2000, 200)))), "1 2 3");
+    world.pass(ET);
+    assert_eq!(timings(&world), [timing(2000, 200); 3]);
+    for broken in [timing(0, 0), timing(299, 100), timing(60_000, 100)] {
+        assert_eq!(refused(told(&mut world, leader, change(broken))), MemberRefusal::BadTiming);
+    }
+
+    // A change of the members keeps it, through both steps, and a restart finds it in the log.
+    assert_eq!(
+        changed(told(&mut world, leader, remove(silent))),
+        format!("{} {}", leader.min(follower), leader.max(follower))
+    );
+    assert_eq!(in_force(&world).timing, Some(timing(2000, 200)));
+    world.kill(follower);
+    world.restart(follower);
+    assert_eq!(world.member(follower).node.raft().timing(), timing(2000, 200));
+    assert_eq!(world.member(follower).node.raft().own_timing(), own);
 }

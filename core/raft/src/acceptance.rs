@@ -32,7 +32,7 @@ impl Raft {
         let bytes: usize = append.entries.iter().map(Entry::len).sum();
         let is_read = bytes < self.config.limits.read_apart_bytes_min || append.entries.is_empty();
         if !self.is_well_formed(&append) || is_read && !self.reader.reads_all(&append.entries) {
-            return Raft::distrust(origin.sender, Falsehood::Entries(append.prev), effects); // and is no contact either
+            return Raft::distrust(origin.sender, Falsehood::of_entries(&append), effects); // and is no contact either
         }
         if !self.follow(now, origin, effects) {
             return;

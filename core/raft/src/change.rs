@@ -281,6 +281,7 @@ impl Raft {
     pub(crate) fn configure(&mut self, at: LogIndex, membership: Membership, effects: &mut Effects) {
         self.configurations.append(at, membership);
         effects.trace.push(Trace::Configured(at));
+        self.take_settings();
     }
 
     /// Notes whether a committed configuration contains this member.

@@ -1,4 +1,5 @@
-//! Configuration: the identity, settings and limits of one peer, set once at the start.
+//! Configuration: the identity, settings and limits of one peer, set at the start. Some of the settings are begun with
+//! here and then taken over from the cluster's configuration. (`settings.rs`)
 //!
 //! Knows nothing of: flags, files, defaults of other crates.
 
@@ -23,9 +24,10 @@ pub struct Config {
     pub voters: Vec<NodeId>,
     /// Peers that receive entries but neither vote nor count, in that configuration. Ascending, no repeats.
     pub learners: Vec<NodeId>,
-    /// Minimum election timeout `ET`; the actual one is drawn from `ET..2·ET`. [replication-protocols E1]
+    /// Minimum election timeout `ET`; the actual one is drawn from `ET..2·ET`. The cluster's configuration counts where
+    /// it sets one. [replication-protocols E1]
     pub election_timeout: Duration,
-    /// Time between heartbeats; at most a third of the election timeout.
+    /// Time between heartbeats; at most a third of the election timeout. Set together with that.
     pub heartbeat_interval: Duration,
     /// Pre-vote before a campaign. On together with `check_quorum` or not at all. [replication-protocols E2, E4]
     pub pre_vote: bool,
@@ -39,7 +41,7 @@ pub struct Config {
     pub leadership: LeadershipConfig,
     /// Limits in messages and bytes.
     pub limits: Limits,
-    /// The protocol's variants.
+    /// The protocol's variants. The cluster's configuration counts where it names a protocol.
     pub policies: Policies,
     /// Lays out new entries.
     pub encoder: RecordEncoder,
@@ -195,12 +197,7 @@ impl Config {
             return Err("member id 0 is reserved");
         }
         self.membership().check()?;
-        if self.heartbeat_interval.is_zero() {
-            return Err("the heartbeat interval must be longer than 0");
-        }
-        if self.election_timeout < self.heartbeat_interval * 3 {
-            return Err("the election timeout must be at least three heartbeat intervals");
-        }
+        self.timing().check()?;
         if self.pre_vote != self.check_quorum {
             return Err(
                 "pre-vote and check-quorum must be on or off together: one alone livelocks or strands members",

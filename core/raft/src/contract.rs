@@ -11,7 +11,7 @@ use crate::membership::Membership;
 use crate::message::Envelope;
 use crate::snapshot::{ReadChunk, SnapshotMeta, StoreChunk};
 use crate::trace::Trace;
-use crate::types::{EntryId, LogIndex, Lsn, NodeId, Stamp, Term};
+use crate::types::{Duration, EntryId, LogIndex, Lsn, NodeId, Stamp, Term};
 use alloc::vec::Vec;
 
 /// One record of the persist stream. The stream is ordered; truncation is a record of its own, never implied.
@@ -82,6 +82,9 @@ pub struct Recovered {
     /// while the log is shorter than what this member has acknowledged. It must come back after every restart until the
     /// log has grown there again. [fault-model ST7]
     pub vote_floor: Option<EntryId>,
+    /// How long vote holds may last that earlier runs granted, as the driver recorded it; zero if none was ever granted.
+    /// [replication-protocols L-4]
+    pub vote_hold: Duration,
 }
 
 /// Why log entries are read back.

@@ -21,6 +21,8 @@
 //! Knows nothing of: links, keys, the authentication of peers.
 
 use crate::contract::Effects;
+use crate::entry::EntryKind;
+use crate::membership::{Membership, MembershipError};
 use crate::message::{
     Append, AppendReply, Envelope, Lost, Message, PreVote, ReadIndexReply, Reminder, SnapshotChunk,
     SnapshotReply, Vote,
@@ -56,6 +58,8 @@ pub enum Falsehood {
     Entries(EntryId),
     /// Its snapshot is of a later term, has a group without members, or cannot be read.
     Snapshot(EntryId),
+    /// Its entries have a configuration that this version cannot follow: no lie, but a newer version.
+    Newer(MembershipError),
 }
 
 impl Falsehood {
@@ -72,6 +76,7 @@ impl Falsehood {
             Falsehood::Contradiction(_) => "contradiction",
             Falsehood::Entries(_) => "entries",
             Falsehood::Snapshot(_) => "snapshot",
+            Falsehood::Newer(_) => "newer-version",
         }
     }
 }
@@ -94,7 +99,18 @@ impl fmt::Display for Falsehood {
             Falsehood::Contradiction(id) => write!(f, "its entry {id} contradicts what agreed before"),
             Falsehood::Entries(id) => write!(f, "no leader could send its entries after {id}"),
             Falsehood::Snapshot(id) => write!(f, "no leader could send its snapshot up to {id}"),
+            Falsehood::Newer(what) => write!(f, "{what}"),
         }
+    }
+}
+
+impl Falsehood {
+    /// Why entries after `prev`, of which one cannot be taken, are refused.
+    pub(crate) fn of_entries(append: &Append) -> Falsehood {
+        let configurations = append.entries.iter().filter(|entry| entry.head.kind == EntryKind::Config);
+        let mut errors = configurations.filter_map(|entry| Membership::decode(entry.payload()?).err());
+        let newer = errors.find(MembershipError::is_of_newer_version);
+        newer.map_or(Falsehood::Entries(append.prev), Falsehood::Newer)
     }
 }
 

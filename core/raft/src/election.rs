@@ -46,7 +46,9 @@ impl Raft {
                 (Duration::ZERO, et * above * 3 / (u32::from(u8::MAX - PRIORITY) * 4))
             }
         };
-        Timer { started: now, timeout: self.rng.duration(et + later, et * 2 + later - earlier) }
+        let drawn = self.rng.duration(et + later, et * 2 + later - earlier);
+        // A hold granted under a longer election timeout, or by an earlier run, may outlast it. [L-3]
+        Timer { started: now, timeout: drawn.max(self.vote_hold.since(now)) }
     }
 
     /// Whether a request for votes is ignored, its term too, because this peer hears a leader or is bound by a vote

@@ -35,6 +35,7 @@ use crate::config::Config;
 use crate::message::{Gap, Room};
 use crate::snapshot::Stream;
 use crate::types::{Duration, Instant, LogIndex, Round};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 /// One append with entries that was sent and not yet answered.
@@ -60,7 +61,7 @@ pub(crate) enum Mode {
     /// The logs agree up to what was sent.
     Replicate,
     /// The next entry for the peer has left the log: the peer gets a snapshot, and no entries meanwhile.
-    Snapshot(Stream),
+    Snapshot(Box<Stream>),
 }
 
 /// Entries that were written off in a fallback and still fill the lane. [Rule 4]

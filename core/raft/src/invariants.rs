@@ -50,6 +50,7 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
     fetches_are_one_per_purpose(raft)?;
     the_base_is_covered(raft)?;
     configurations_are_those_of_the_log(raft)?;
+    settings_are_those_in_force(raft)?;
     match &raft.role {
         Role::Follower(follower) => {
             a_promise_outlasts_no_campaign(raft, follower.timer.deadline())?;
@@ -130,6 +131,19 @@ fn the_base_is_covered(raft: &Raft) -> Checked {
     let pending = raft.installing.is_some() || raft.needs_snapshot();
     expect(covered <= raft.marks.delivered || pending, name, || {
         format!("snapshot {} of {:?}", snapshot.last, raft.marks)
+    })
+}
+
+/// This peer goes by the settings of the configuration in force. [replication-protocols M1; decision 7]
+fn settings_are_those_in_force(raft: &Raft) -> Checked {
+    let (extensions, own) = (&raft.configurations.newest().extensions, raft.config.timing());
+    let name = "settings_are_those_in_force";
+    expect(extensions.timing.is_none_or(|timing| timing == own), name, || {
+        format!("goes by {own:?}, the configuration says {extensions:?}")
+    })?;
+    let policies = extensions.protocol.map(|protocol| protocol.policies());
+    expect(policies.is_none_or(|policies| policies == raft.config.policies), name, || {
+        format!("goes by {:?}, the configuration says {extensions:?}", raft.config.policies)
     })
 }
 

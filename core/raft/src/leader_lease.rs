@@ -16,7 +16,8 @@
 //!   3. A follower that takes a round, or any other message of its leader, grants a vote hold: no vote, no pre-vote and
 //!      no campaign of its own for ET. The hold outlives role and term, because the leader that relies on it learns of
 //!      neither. It yields only to the leader's own request: a transfer. (L-3)
-//!   4. After a restart a member no longer knows which vote holds it granted, so it withholds votes for ET again. (L-4)
+//!   4. After a restart a member no longer knows which vote holds it granted, so it withholds votes for ET again, and
+//!      for as long as the driver has recorded of earlier runs, if that is more. (L-4)
 //!   5. A read takes the clock, checks the lease, then takes the commit index, and only in a term that has committed an
 //!      entry. One check is enough: the read is linearized at that moment. (L-5)
 //!   6. A transfer ends the lease for the rest of the term. (L-6)
@@ -31,10 +32,10 @@
 //! at least the leader's ET count: with a quorum of them there is a lease, else reads are confirmed by rounds.
 //!
 //! A hold belongs to one answer, so nothing is remembered of a peer that a restart with other settings could make
-//! wrong. The driver ensures that a restart breaks no hold of the run before: a peer that grants less than its last run
-//! did starts when that hold is over. The driver also reads the clock *after* it has taken an event from its queue: a
-//! hold must not begin before the round that it answers was sent, nor a read be checked at a moment before it was
-//! requested.
+//! wrong. The driver records how long the holds of a run last, so that a restart with other settings breaks none. A
+//! change of the election timeout that the configuration brings is safe for the reasons in [`crate::settings`]. The
+//! driver also reads the clock *after* it has taken an event from its queue: a hold must not begin before the round
+//! that it answers was sent, nor a read be checked at a moment before it was requested.
 //! Knows nothing of: clock sources, waiting reads.
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
@@ -205,11 +206,6 @@ impl Raft {
         leader.peers.iter().filter_map(denies).collect()
     }
 
-    /// The vote hold in this peer's answers to its leader. (L-3)
-    pub(crate) fn own_vote_hold(&self) -> Duration {
-        self.config.leadership.leader_lease.map_or(Duration::ZERO, |_| self.config.election_timeout)
-    }
-
     /// Voids the lease if the process slept. (L-8)
     pub(crate) fn notice_pause(&mut self, now: Instant) {
         let late = self.config.election_timeout / 2;
@@ -237,11 +233,12 @@ impl Raft {
         }
     }
 
-    /// The vote hold that a restarted peer may have granted in an earlier run. (L-4)
-    pub(crate) fn vote_hold_of_earlier_runs(&mut self, now: Instant) {
+    /// The vote hold that a restarted peer may have granted in an earlier run, which lasted for `recorded` at most. (L-4)
+    pub(crate) fn vote_hold_of_earlier_runs(&mut self, now: Instant, recorded: Duration) {
         if self.has_past {
             self.vote_hold_for_leader(now);
         }
+        self.note_longer_hold(now, recorded);
     }
 
     /// Whether a leader may rely on a vote hold of this peer.

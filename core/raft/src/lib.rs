@@ -25,9 +25,9 @@
 //! of roles and messages; `role` the state of each role; [`log`] and `marks` the entries and the positions along them.
 //! Then the chapters: `election`, `leading`, `replication` with `progress`, `flow`, `liveness` and `life`, `contact`,
 //! `acceptance` with [`compute`], [`quorum`] and `commit` with `forms`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
-//! `suspicion`, `transfer`, `slow_disk`, `yielding`,
-//! [`distrust`], `vote_floor`, `reminder`, [`membership`] with `configurations` and `change`, [`snapshot`]. [`policy`]
-//! names the seams of the protocol's variants; [`invariants`] lists the facts that always hold; [`canonical`] defines
+//! `suspicion`, `transfer`, `slow_disk`, `yielding`, [`distrust`], `vote_floor`, `reminder`, [`membership`] with
+//! [`extensions`], `configurations`, `settings` and `change`, [`snapshot`]. [`policy`] names the seams of the protocol's
+//! variants; [`invariants`] lists the facts that always hold; [`canonical`] defines
 //! the form in which explorers of all interleavings compare states.
 //!
 //! **Why it is safe**, in four sentences. A term has one leader, because a vote is durable before it is sent and two
@@ -74,6 +74,7 @@ pub mod distrust;
 mod durability;
 mod election;
 pub mod entry;
+pub mod extensions;
 mod flow;
 mod forms;
 pub mod invariants;
@@ -94,6 +95,7 @@ mod reminder;
 mod replication;
 mod rng;
 mod role;
+mod settings;
 mod slow_disk;
 pub mod snapshot;
 mod suspicion;
@@ -114,6 +116,7 @@ pub use contract::{
 };
 pub use distrust::Falsehood;
 pub use entry::{Body, Entry, EntryHead, EntryKind, Form, PayloadReader, RecordEncoder};
+pub use extensions::{Extensions, Protocol, Timing};
 pub use flow::{FlowCounts, PeerFlow};
 pub use leader_lease::LeaderLease;
 pub use membership::{Membership, MembershipError};
@@ -121,6 +124,7 @@ pub use message::{Envelope, Message};
 pub use policy::Policies;
 pub use raft::{ProposeError, Raft};
 pub use reminder::{MET_ALL, SPENT};
+pub use settings::timing_found;
 pub use snapshot::{ChunkRead, ChunkStored, ReadChunk, SnapshotMeta, StoreChunk};
 pub use suspicion::LinkEnd;
 pub use trace::Trace;

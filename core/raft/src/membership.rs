@@ -1,4 +1,5 @@
-//! Membership: the voters and learners of a group, and the quorums among them during a change.
+//! Membership: the voters and learners of a group, the quorums among them during a change, and the settings that they
+//! share.
 //!
 //! ```text
 //!   C_old ───────▶ C_old,new ───────▶ C_new
@@ -13,15 +14,19 @@
 //!   2. Only the newest configuration of a log counts, committed or not; truncating it restores the one before.
 //!   3. A change that leaves the voters alone (a learner comes or goes) changes no quorum and takes one step.
 //!
-//! Knows nothing of: logs, roles, names and addresses of members.
+//! Knows nothing of: logs, roles, names and addresses of members, what extensions mean.
 
+use crate::extensions::Extensions;
 use crate::quorum::{quorum, quorum_value};
 use crate::types::NodeId;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The layout that [`Membership::encode`] writes, and the only one that [`Membership::decode`] reads.
-const VERSION: u8 = 1;
+/// The layout of a configuration without extensions.
+const MEMBERS_ONLY: u8 = 1;
+
+/// The layout of a configuration with extensions behind the lists of members.
+const EXTENDED: u8 = 2;
 
 /// The members of one group. Every list is ascending and without repeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,13 +39,19 @@ pub struct Membership {
     pub learners: Vec<NodeId>,
     /// Outgoing voters that become learners when the change is over.
     pub learners_next: Vec<NodeId>,
+    /// What the configuration says besides its members: settings that all of them share.
+    pub extensions: Extensions,
 }
 
 /// Why bytes, or lists of members, are not a membership.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MembershipError {
     /// A layout that this program does not read.
     Version(u8),
+    /// A critical extension that this program does not know.
+    Extension(u16),
+    /// A protocol that this program does not know.
+    Protocol(u16),
     /// The bytes end too early.
     Cut,
     /// A rule of [`Membership::check`] is broken.
@@ -51,8 +62,22 @@ impl fmt::Display for MembershipError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MembershipError::Version(found) => {
-                write!(f, "membership layout {found}, this program reads layout {VERSION}")
+                write!(
+                    f,
+                    "configuration of layout {found}, this version reads layouts {MEMBERS_ONLY} and {EXTENDED}: run the \
+                     version of the other members"
+                )
             }
+            MembershipError::Extension(number) => write!(
+                f,
+                "the configuration has extension {number}, which every member must know, and this version does not: run \
+                 the version of the other members"
+            ),
+            MembershipError::Protocol(number) => write!(
+                f,
+                "the cluster runs protocol {number}, which this version does not know: run the version of the other \
+                 members"
+            ),
             MembershipError::Cut => f.write_str("the membership is cut off"),
             MembershipError::Broken(rule) => f.write_str(rule),
         }
@@ -61,8 +86,20 @@ impl fmt::Display for MembershipError {
 
 impl core::error::Error for MembershipError {}
 
+impl MembershipError {
+    /// Whether a newer version may have written these bytes correctly, so that they are no damage and no lie.
+    #[must_use]
+    pub fn is_of_newer_version(&self) -> bool {
+        match self {
+            MembershipError::Version(found) => EXTENDED < *found,
+            MembershipError::Extension(_) | MembershipError::Protocol(_) => true,
+            MembershipError::Cut | MembershipError::Broken(_) => false,
+        }
+    }
+}
+
 impl Membership {
-    /// A configuration without a change under way.
+    /// A configuration without a change under way, and without extensions.
     #[must_use]
     pub fn new(voters: Vec<NodeId>, learners: Vec<NodeId>) -> Membership {
         Membership { voters, learners, ..Membership::default() }
@@ -139,7 +176,8 @@ impl Membership {
     pub fn enter(&self, target: &Membership) -> Membership {
         let (learners_next, learners) =
             target.learners.iter().partition::<Vec<NodeId>, _>(|&learner| self.voters.contains(learner));
-        Membership { voters: target.voters.clone(), outgoing: self.voters.clone(), learners, learners_next }
+        let (voters, extensions) = (target.voters.clone(), target.extensions.clone());
+        Membership { voters, outgoing: self.voters.clone(), learners, learners_next, extensions }
     }
 
     /// The configuration that ends the change under way.
@@ -147,7 +185,7 @@ impl Membership {
     pub fn leave(&self) -> Membership {
         let mut learners: Vec<NodeId> = self.learners.iter().chain(&self.learners_next).copied().collect();
         learners.sort_unstable();
-        Membership::new(self.voters.clone(), learners)
+        Membership { extensions: self.extensions.clone(), ..Membership::new(self.voters.clone(), learners) }
     }
 
     /// Checks this membership; errors are written for operators.
@@ -155,7 +193,7 @@ impl Membership {
     /// # Errors
     /// The first rule that is broken.
     pub fn check(&self) -> Result<(), &'static str> {
-        let Membership { voters, outgoing, learners, learners_next } = self;
+        let Membership { voters, outgoing, learners, learners_next, extensions } = self;
         let ascends = |list: &[NodeId]| list.is_sorted_by(|a, b| a < b);
         if ![voters, outgoing, learners, learners_next].into_iter().all(|list| ascends(list)) {
             return Err("voters and learners must be ascending, without repeats");
@@ -172,7 +210,7 @@ impl Membership {
         if learners_next.iter().any(|next| !outgoing.contains(next) || voters.contains(next)) {
             return Err("only an outgoing voter can become a learner at the end of a change");
         }
-        Ok(())
+        extensions.check()
     }
 
     /// Appends the bytes of this membership: the beginning of a configuration entry's payload.
@@ -182,13 +220,17 @@ impl Membership {
     /// If a list is longer than 65,535.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let lists = [&self.voters, &self.outgoing, &self.learners, &self.learners_next];
-        out.push(VERSION);
+        let is_extended = !self.extensions.is_empty();
+        out.push(if is_extended { EXTENDED } else { MEMBERS_ONLY });
         for list in lists {
             let count = u16::try_from(list.len()).expect("groups are small");
             out.extend_from_slice(&count.to_le_bytes());
         }
         for member in lists.into_iter().flatten() {
             out.extend_from_slice(&member.0.to_le_bytes());
+        }
+        if is_extended {
+            self.extensions.encode(out);
         }
     }
 
@@ -198,7 +240,7 @@ impl Membership {
     /// Why these bytes do not begin with a membership.
     pub fn decode(bytes: &[u8]) -> Result<(Membership, &[u8]), MembershipError> {
         let (&version, bytes) = bytes.split_first().ok_or(MembershipError::Cut)?;
-        if version != VERSION {
+        if ![MEMBERS_ONLY, EXTENDED].contains(&version) {
             return Err(MembershipError::Version(version));
         }
         let (counts, mut rest) = bytes.split_at_checked(8).ok_or(MembershipError::Cut)?;
@@ -211,8 +253,12 @@ impl Membership {
             let (ids, _) = ids.as_chunks::<8>();
             Ok(ids.iter().map(|id| NodeId(u64::from_le_bytes(*id))).collect())
         };
-        let membership =
-            Membership { voters: list()?, outgoing: list()?, learners: list()?, learners_next: list()? };
+        let (voters, outgoing, learners, learners_next) = (list()?, list()?, list()?, list()?);
+        let (extensions, rest) = match version {
+            EXTENDED => Extensions::decode(rest)?,
+            _ => (Extensions::default(), rest),
+        };
+        let membership = Membership { voters, outgoing, learners, learners_next, extensions };
         membership.check().map_err(MembershipError::Broken)?;
         Ok((membership, rest))
     }
@@ -221,12 +267,24 @@ impl Membership {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extensions::{Protocol, Timing};
+    use crate::types::Duration;
     use alloc::vec;
     use proptest::prelude::*;
     use std::string::ToString;
 
     fn ids(ids: &[u64]) -> Vec<NodeId> {
         ids.iter().copied().map(NodeId).collect()
+    }
+
+    fn extended() -> Membership {
+        let timing = Timing {
+            election_timeout: Duration::from_millis(1000),
+            heartbeat_interval: Duration::from_millis(100),
+        };
+        let unknown = vec![(0x8001, b"key".to_vec())];
+        let extensions = Extensions { timing: Some(timing), protocol: Some(Protocol::Raft), unknown };
+        Membership { extensions, ..Membership::new(ids(&[1, 2]), ids(&[9])) }
     }
 
     fn joint() -> Membership {
@@ -272,7 +330,7 @@ mod tests {
 
         #[test]
         fn a_membership_survives_its_bytes_and_no_truncation_of_them(context in proptest::collection::vec(any::<u8>(), 0..20)) {
-            for membership in [joint(), joint().leave(), Membership::default()] {
+            for membership in [joint(), joint().leave(), Membership::default(), extended(), joint().enter(&extended())] {
                 let mut bytes = Vec::new();
                 membership.encode(&mut bytes);
                 let len = bytes.len();
@@ -294,7 +352,8 @@ mod tests {
         };
         let broken = |voters: &[u64], outgoing: &[u64], learners: &[u64], next: &[u64]| {
             let [voters, outgoing, learners, learners_next] = [voters, outgoing, learners, next].map(ids);
-            read(&Membership { voters, outgoing, learners, learners_next }).unwrap_err()
+            let extensions = Extensions::default();
+            read(&Membership { voters, outgoing, learners, learners_next, extensions }).unwrap_err()
         };
         assert_eq!(broken(&[2, 1], &[], &[], &[]), "voters and learners must be ascending, without repeats");
         assert_eq!(broken(&[0, 1], &[], &[], &[]), "member id 0 is reserved");
@@ -302,7 +361,36 @@ mod tests {
         assert_eq!(broken(&[1, 2], &[], &[2], &[]), "a member cannot be voter and learner at once");
         let next = "only an outgoing voter can become a learner at the end of a change";
         assert_eq!(broken(&[1, 2], &[1], &[], &[1]), next);
-        let tomorrow = Membership::decode(&[2, 0, 0]).unwrap_err().to_string();
-        assert_eq!(tomorrow, "membership layout 2, this program reads layout 1");
+        let tomorrow = Membership::decode(&[3, 0, 0]).unwrap_err();
+        let told = "configuration of layout 3, this version reads layouts 1 and 2: run the version of the other members";
+        assert!(tomorrow.is_of_newer_version());
+        assert_eq!(tomorrow.to_string(), told);
+        assert!(!Membership::decode(&[0, 0, 0]).unwrap_err().is_of_newer_version());
+    }
+
+    /// Samples of both layouts: a change of these bytes is a new layout. [docs/formats/membership.md]
+    #[test]
+    fn both_layouts_have_the_bytes_that_they_always_had() {
+        let bytes_of = |membership: &Membership| {
+            let mut bytes = Vec::new();
+            membership.encode(&mut bytes);
+            bytes.iter().map(|byte| std::format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+        };
+        let listed = "01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 09 00 00 00 00 00 00 00";
+        let members = Membership::new(ids(&[1, 2]), ids(&[9]));
+        assert_eq!(bytes_of(&members), std::format!("01 02 00 00 00 01 00 00 00 {listed}"));
+        let timing = "01 00 10 00 00 ca 9a 3b 00 00 00 00 00 e1 f5 05 00 00 00 00";
+        let (protocol, unknown) = ("02 00 02 00 01 00", "01 80 03 00 6b 65 79");
+        let expected =
+            std::format!("02 02 00 00 00 01 00 00 00 {listed} 03 00 {timing} {protocol} {unknown}");
+        assert_eq!(bytes_of(&extended()), expected);
+    }
+
+    #[test]
+    fn every_step_of_a_change_keeps_the_extensions_of_its_target() {
+        let target = Membership { voters: ids(&[1, 3]), ..extended() };
+        let joint = Membership::new(ids(&[1, 2]), ids(&[9])).enter(&target);
+        assert_eq!(joint.extensions, target.extensions);
+        assert_eq!(joint.leave(), target);
     }
 }

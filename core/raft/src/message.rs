@@ -9,6 +9,7 @@ use crate::clocks::ClockReading;
 use crate::entry::Entry;
 use crate::snapshot::SnapshotMeta;
 use crate::types::{Duration, EntryId, GroupId, Incarnation, LogIndex, NodeId, Round, Term};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// One message with its address and its sender's term.
@@ -194,8 +195,8 @@ pub struct ReadIndexReply {
 /// Leader → peer that is behind the log: one piece of a snapshot's file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SnapshotChunk {
-    /// What the snapshot covers.
-    pub meta: SnapshotMeta,
+    /// What the snapshot covers; boxed, so that it makes no other message larger.
+    pub meta: Box<SnapshotMeta>,
     /// The piece's offset in the file.
     pub offset: u64,
     /// The piece.

@@ -14,6 +14,7 @@ use crate::liveness::Liveness;
 use crate::message::Gap;
 use crate::snapshot::{SnapshotMeta, Stream};
 use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, Round};
+use alloc::boxed::Box;
 
 /// One peer, as the leader of this term sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,7 +65,7 @@ impl Progress {
     /// From now on it gets a snapshot.
     pub(crate) fn begin_snapshot(&mut self, stream: Stream) {
         self.flow.lost(self.matched.next());
-        self.flow.mode = Mode::Snapshot(stream);
+        self.flow.mode = Mode::Snapshot(Box::new(stream));
     }
 
     /// Its durable log agrees up to `upto`, and the leader's log begins after `base`: entries can follow again. If the
@@ -81,7 +82,7 @@ impl Progress {
             self.flow.mode = Mode::Replicate;
             self.flow.next = self.matched.next();
         } else if stream.covers_no_more_than(upto) {
-            *stream = Stream::new(newest, now);
+            **stream = Stream::new(newest, now);
         }
     }
 

@@ -23,6 +23,7 @@ use crate::message::{Envelope, Message};
 use crate::reminder::Returning;
 use crate::rng::Rng;
 use crate::role::{Follower, Role, Timer};
+use crate::settings::OwnSettings;
 use crate::slow_disk::DiskTime;
 use crate::snapshot::{Incoming, Installing, SnapshotMeta};
 use crate::trace::Trace;
@@ -32,7 +33,10 @@ use alloc::vec::Vec;
 /// One peer of one group. Its whole state: cloning it forks the peer, equal states behave equally forever.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Raft {
+    /// Identity, limits, and the settings in force, which a configuration may change. [`crate::settings`]
     pub(crate) config: Config,
+    /// The settings of this peer's own start.
+    pub(crate) own_settings: OwnSettings,
     /// Decides which entries of other members this peer can read.
     pub(crate) reader: PayloadReader,
     pub(crate) rng: Rng,
@@ -71,6 +75,10 @@ pub struct Raft {
     pub(crate) grace_until: Instant,
     /// No vote, no pre-vote and no own campaign before this. [`crate::leader_lease`]
     pub(crate) vote_hold: Instant,
+    /// How long vote holds of this member may last, as the driver has made it durable. [`crate::settings`]
+    pub(crate) hold_recorded: Duration,
+    /// Until then vote holds may be open that last longer than the election timeout in force. [`crate::settings`]
+    pub(crate) longer_holds_until: Instant,
     /// Other members' priorities that differ from the default, ascending by member.
     pub(crate) priorities: Vec<(NodeId, u8)>,
     /// Added to batch numbers on the wire, so that an answer to an earlier run of this member matches no batch of this
@@ -101,17 +109,19 @@ impl Raft {
     /// A peer recovered from its log; with an empty `recovered`, a new one.
     ///
     /// `seed` must differ from run to run of one member. A group of one voter campaigns at its first tick, which is
-    /// due at once.
+    /// due at once. Where leader leases are on, the driver has made durable that this run grants vote holds as long as
+    /// the election timeout in force, which [`timing_found`](crate::timing_found) tells, or `config`.
     ///
     /// # Panics
     /// If [`Config::check`] refuses the configuration, or `recovered` contradicts itself.
     #[must_use]
-    pub fn recover(config: Config, seed: u64, now: Instant, recovered: Recovered) -> Raft {
+    pub fn recover(mut config: Config, seed: u64, now: Instant, recovered: Recovered) -> Raft {
         if let Err(broken) = config.check() {
             panic!("configuration of {:?}: {broken}", config.id);
         }
         let Recovered { hard, base, last, committed, lsn, vote_floor, .. } = recovered;
         let log = Log::recover(&recovered);
+        let recovered_hold = recovered.vote_hold;
         let Recovered { snapshot, memberships, .. } = recovered;
         let covered = snapshot.as_ref().map_or(LogIndex(0), |meta| meta.last.index);
         if let Some(meta) = &snapshot {
@@ -123,6 +133,8 @@ impl Raft {
         let mut rng = Rng::new(seed, config.id.0);
         let read_nonce = rng.next() ^ Rng::new(lsn.0, hard.term.0).next();
         let configurations = Configurations::recover(config.membership(), snapshot.as_ref(), memberships);
+        let own_settings = OwnSettings::of(&config);
+        config.follow(&own_settings, &configurations.newest().extensions);
         let alone = configurations.newest().is_alone(config.id);
         let belongs =
             |at: &LogIndex, membership: &Membership| *at <= committed && membership.contains(config.id);
@@ -154,6 +166,8 @@ impl Raft {
             pre_vote_round: Round(0),
             grace_until: if lsn > Lsn(0) { now + config.heartbeat_interval * 2 } else { Instant(0) },
             vote_hold: Instant(0),
+            hold_recorded: Duration::ZERO,
+            longer_holds_until: Instant(0),
             priorities: Vec::new(),
             read_nonce,
             vote_floor: vote_floor.filter(|vote_floor| last < *vote_floor),
@@ -164,9 +178,10 @@ impl Raft {
             role: Role::Follower(Follower { timer, following: None }),
             rng,
             reader: PayloadReader::CREDULOUS,
+            own_settings,
             config,
         };
-        raft.vote_hold_of_earlier_runs(now);
+        raft.vote_hold_of_earlier_runs(now, recovered_hold);
         let mut timer = raft.election_timer(now);
         if alone {
             timer.timeout = raft.vote_hold.since(now); // granted, perhaps, to a leader that is no voter any more
@@ -466,6 +481,7 @@ impl Raft {
         self.configurations.truncate(first);
         if self.configurations.newest_at() < was {
             effects.trace.push(Trace::Configured(self.configurations.newest_at()));
+            self.take_settings();
         }
         self.marks.persisted = self.marks.persisted.min(first.previous());
         self.record(LogBody::Truncate(first), effects);

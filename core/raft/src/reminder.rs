@@ -255,7 +255,7 @@ impl Raft {
         let Some(returning) = self.returning.take() else { return };
         if returning.others_began && !self.has_past {
             self.has_past = true; // an earlier run in another directory cannot be excluded
-            self.vote_hold_of_earlier_runs(now);
+            self.vote_hold_of_earlier_runs(now, self.hold_recorded);
         }
         let timer = self.election_timer(now);
         if self.has_past {

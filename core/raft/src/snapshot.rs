@@ -40,6 +40,7 @@ use crate::raft::Raft;
 use crate::role::{Leader, Role};
 use crate::trace::Trace;
 use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, Lsn, NodeId, Stamp, Term};
+use alloc::boxed::Box;
 
 /// The end of a snapshot, and the state that raft needs to go on from there. It covers everything up to `last`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -189,7 +190,12 @@ impl Stream {
         let meta = self.meta.as_ref().filter(|_| ask_at <= now)?;
         let (ask_at, again_in) = (now + again_in, (again_in * 2).min(config.election_timeout));
         self.step = Step::Sent { paced, ask_at, again_in, total, asked: true };
-        Some(SnapshotChunk { meta: meta.clone(), offset: self.next, bytes: SharedBytes::default(), total })
+        Some(SnapshotChunk {
+            meta: Box::new(meta.clone()),
+            offset: self.next,
+            bytes: SharedBytes::default(),
+            total,
+        })
     }
 
     /// See [`crate::canonical`].
@@ -306,7 +312,7 @@ impl Raft {
         let Some(Leading { leader, view, .. }) = self.leading() else { return };
         for (&peer, progress) in &mut leader.peers {
             match &mut progress.flow.mode {
-                Mode::Snapshot(stream) if stream.meta.is_none() => *stream = Stream::new(view.snapshot, now),
+                Mode::Snapshot(stream) if stream.meta.is_none() => **stream = Stream::new(view.snapshot, now),
                 Mode::Snapshot(_) => {}
                 Mode::Probe { .. } | Mode::Replicate => view.begin_snapshot_if_behind(now, progress),
             }
@@ -373,7 +379,8 @@ impl Raft {
                 if !bytes.is_empty() || total <= request.offset =>
             {
                 let paced = now + view.pace(bytes.len());
-                let chunk = SnapshotChunk { meta: meta.clone(), offset: request.offset, bytes, total };
+                let chunk =
+                    SnapshotChunk { meta: Box::new(meta.clone()), offset: request.offset, bytes, total };
                 let ask_at = paced.max(now + election_timeout);
                 let again_in = election_timeout;
                 stream.step = Step::Sent { paced, ask_at, again_in, total, asked: false };
@@ -382,7 +389,7 @@ impl Raft {
             (ChunkRead::Bytes { .. }, Some(_)) => stream.step = Step::Idle { at: now + election_timeout },
             (ChunkRead::Gone, _) | (_, None) => {
                 let newest = view.snapshot.filter(|newest| newest.last != request.last);
-                *stream = Stream::new(newest, now);
+                **stream = Stream::new(newest, now);
                 pump(request.peer, progress, &view, now, effects);
             }
         }
@@ -412,7 +419,7 @@ impl Raft {
                     if reply.refused {
                         // It ends before the peer's log begins, or the peer is receiving a newer one.
                         let newer = view.snapshot.filter(|newest| newest.last != reply.last);
-                        *stream = Stream::new(newer, now + view.config.election_timeout);
+                        **stream = Stream::new(newer, now + view.config.election_timeout);
                         stream.too_old = newer.is_none();
                     } else if reply.next != stream.next || asked {
                         // The chunk came; or the question came and the chunk before it did not. A peer that has more
@@ -464,7 +471,7 @@ impl Raft {
             return self.reply_to_chunk(SnapshotReply { last, next: 0, refused: true }, effects);
         }
         let known = self.incoming.take().filter(|incoming| incoming.meta.last == last);
-        let fresh = Incoming { meta, term: self.term, next: None, storing: false };
+        let fresh = Incoming { meta: *meta, term: self.term, next: None, storing: false };
         let mut incoming = known.unwrap_or(fresh);
         incoming.term = self.term;
         match incoming.next {
@@ -568,6 +575,7 @@ impl Raft {
             self.configurations.truncate(last.index.next());
             self.durability.forget_all();
         }
+        self.take_settings();
         effects.trace.push(Trace::Installs(last));
         let base_lsn = self.record_base(last, !tail_agrees, effects);
         if before < self.marks.committed {

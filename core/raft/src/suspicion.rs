@@ -84,6 +84,9 @@ impl Raft {
 
     /// The leader's end of the link was closed: the leader counts as not heard, and this voter starts a pre-vote soon.
     fn suspect(&mut self, now: Instant, peer: NodeId, effects: &mut Effects) {
+        if self.is_bound(now) {
+            return; // an earlier run, which had leases, may have granted a vote hold
+        }
         let Some(step) = self.suspicion_step() else { return };
         let wait = step * self.rank_without(peer);
         let Role::Follower(Follower { following: Some(following), .. }) = &mut self.role else { return };

@@ -6,8 +6,9 @@ use kattu_peers::{World, config, liars};
 use kattu_raft::distrust::{COUNT_MAX, TERMS_AHEAD_MAX};
 use kattu_raft::message::{Append, AppendReply, Gap, Lost, Room, SnapshotChunk, StaleTerm, TimeoutNow, Vote};
 use kattu_raft::{
-    Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Falsehood, Form, GroupId, Incarnation,
-    LogIndex, Membership, Message, NodeId, Raft, Round, SnapshotMeta, Stamp, Term,
+    Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Extensions, Falsehood, Form, GroupId,
+    Incarnation, LogIndex, Membership, MembershipError, Message, NodeId, Raft, Round, SnapshotMeta, Stamp,
+    Term,
 };
 use proptest::prelude::*;
 
@@ -79,7 +80,12 @@ fn a_term_has_one_leader_whoever_says_that_he_leads_it_too() {
         let meta = SnapshotMeta { last, membership: Membership::new(vec![A], vec![]), ..Default::default() };
         [
             Message::Append(append(last, vec![])),
-            Message::SnapshotChunk(SnapshotChunk { meta, offset: 0, bytes: vec![1].into(), total: 1 }),
+            Message::SnapshotChunk(SnapshotChunk {
+                meta: Box::new(meta),
+                offset: 0,
+                bytes: vec![1].into(),
+                total: 1,
+            }),
             Message::Lost(Lost { upto: last }),
         ]
     };
@@ -134,6 +140,37 @@ fn nobody_acknowledges_what_the_leader_lacks_or_answers_what_it_has_not_asked() 
     is_not_believed(&world, acknowledges(AppendReply { gap: Some(gap), ..reply(1, 0) }), Falsehood::Count);
 }
 
+/// Goal: a member stops taking entries at a configuration that it must not misread, and says which version it lacks.
+#[test]
+fn a_configuration_of_a_newer_version_is_refused_by_what_it_lacks() {
+    let world = three();
+    let (term, last) = (world.raft(B).term().0, world.raft(B).last_id());
+    let extended = |number: u16, value: &[u8]| {
+        let mut bytes = Vec::new();
+        let extensions = Extensions { unknown: vec![(0x8000, value.to_vec())], ..Extensions::default() };
+        Membership { extensions, ..Membership::new(vec![A, B, C], vec![]) }.encode(&mut bytes);
+        let at = bytes.len() - value.len() - 4;
+        bytes[at..at + 2].copy_from_slice(&number.to_le_bytes());
+        bytes
+    };
+    let sent = |payload: &[u8]| {
+        let entry = entry(term, last.index.0 + 1, EntryKind::Config, payload);
+        says(A, B, term, Message::Append(append(last, vec![entry])))
+    };
+    let newer = |error| Falsehood::Newer(error);
+    is_not_believed(&world, sent(&extended(3, b"x")), newer(MembershipError::Extension(3)));
+    is_not_believed(&world, sent(&extended(2, &[9, 0])), newer(MembershipError::Protocol(9)));
+    let mut layout = extended(0x8000, b"x");
+    layout[0] = 3;
+    is_not_believed(&world, sent(&layout), newer(MembershipError::Version(3)));
+    let (raft, effects) = told(&world, sent(&extended(0x8000, b"x")));
+    assert_eq!(
+        (effects.distrust, raft.last_id().index),
+        (vec![], last.index.next()),
+        "what may be ignored is taken"
+    );
+}
+
 #[test]
 fn entries_follow_each_other_and_can_be_read_or_are_not_taken() {
     let mut world = three();
@@ -146,7 +183,7 @@ fn entries_follow_each_other_and_can_be_read_or_are_not_taken() {
         vec![entry(term, next + 1, command, b"a gap")],
         vec![entry(term, next, command, b"x"), entry(term, next, command, b"twice the same")],
         vec![entry(term + 1, next, command, b"of a term to come")],
-        vec![entry(term, next, EntryKind::Config, b"no members")],
+        vec![entry(term, next, EntryKind::Config, b"\0no members")],
         vec![entry(term, next, EntryKind::Config, &broken)],
     ] {
         let sent = says(A, B, term, Message::Append(append(last, entries)));
@@ -217,7 +254,7 @@ fn a_snapshot_is_of_a_term_that_there_was_and_of_a_group_of_somebody() {
     let somebody = Membership::new(vec![A, B, C], vec![]);
     let chunk = |last: EntryId, membership: Membership| {
         let meta = SnapshotMeta { last, membership, ..Default::default() };
-        let chunk = SnapshotChunk { meta, offset: 0, bytes: vec![1].into(), total: 1 };
+        let chunk = SnapshotChunk { meta: Box::new(meta), offset: 0, bytes: vec![1].into(), total: 1 };
         says(A, B, term, Message::SnapshotChunk(chunk))
     };
     let later = EntryId::new(term + 1, last.index.0 + 5);

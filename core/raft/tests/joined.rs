@@ -72,7 +72,7 @@ fn a_driver_may_gather_the_effects_of_several_calls_though_a_snapshot_comes_amon
     let meta =
         SnapshotMeta { last: EntryId::new(1, 9), stamp: Stamp(9), membership, membership_at: LogIndex(2) };
     let bytes: SharedBytes = vec![7; 10].into();
-    let chunk = SnapshotChunk { meta: meta.clone(), offset: 0, bytes, total: 10 };
+    let chunk = SnapshotChunk { meta: Box::new(meta.clone()), offset: 0, bytes, total: 10 };
     raft.step(NOW, from_leader(Message::SnapshotChunk(chunk)), &mut effects);
     let stored = ChunkStored { last: meta.last, next: 10, complete: true };
     raft.chunk_stored(NOW, stored, &mut effects);
@@ -97,7 +97,12 @@ fn a_piece_of_a_smaller_file_of_the_same_end_goes_to_whoever_stores() {
     let meta = SnapshotMeta { last, stamp: Stamp(7), membership, membership_at: LogIndex(1) };
     let piece = |offset: u64, bytes: usize, total: u64| {
         let bytes = SharedBytes::from(vec![0; bytes]);
-        from_leader(Message::SnapshotChunk(SnapshotChunk { meta: meta.clone(), offset, bytes, total }))
+        from_leader(Message::SnapshotChunk(SnapshotChunk {
+            meta: Box::new(meta.clone()),
+            offset,
+            bytes,
+            total,
+        }))
     };
     let mut effects = Effects::default();
     raft.step(NOW, piece(0, 120, 174), &mut effects);

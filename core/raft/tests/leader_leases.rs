@@ -4,7 +4,7 @@ use kattu_peers::World;
 use kattu_peers::storm::{self, Clocks};
 use kattu_raft::message::{Message, PreVoteReply};
 use kattu_raft::{
-    Config, Duration, Envelope, GroupId, Incarnation, LeaderLease, LeadershipConfig, NodeId, Term,
+    Config, Duration, Envelope, GroupId, Incarnation, LeaderLease, LeadershipConfig, NodeId, Term, Timing,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -103,6 +103,40 @@ fn a_promise_outlives_the_term_it_was_made_in() {
     assert!(world.now < lease);
     assert!(lease < world.raft(NodeId(2)).vote_hold_until());
     assert!(lease < world.due(NodeId(2)), "it does not campaign itself either");
+}
+
+/// The leader 1 sets the election timeout of all.
+fn set_election_timeout(world: &mut World, election_timeout: Duration) {
+    let mut target = world.raft(NodeId(1)).membership().clone();
+    target.extensions.timing = Some(Timing { election_timeout, heartbeat_interval: ET / 10 });
+    world.change(NodeId(1), &target).expect("it leads");
+    world.settle();
+}
+
+#[test]
+fn a_vote_hold_grows_with_the_election_timeout_shrinks_with_none_and_outlives_the_configuration() {
+    let mut world = World::started(with_leases(5_000, true), 1);
+    let held = |world: &World| world.raft(NodeId(2)).vote_hold_until();
+    assert!(world.elect(NodeId(1)));
+    world.pass(ET / 5);
+    // 2 has the configuration, not on disk yet. So nothing is committed, and the leader sends nothing more.
+    world.partition(&[vec![NodeId(1), NodeId(2)], vec![NodeId(3)]]);
+    world.peer(NodeId(2)).held.disk = true;
+    set_election_timeout(&mut world, ET * 4);
+    assert_eq!(world.raft(NodeId(2)).timing().election_timeout, ET * 4);
+    assert_eq!(held(&world), world.now + ET * 4, "the hold that it has granted is as long as it may state");
+    // Its disk loses the configuration, and not how long its holds last.
+    world.crash(NodeId(2), 0);
+    world.peer(NodeId(2)).held.disk = false;
+    world.start(NodeId(2));
+    assert_eq!(world.raft(NodeId(2)).timing().election_timeout, ET);
+    assert_eq!(held(&world), world.now + ET * 4);
+    world.heal();
+    world.pass(ET);
+    let (before, now) = (held(&world), world.now);
+    set_election_timeout(&mut world, ET);
+    assert_eq!(world.raft(NodeId(2)).timing().election_timeout, ET);
+    assert!(now + ET < before && before <= held(&world), "{before:?}, then {:?}", held(&world));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The log against a naive twin: a plain list that forgets no entry.
 
 use kattu_raft::log::Log;
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, LogIndex, Recovered, Stamp, Term};
+use kattu_raft::{Duration, Entry, EntryHead, EntryId, EntryKind, LogIndex, Recovered, Stamp, Term};
 use proptest::prelude::*;
 
 /// A change of a log.
@@ -47,6 +47,7 @@ fn recovered(twin: &[Entry], base: EntryId, tail: usize) -> Recovered {
     }
     Recovered {
         vote_floor: None,
+        vote_hold: Duration::ZERO,
         base,
         term_starts,
         last: twin.last().map_or(base, Entry::id),

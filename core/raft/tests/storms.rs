@@ -3,11 +3,31 @@
 //! A seed that once found a bug stays, as a test with its story.
 
 use kattu_peers::Jobs;
-use kattu_peers::storm::storm;
+use kattu_peers::storm::{storm, with_timings};
 
 /// `KATTU_SEEDS` storms from `KATTU_SEED` on, for longer runs.
 fn environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// Goal: no lease outlives the vote holds that it rests on while the election timeout changes, and all members end with
+/// the same one. Method: storms in which leaders, deposed ones too, change it; the checks of leases run at every step.
+#[test]
+fn a_changing_election_timeout_breaks_no_lease_and_ends_as_one() {
+    let (first, count) = (environment("KATTU_SEED", 1), environment("KATTU_SEEDS", 1000));
+    let mut changed = 0;
+    for seed in first..first + count {
+        let world = std::panic::catch_unwind(|| with_timings(seed, 1000));
+        let world =
+            world.unwrap_or_else(|_| panic!("seed {seed} found something; run with KATTU_SEED={seed}"));
+        let leader = world.raft(world.leader().expect("the storm is over"));
+        let Some(timing) = leader.membership().extensions.timing else { continue };
+        changed += 1;
+        for member in leader.membership().members() {
+            assert_eq!(world.raft(member).timing(), timing, "seed {seed}: member {}", member.0);
+        }
+    }
+    assert!(changed * 3 > count, "only {changed} storms changed the election timeout");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
 use crate::frame::{FrameError, kind};
 use crate::record::record_decode;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use kattu_node::contract::{Forward, ForwardReply, MemberRefusal, PeerMessage, Refusal};
 use kattu_raft::message::{
@@ -451,7 +452,7 @@ fn take_snapshot_chunk(
         return Err(FrameError::ChunkChecksum { found, computed });
     }
     let meta = SnapshotMeta { last, stamp, membership, membership_at };
-    Ok(SnapshotChunk { meta, offset, bytes: behind.clone(), total })
+    Ok(SnapshotChunk { meta: Box::new(meta), offset, bytes: behind.clone(), total })
 }
 
 /// The round of a pre-vote; version 1 has none.
@@ -597,6 +598,8 @@ fn refusal_number(refusal: Refusal) -> u8 {
         Refusal::Corrupt => 21,
         Refusal::TooMuchWork => 22,
         Refusal::AnswerTooLarge => 23,
+        Refusal::Member(MemberRefusal::LevelTooLow) => 24,
+        Refusal::Member(MemberRefusal::BadTiming) => 25,
     }
 }
 
@@ -625,6 +628,8 @@ fn refusal(number: u8) -> Result<Refusal, FieldError> {
         21 => Refusal::Corrupt,
         22 => Refusal::TooMuchWork,
         23 => Refusal::AnswerTooLarge,
+        24 => Refusal::Member(MemberRefusal::LevelTooLow),
+        25 => Refusal::Member(MemberRefusal::BadTiming),
         other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
     })
 }

@@ -188,7 +188,7 @@ fn a_piece_of_a_snapshot_must_be_what_was_sent_and_lie_within_its_file() {
     );
     assert_eq!(changed(total_at, 4096), "frame field `offset` has the invalid value 4096");
     assert_eq!(changed(fields_at + 24, 13), "frame field `membership_at` has the invalid value 13");
-    assert!(changed(fields_at + 52, 0x0002).contains("frame's snapshot: membership layout 2"));
+    assert!(changed(fields_at + 52, 0x0003).contains("frame's snapshot: configuration of layout 3"));
     assert!(changed(fields_at + 53, 0xFFFF).contains("frame's snapshot: the membership is cut off"));
 
     let mut frame = whole.clone();

@@ -59,8 +59,12 @@ fn frame() -> impl Strategy<Value = Frame> {
             membership_at: LogIndex(n[2] / 2),
         };
         let offset = n[4] / 2;
-        let chunk =
-            SnapshotChunk { meta, offset, total: offset + piece.len() as u64 + rest, bytes: piece.into() };
+        let chunk = SnapshotChunk {
+            meta: Box::new(meta),
+            offset,
+            total: offset + piece.len() as u64 + rest,
+            bytes: piece.into(),
+        };
         Frame::Message(PeerMessage::Raft(Envelope {
             group: GroupId(3),
             from: NodeId(n[5]),

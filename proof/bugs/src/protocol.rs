@@ -33,6 +33,7 @@ const PROMISES: &[(&str, &str)] = &[
     ("what_waits_unread_is_in_order", "what_waits_unread_is_in_order"),
     ("the_disk_owes_what_is_not_persisted", "the_disk_owes_what_is_not_persisted"),
     ("configurations_are_those_of_the_log", "configurations_are_those_of_the_log"),
+    ("settings_are_those_in_force", "settings_are_those_in_force"),
     ("who_is_below_its_floor_follows", "who_is_below_its_floor_follows"),
     ("a_lease_is_earned", "a_lease_is_earned"),
     ("a_promise_outlasts_no_campaign", "a_promise_outlasts_no_campaign"),

@@ -163,6 +163,7 @@ pub fn trial(name: &str, seed: u64) {
         | "snapshot-of-a-term-to-come-taken"
         | "acknowledgement-beyond-the-log-believed"
         | "round-to-come-believed" => lies::whatever_others_say(seed),
+        "unknown-critical-extension-ignored" => lies::a_configuration_of_a_newer_version(seed),
         "unasked-votes-counted" => lies::votes_of_nobody_asked(seed),
         "lives-of-learners-without-end" => lies::a_learner_of_many_lives(seed),
         other => panic!("there is no scene for {other}"),

@@ -20,21 +20,26 @@ const CLIENTS: u32 = 6;
 /// Bugs of reads of sessions and of bounded ones.
 const OF_LEVELS: [&str; 1] = ["bounded-read-asks-nobody"];
 
+/// Bugs of settings that members share.
+const OF_SETTINGS: [&str; 3] =
+    ["extensions-before-their-level", "shared-timing-never-begun", "flags-instead-of-the-clusters-timing"];
+
 /// The name of the storms for this bug: storms of one name are the same for all its bugs.
 pub fn called_for(bug: &str) -> &'static str {
-    OF_LEVELS.iter().find(|name| **name == bug).copied().unwrap_or_default()
+    OF_LEVELS.iter().chain(&OF_SETTINGS).find(|name| **name == bug).copied().unwrap_or_default()
 }
 
 fn options(name: &str) -> Options {
     // What is made beside a storm has scenes of its own; slow and heavy kinds make timelines long.
     let kinds = Kinds::of(Kind::ALL).without(Kind::Restore).without(Kind::Recover);
     let kinds = kinds.without(Kind::Narrow).without(Kind::Tired).without(Kind::Heavy);
-    let levels = Some(!called_for(name).is_empty());
+    let levels = Some(OF_LEVELS.contains(&name));
     Options {
         seconds: Some(SECONDS),
         clients: Some(CLIENTS),
         kinds: Some(kinds),
         levels,
+        shared_settings: OF_SETTINGS.contains(&name),
         ..Options::default()
     }
 }

@@ -13,8 +13,9 @@
 //! member is hit only while the others are whole.
 //!
 //! Where scrubs are on, part of the flips wait for a scrub: it may end the process with the same message. A member
-//! whose file `promise` cannot be read waits for the longest vote hold, 50 s, before it votes or serves, and logs that.
-//! Some trials wait, too, and it must not serve sooner; else the file is restored as soon as the message is there.
+//! whose file `promise` cannot be read logs that, and withholds its vote for the longest vote hold, 50 s: until then the
+//! file, written anew, says 50 s. Some trials wait for the end of that; else the file is restored as soon as the member
+//! serves, because the other two could not replace a leader meanwhile.
 //!
 //! At the end all replicas must agree, also after a restart of all, and the judges check the clients' history.
 //! Knows nothing of: campaigns.
@@ -207,7 +208,7 @@ impl Trial {
         self.cluster.members[victim].spawn()?;
         if flip.name == PROMISE {
             outcome.promises.0 += 1;
-            reported = self.keeps_silent(victim, &flip, started, outcome, timeline)?;
+            reported = self.withholds_its_vote(victim, &flip, started, outcome, timeline)?;
         }
         if !self.until_up(victim)? {
             reported = true;

@@ -95,6 +95,8 @@ fn status_and_member_list_have_the_promised_fields() {
         "version",
         "history_seconds",
         "feature_level",
+        "election_timeout_ms",
+        "heartbeat_interval_ms",
         "certificate_days",
         "errors",
     ]

@@ -3,7 +3,9 @@
 
 use kattu_proto::etcdserverpb::RangeRequest;
 use kattu_rig::Cluster;
-use kattu_rig::{Options, until};
+use kattu_rig::programs::run;
+use kattu_rig::{Options, kattu, until};
+use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
@@ -13,6 +15,10 @@ const BEFORE_FEATURE_LEVELS: &str = "before-feature-levels.tar.gz";
 /// Its newest snapshot. The log alone begins with the first put: a member that could read no snapshot would have all,
 /// too.
 const NEWEST_SNAPSHOT: &str = "snapshot-00000000-0000000000000102-0000000000000001.snap";
+/// The same by a later version, whose snapshots and log have configurations of layout 1 with a learner.
+const BEFORE_EXTENSIONS: &str = "before-extensions.tar.gz";
+/// Its newest snapshot.
+const SNAPSHOT_WITH_A_LEARNER: &str = "snapshot-00000000-0000000000000107-0000000000000001.snap";
 /// That member's peer URL: part of its identity.
 const PEER_URL: &str = "http://127.77.0.1:2380";
 const PUTS: i64 = 300;
@@ -90,4 +96,41 @@ fn a_directory_from_before_feature_levels_opens_and_is_raised_to_the_first() {
     is_whole(&cluster);
     let later = until("an answer", || cluster.members[0].kv().get("later").ok());
     assert_eq!(later.as_deref(), Some(&b"written by the newer version"[..]));
+}
+
+/// Election timeout in force, and peer URLs of the members.
+fn configuration(cluster: &Cluster) -> (u64, Vec<String>) {
+    let ask = |words: &[&str]| -> Value {
+        let endpoints = cluster.endpoints();
+        let reach = ["-o", "json", "--endpoints", &endpoints];
+        run(Command::new(kattu()).args(words).args(reach)).json()
+    };
+    let members = ask(&["member", "list"]);
+    let members = members.as_array().expect("a list of members").iter();
+    let urls = members.map(|member| member["peer_urls"][0].as_str().unwrap_or_default().to_string());
+    (ask(&["status"])[0]["election_timeout_ms"].as_u64().unwrap_or_default(), urls.collect())
+}
+
+/// Goal: configurations of layout 1, in the log and in snapshots, are read, and the next one has extensions.
+#[test]
+fn a_directory_from_before_extensions_opens_and_its_flags_become_the_clusters_timing() {
+    let mut cluster = open(BEFORE_EXTENSIONS);
+    let said = cluster.members[0].log_text();
+    assert!(
+        said.contains(&format!("starts from {SNAPSHOT_WITH_A_LEARNER}")),
+        "it starts from something else:\n{said}"
+    );
+    is_whole(&cluster);
+    until("the level that brings extensions", || {
+        (3 <= cluster.members[0].metric("kattu_feature_level")?).then_some(())
+    });
+    let (endpoints, timing) = (cluster.endpoints(), ["timing", "--election-timeout", "2500", "--endpoints"]);
+    let set = || run(Command::new(kattu()).args(timing).arg(&endpoints)).code == Some(0);
+    until("the timing is set", || set().then_some(()));
+    let expected = (2500, vec![PEER_URL.to_string()]); // the learner was removed
+    assert_eq!(configuration(&cluster), expected);
+    cluster.kill_all();
+    cluster.start_all();
+    is_whole(&cluster);
+    assert_eq!(configuration(&cluster), expected);
 }

@@ -9,7 +9,7 @@
 
 use crate::position::Position;
 use kattu_raft::{
-    ChunkRead, Entry, EntryId, EntryKind, HardState, LogBody, LogIndex, LogRecord, Lsn, Membership,
+    ChunkRead, Duration, Entry, EntryId, EntryKind, HardState, LogBody, LogIndex, LogRecord, Lsn, Membership,
     ReadChunk, Recovered, SnapshotMeta,
 };
 
@@ -241,6 +241,7 @@ impl Disk {
             committed: newest.map_or(*committed, |newest| newest.meta.last.index.max(*committed)),
             lsn: *lsn,
             vote_floor: None,
+            vote_hold: Duration::ZERO,
             stamp: match log.last() {
                 Some(entry) => entry.head.stamp,
                 None => newest.map_or_else(Default::default, |newest| newest.meta.stamp),

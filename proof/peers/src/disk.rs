@@ -2,8 +2,8 @@
 //! Snapshot files stand beside the log.
 
 use kattu_raft::{
-    ChunkRead, ChunkStored, Entry, EntryId, EntryKind, Fetch, HardState, LogBody, LogIndex, LogRecord, Lsn,
-    Membership, ReadChunk, Recovered, SharedBytes, SnapshotMeta, Stamp, StoreChunk, Term,
+    ChunkRead, ChunkStored, Duration, Entry, EntryId, EntryKind, Fetch, HardState, LogBody, LogIndex,
+    LogRecord, Lsn, Membership, ReadChunk, Recovered, SharedBytes, SnapshotMeta, Stamp, StoreChunk, Term,
 };
 
 /// Snapshots kept; the oldest goes when there is one more.
@@ -24,6 +24,8 @@ pub struct Disk {
     pub partial: Option<(SnapshotMeta, Vec<u8>)>,
     /// Where the log ended, or a position surely not before that: durable. [fault-model ST7]
     pub vote_floor: Option<EntryId>,
+    /// How long vote holds of this member may last: durable. [replication-protocols L-4]
+    pub vote_hold: Duration,
     /// Entries that it held and has lost.
     pub lost: Vec<EntryId>,
 }
@@ -263,6 +265,7 @@ impl Disk {
             lsn: *lsn,
             stamp: log.last().map_or(stamp, |entry| entry.head.stamp),
             vote_floor: self.vote_floor,
+            vote_hold: self.vote_hold,
         }
     }
 

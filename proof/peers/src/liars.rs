@@ -79,6 +79,7 @@ impl Bytes<'_> {
                 outgoing: self.members(),
                 learners: self.members(),
                 learners_next: self.members(),
+                ..Membership::default()
             },
             1 => Membership::new(vec![NodeId(2), NodeId(3)], vec![]),
             2 => Membership::new(vec![NodeId(7)], vec![ME]),
@@ -176,7 +177,7 @@ impl Bytes<'_> {
             15 | 16 => {
                 let (meta, offset, total) = (self.meta(), self.number(), self.number());
                 let bytes = vec![0; usize::from(self.byte() % 9)].into();
-                Message::SnapshotChunk(SnapshotChunk { meta, offset, bytes, total })
+                Message::SnapshotChunk(SnapshotChunk { meta: Box::new(meta), offset, bytes, total })
             }
             17 => {
                 let (last, next, refused) = (self.position(), self.number(), self.flag());

@@ -118,12 +118,15 @@ pub fn store_chunk(chunk: &StoreChunk) -> String {
 /// The voters and the learners, of both halves while it is joint.
 pub fn membership(membership: &Membership) -> String {
     let list = |ids: &[NodeId]| ids.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(" ");
-    let Membership { voters, outgoing, learners, learners_next } = membership;
+    let Membership { voters, outgoing, learners, learners_next, extensions } = membership;
     let mut text = format!("voters {}", list(voters));
     for (name, ids) in [("outgoing", outgoing), ("learners", learners), ("learners next", learners_next)] {
         if !ids.is_empty() {
             text += &format!(", {name} {}", list(ids));
         }
+    }
+    if let Some(timing) = &extensions.timing {
+        text += &format!(", election timeout {:?}", timing.election_timeout);
     }
     if membership.is_empty() { "nobody".into() } else { text }
 }

@@ -4,7 +4,7 @@
 use crate::clock::Clock;
 use crate::{Proof, World, config};
 use kattu_raft::{
-    Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId,
+    Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId, Timing,
 };
 
 /// The error of the members' clocks.
@@ -21,6 +21,8 @@ pub enum Clocks {
 pub struct Weather {
     /// Whether members come and go.
     pub members_change: bool,
+    /// Whether the configuration sets and changes the election timeout.
+    pub timings_change: bool,
     /// The member whose snapshots and log may be damaged.
     pub loser: Option<NodeId>,
 }
@@ -406,7 +408,21 @@ fn change_members(world: &mut World, dice: &mut Dice) {
         list.sort_unstable();
         list.dedup();
     }
-    let _ = world.change(leader, &Membership::new(voters, learners)); // refusals are normal in a storm
+    let extensions = now.extensions.clone();
+    let target = Membership { extensions, ..Membership::new(voters, learners) };
+    let _ = world.change(leader, &target); // refusals are normal in a storm
+}
+
+/// Any member that believes to lead, a deposed one too, sets another election timeout.
+fn change_timing(world: &mut World, dice: &mut Dice) {
+    let leaders: Vec<NodeId> =
+        world.ids().into_iter().filter(|&id| world.runs(id) && world.raft(id).is_leader()).collect();
+    let Some(&leader) = leaders.get(dice.roll(leaders.len().max(1))) else { return };
+    let election_timeout = Duration::from_millis([250, 500, 1000, 2000][dice.roll(4)]);
+    let timing = Timing { election_timeout, heartbeat_interval: election_timeout / 10 };
+    let mut target = world.raft(leader).membership().clone();
+    target.extensions.timing = Some(timing);
+    let _ = world.change(leader, &target); // refusals are normal in a storm
 }
 
 /// The newest snapshot of one member turns out damaged, or all of them.
@@ -552,6 +568,15 @@ pub fn storm(seed: u64, steps: usize) -> World {
 
 /// The same, with these clocks.
 pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
+    of(seed, steps, clocks, false)
+}
+
+/// A storm in which the configuration changes the election timeout, again and again.
+pub fn with_timings(seed: u64, steps: usize) -> World {
+    of(seed, steps, Clocks::Within, true)
+}
+
+fn of(seed: u64, steps: usize, clocks: Clocks, timings_change: bool) -> World {
     let mut dice = Dice(seed);
     let mut configs = draw_group(&mut dice);
     draw_leadership(&mut dice, &mut configs, clocks);
@@ -563,7 +588,8 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
     let may_lose = configs[0].voters.len() >= 3 && !members_change;
     let loser = Some(configs[dice.roll(configs.len())].id).filter(|_| may_lose);
     let mut world = World::new(configs, seed);
-    world.weather = Weather { members_change, loser };
+    world.weather = Weather { members_change, timings_change, loser };
+    let mut timings = Dice(seed ^ 0x5469_6d69_6e67);
     world.leading.believes_leases = clocks == Clocks::Beyond;
     for id in world.ids() {
         let clock = draw_clock(&mut dice, &world.peers[&id].config, world.now, clocks);
@@ -578,6 +604,9 @@ pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
     for step in 0..steps {
         if leased && world.ids().len() > 1 && step % 500 == 250 {
             strand(&mut world, &mut dice, &mut proposals);
+        }
+        if world.weather.timings_change && timings.one_in(25) {
+            change_timing(&mut world, &mut timings);
         }
         blow(&mut world, &mut dice, &mut proposals);
         if let Some(jobs) = &mut jobs {

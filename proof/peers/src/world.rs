@@ -9,7 +9,7 @@ use crate::{show, storm};
 use kattu_raft::{
     ChangeError, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, Incarnation, Instant,
     Job, LogIndex, Lsn, Membership, NodeId, ProposeError, Raft, ReadBatch, ReadChunk, ReadVerdict,
-    RecordEncoder, SnapshotMeta, Stamp, StoreChunk, Term, Trace,
+    RecordEncoder, SnapshotMeta, Stamp, StoreChunk, Term, Trace, timing_found,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -116,6 +116,18 @@ pub struct Peer {
     pub clock: Clock,
     /// Whether it has taken a step since it was drained.
     pub dirty: bool,
+}
+
+impl Peer {
+    /// Before a start: how long the vote holds of the coming run last, if that is more than is on record. [L-4]
+    fn record_vote_hold_of_start(&mut self) {
+        let found = self.disk.recover(false);
+        let timing =
+            timing_found(&found.memberships, found.snapshot.as_ref()).unwrap_or(self.config.timing());
+        if self.config.leadership.leader_lease.is_some() {
+            self.disk.vote_hold = self.disk.vote_hold.max(timing.election_timeout);
+        }
+    }
 }
 
 /// What became of jobs.
@@ -240,6 +252,7 @@ impl World {
             peer.stamp = meta.stamp;
         }
         let run = seed ^ (peer.runs << 32);
+        peer.record_vote_hold_of_start();
         let recovered = peer.disk.recover(peer.runs.is_multiple_of(2));
         peer.has_past = recovered.lsn > Lsn(0);
         peer.raft = Some(Raft::recover(peer.config.clone(), run, now, recovered));
@@ -604,6 +617,7 @@ impl World {
             busy = true;
             self.drain(id);
         }
+        busy |= self.record_vote_hold(id);
         let peer = self.peer(id);
         let held = peer.held;
         if !held.disk && peer.disk.unsynced() > 0 {
@@ -638,6 +652,15 @@ impl World {
             self.apply(id, usize::MAX);
         }
         busy
+    }
+
+    /// Records how long this member's vote holds last, if that has changed; true if it had.
+    pub fn record_vote_hold(&mut self, id: NodeId) -> bool {
+        let now = self.local(id);
+        let Some(length) = self.raft(id).vote_hold_to_record(now) else { return false };
+        self.peer(id).disk.vote_hold = length;
+        self.act(id, |raft, _, _| raft.vote_hold_recorded(length));
+        true
     }
 
     /// Time passes; members are ticked when they are due, and the world settles in between.

@@ -54,6 +54,7 @@ impl World {
         }
         self.answer_everybody(bound)?;
         self.rise(bound)?;
+        self.share_settings(bound)?;
         self.converge(bound)?;
         self.report_the_divergent(bound)?;
         let last = self.read_all(bound)?;
@@ -356,16 +357,39 @@ impl World {
                 && current
                     .iter()
                     .all(|&it| world.members[it].process.is_some() && !world.is_out_of_service(it));
-            all_know && current.iter().any(|&it| level_of(world, it) < level::KNOWN)
+            all_know && current.iter().any(|&it| level_of(world, it) < world.plan.settings.level)
         };
         // Levels are raised one by one.
-        if self.run_while(self.sh.now + u64::from(level::KNOWN) * bound, waits)? {
+        let level = self.plan.settings.level;
+        if self.run_while(self.sh.now + u64::from(level) * bound, waits)? {
             return Ok(());
         }
         let levels = self.current().into_iter().map(|it| format!("n{} at {}", it + 1, level_of(self, it)));
         let levels: Vec<String> = levels.collect();
-        let story = format!("all members know level {}: {}", level::KNOWN, levels.join(", "));
+        let story = format!("all members know level {level}: {}", levels.join(", "));
         Err(Violation::new("levels_rise", story))
+    }
+
+    /// Where all members know the level that brings shared settings, all of them must go by the same timing.
+    fn share_settings(&mut self, bound: u64) -> Result<(), Violation> {
+        let timings = |world: &World| {
+            let rafts = world.current().into_iter().filter_map(|it| world.members[it].process.as_ref());
+            let timings = rafts.map(|process| {
+                let raft = process.node().raft();
+                (process.keeper().health().level, raft.membership().extensions.timing, raft.timing())
+            });
+            timings.collect::<Vec<_>>()
+        };
+        let apart = |world: &mut World| {
+            let all = timings(world);
+            let shares = all.iter().all(|(level, ..)| level::EXTENSIONS <= *level);
+            shares && all.iter().any(|(_, set, own)| *set != Some(*own) || *set != all[0].1)
+        };
+        if self.run_while(self.sh.now + bound, apart)? {
+            return Ok(());
+        }
+        let story = format!("level, timing of the configuration, timing in force: {:?}", timings(self));
+        Err(Violation::new("settings_are_one", story))
     }
 
     fn converge(&mut self, bound: u64) -> Result<(), Violation> {

@@ -9,6 +9,7 @@ use crate::clock::{MS, SEC};
 use crate::dice::Dice;
 use crate::plan::Settings;
 use kattu_disk::{Damage, Place};
+use kattu_raft::Timing;
 use std::fmt;
 
 /// The target of a fault.
@@ -36,6 +37,8 @@ pub enum Change {
     Update(Who),
     /// Transfers leadership.
     Move(Who),
+    /// Sets the cluster's timing.
+    Timing(Timing),
     /// An invalid change, of three kinds, that must be refused.
     Foolish(u8),
 }
@@ -560,6 +563,9 @@ impl fmt::Display for Inject {
             Inject::Change(Change::Promote) => f.write_str("promote a learner"),
             Inject::Change(Change::Update(who)) => write!(f, "change the address of {who}"),
             Inject::Change(Change::Move(who)) => write!(f, "transfer leadership to {who}"),
+            Inject::Change(Change::Timing(timing)) => {
+                write!(f, "set an election timeout of {:?}", timing.election_timeout)
+            }
             Inject::Change(Change::Foolish(kind)) => write!(f, "an invalid change, of kind {kind}"),
             Inject::CutOff { who, time } => write!(f, "cut {who} off from all others for {}", shown(*time)),
             Inject::Transfer { to: Some(to) } => write!(f, "the leader transfers leadership to {}", n(to)),

@@ -22,8 +22,9 @@ use kattu_member::log::Completion;
 use kattu_member::step::Stage;
 use kattu_node::command::has_budget;
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request};
+use kattu_node::level::EXTENSIONS;
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Entry, EntryKind, Instant, LogBody, LogRecord, NodeId, Trace};
+use kattu_raft::{Duration, Entry, EntryKind, Instant, LogBody, LogRecord, Membership, NodeId, Trace};
 use kattu_verify::service::Work;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -142,6 +143,12 @@ impl Eyes {
             && keeper.health().level == 0
         {
             return early("holds a budget before the cluster knows them");
+        }
+        if entry.head.kind == EntryKind::Config
+            && entry.payload().is_some_and(is_extended)
+            && keeper.health().level < EXTENSIONS
+        {
+            return early("has an extension before the cluster knows them");
         }
         if older.is_some() && keeper.health().level != 0 && has_older() {
             return early("uses a feature level that an older member does not know");
@@ -359,6 +366,11 @@ impl Arrivals for Now<'_> {
     fn retries_log(&self) -> bool {
         self.hands.log.retries(self.sh.now)
     }
+
+    fn record_vote_hold(&mut self, length: Duration) -> bool {
+        self.sh.vote_holds.insert(self.hands.eyes.id, length);
+        true
+    }
 }
 
 /// What the node has made of one event goes behind the rest of the batch.
@@ -375,6 +387,11 @@ fn append(effects: &mut Effects, fresh: &mut Effects) {
     effects.trace.append(trace);
     effects.read_chunks.append(read_chunks);
     effects.store_chunks.append(store_chunks);
+}
+
+/// Whether the payload of a configuration entry says more than its members.
+fn is_extended(payload: &[u8]) -> bool {
+    Membership::decode(payload).is_ok_and(|(membership, _)| !membership.extensions.is_empty())
 }
 
 fn record_bytes(record: &LogRecord) -> u64 {

@@ -16,7 +16,7 @@ use crate::world::{Event, World};
 use kattu_member::join::{Joining, Newcomer, NotJoined, Step};
 use kattu_node::contract::{MemberChange, MemberInfo, MemberRefusal, Outcome, Refusal, ReplyBody, Request};
 use kattu_node::newcomer::CannotJoin;
-use kattu_raft::{Incarnation, NodeId};
+use kattu_raft::{Incarnation, NodeId, Timing};
 use kattu_wal::Identity;
 use std::collections::VecDeque;
 
@@ -39,6 +39,7 @@ pub(crate) enum ChangeRequest {
     Promote(usize),
     Update(usize),
     Move(usize),
+    Timing(Timing),
     /// Invalid: an id that a member has or had; an id that no member has; a voter to promote.
     AddAgain(usize),
     RemoveNobody,
@@ -104,6 +105,7 @@ impl World {
             Change::Promote => self.learner().map(|slot| vec![ChangeRequest::Promote(slot)]),
             Change::Update(who) => live(self, who).map(|slot| vec![ChangeRequest::Update(slot)]),
             Change::Move(who) => live(self, who).map(|slot| vec![ChangeRequest::Move(slot)]),
+            Change::Timing(timing) => Some(vec![ChangeRequest::Timing(timing)]),
             Change::Foolish(0) => live(self, Who::Member(0)).map(|slot| vec![ChangeRequest::AddAgain(slot)]),
             Change::Foolish(1) => Some(vec![ChangeRequest::RemoveNobody]),
             Change::Foolish(_) => self
@@ -295,6 +297,7 @@ fn request_of(change_request: ChangeRequest, now: u64) -> Request {
         ChangeRequest::Promote(slot) | ChangeRequest::PromoteVoter(slot) => {
             MemberChange::Promote(id_of(slot))
         }
+        ChangeRequest::Timing(timing) => MemberChange::Timing(timing),
         ChangeRequest::Update(slot) => {
             MemberChange::Update { id: id_of(slot), peer_urls: vec![format!("http://n{}-{now}", slot + 1)] }
         }

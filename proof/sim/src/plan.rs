@@ -7,11 +7,11 @@
 use crate::clock::{MS, SEC, US};
 use crate::dice::Dice;
 use crate::family::{self, Family, Serving};
-use crate::inject::{Injection, Kind, Kinds, draw_injections};
+use crate::inject::{Change, Inject, Injection, Kind, Kinds, draw_injections};
 use crate::liar::{self, Lies};
 use kattu_disk::Speed;
-use kattu_node::SnapshotLimits;
-use kattu_raft::{Duration, LeaderLease, LeadershipConfig, Limits};
+use kattu_node::{SnapshotLimits, level};
+use kattu_raft::{Duration, LeaderLease, LeadershipConfig, Limits, Timing};
 use std::fmt;
 
 /// What a caller may decide in place of the seed: for speed, for reading, for shrinking.
@@ -33,6 +33,9 @@ pub struct Options {
     pub leases: Option<Leases>,
     /// Whether reads may belong to sessions or have bounds; the seed's choice if absent.
     pub levels: Option<bool>,
+    /// Whether members know the feature level that puts settings into the cluster's configuration, and the election
+    /// timeout changes again and again. Otherwise they know the level before it, and go by their own flags.
+    pub shared_settings: bool,
     /// What the storm is about.
     pub family: Family,
     /// Keep the lines of the timeline.
@@ -104,6 +107,8 @@ pub struct Settings {
     pub disagree: Vec<Disagrees>,
     /// Leader leases and clocks in the storm.
     pub leases: Leases,
+    /// The newest feature level that members know.
+    pub level: u16,
     /// Send appends before the own disk call has ended.
     pub parallel_append: bool,
     /// Several appends in flight per peer.
@@ -280,6 +285,10 @@ impl Plan {
         }
         let mut injections: Vec<(u32, Injection)> =
             draw_injections(&Dice::new(seed, "injections"), members, length, &settings, &kinds);
+        if options.shared_settings {
+            settings.level = level::EXTENSIONS;
+            draw_timings(&mut Dice::new(seed, "timings"), length, &settings, &mut injections);
+        }
         let injections_planned = injections.len();
         if let Some(allowed) = &options.kinds {
             injections.retain(|(_, injection)| allowed.has(injection.what.kind()));
@@ -287,7 +296,9 @@ impl Plan {
         if let Some(keep) = &options.keep {
             injections.retain(|(number, _)| keep.contains(number));
         }
-        let changes = injections.iter().any(|(_, injection)| injection.what.kind() == Kind::Change);
+        let is_of_members =
+            |what: &Inject| matches!(what, Inject::Change(change) if !matches!(change, Change::Timing(_)));
+        let changes = injections.iter().any(|(_, injection)| is_of_members(&injection.what));
         let spares = if changes { SPARES } else { 0 };
         let service = None;
         Plan {
@@ -379,7 +390,7 @@ impl fmt::Display for Plan {
         let without = |has: bool, what: &str| if has { String::new() } else { format!(", no {what}") };
         write!(
             f,
-            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}{}{}{}{}; faults: {:?}",
+            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}{}{}{}{}{}; faults: {:?}",
             self.members,
             self.length / SEC,
             self.load.clients,
@@ -402,6 +413,7 @@ impl fmt::Display for Plan {
                 (true, false) => ", appends read by jobs",
                 (true, true) => ", appends read by jobs that may be lost",
             },
+            if settings.level < level::EXTENSIONS { "" } else { ", shared settings" },
             self.kinds,
         )
     }
@@ -421,6 +433,7 @@ fn default_settings() -> Settings {
         priorities: Vec::new(),
         disagree: Vec::new(),
         leases: Leases::Off,
+        level: level::PROOFS,
         parallel_append: true,
         pipelining: true,
         limits: Limits::default(),
@@ -506,6 +519,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         priorities: Vec::new(),
         disagree: Vec::new(),
         leases: Leases::Off,
+        level: level::PROOFS,
         parallel_append: !dice.one_in(4),
         pipelining: !dice.one_in(4),
         limits,
@@ -603,6 +617,25 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
         settings.priorities = (0..9).map(|member| if member == slow { 255 } else { 100 }).collect();
         settings.leadership.transfer_to_priority = true;
     }
+}
+
+/// Adds changes of the election timeout, down to half of the one that members start with and up to it again: the bounds
+/// of the calm after the storm are those of the longest.
+fn draw_timings(dice: &mut Dice, length: u64, settings: &Settings, injections: &mut Vec<(u32, Injection)>) {
+    let gap = dice.log_within(SEC, 20 * SEC);
+    let mut at = dice.below(gap);
+    let mut number = injections.len() as u32;
+    while at < length {
+        let share = *dice.pick(&[2, 3, 4]); // quarters
+        let timing = Timing {
+            election_timeout: settings.election_timeout * share / 4,
+            heartbeat_interval: settings.heartbeat_interval * share / 4,
+        };
+        injections.push((number, Injection { at, what: Inject::Change(Change::Timing(timing)) }));
+        number += 1;
+        at += dice.within(gap / 4, gap * 7 / 4);
+    }
+    injections.sort_by_key(|(_, injection)| injection.at);
 }
 
 /// In a third of the storms with leader leases, members differ about them. Clocks beyond their bound are tried where

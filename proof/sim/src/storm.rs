@@ -497,6 +497,7 @@ impl World {
         self.members[member].disk = SimDisk::seeded(seed, self.plan.pace.disk);
         (self.members[member].hurt, self.members[member].vote_floor) = (None, None);
         self.members[member].older = None;
+        self.sh.vote_holds.remove(&id_of(member));
         self.sh.observer.wiped(id_of(member));
         Ok(true)
     }
@@ -653,6 +654,7 @@ impl World {
         let empty = SimDisk::seeded(seed, self.plan.pace.disk);
         self.members[member].lost_disk = Some(std::mem::replace(&mut self.members[member].disk, empty));
         self.members[member].lost_directory = true;
+        self.sh.vote_holds.remove(&id_of(member));
         (self.members[member].hurt, self.members[member].vote_floor) = (None, None);
         Ok(true)
     }

@@ -34,6 +34,7 @@ pub(crate) fn kind_of(event: &Event) -> u64 {
         Event::Knows(..) => 22,
         Event::SnapshotUnreadable { .. } => 23,
         Event::Computed(_) => 24,
+        Event::VoteHoldRecorded(_) => 25,
     }
 }
 

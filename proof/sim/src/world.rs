@@ -32,7 +32,8 @@ use kattu_node::contract::{
 };
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, level};
 use kattu_raft::{
-    Config, EntryId, Incarnation, LeadershipConfig, LinkEnd, LogIndex, NodeId, Recovered, Term,
+    Config, Duration, EntryId, Incarnation, LeadershipConfig, LinkEnd, LogIndex, NodeId, Recovered, Term,
+    timing_found,
 };
 use kattu_verify::history::{Record, What};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
@@ -250,6 +251,9 @@ pub(crate) struct Shared {
     pub(crate) forgot: BTreeMap<NodeId, Fault>,
     /// Members that started from an older copy of their directory and still lack what they had.
     pub(crate) older_copies: BTreeMap<NodeId, OlderCopy>,
+    /// How long each member's vote holds last, as its directory records it. An older copy of a directory comes back with
+    /// the newest record: what it may have forgotten is bound (f) of the fault model. [replication-protocols L-4]
+    pub(crate) vote_holds: BTreeMap<NodeId, Duration>,
     /// Events handled by members.
     pub(crate) events: u64,
 }
@@ -421,6 +425,7 @@ impl World {
             diverged: Diverged::new(plan.kinds.has(crate::inject::Kind::Diverge)),
             forgot: BTreeMap::new(),
             older_copies: BTreeMap::new(),
+            vote_holds: BTreeMap::new(),
             events: 0,
         };
         let members = (0..count)
@@ -677,7 +682,10 @@ impl World {
                         _ if !self.runs(member, run) => {}
                         // An older version announces none.
                         Input::Knows(..) if self.sh.older == Some(by) => {}
-                        Input::Knows(of, level) => self.hear(member, run, Input::Knows(of, level))?,
+                        Input::Knows(of, level) => {
+                            let level = level.min(self.plan.settings.level); // as versions of this storm do
+                            self.hear(member, run, Input::Knows(of, level))?;
+                        }
                         Input::Priority(of, priority) => {
                             self.hear(member, run, Input::Priority(of, priority))?;
                         }
@@ -1368,7 +1376,7 @@ impl World {
         &mut self,
         member: usize,
         wal: Wal,
-        recovered: Recovered,
+        mut recovered: Recovered,
         tables: Option<(Keeper, u64)>,
     ) -> Result<(), Violation> {
         let id = id_of(member);
@@ -1411,10 +1419,16 @@ impl World {
             pending_bytes_max: settings.pending_bytes_max,
             snapshots: settings.snapshots,
             digest_interval: settings.digest_interval,
-            level_known: if self.sh.older == Some(member) { 0 } else { level::KNOWN },
+            level_known: if self.sh.older == Some(member) { 0 } else { settings.level },
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
+        recovered.vote_hold = self.sh.vote_holds.get(&id).copied().unwrap_or_default();
+        if config.raft.leadership.leader_lease.is_some() {
+            let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
+            let own = found.unwrap_or(config.raft.timing()).election_timeout;
+            self.sh.vote_holds.insert(id, own.max(recovered.vote_hold));
+        }
         let infos = began_with.into_iter().map(info_of).collect();
         let (base, last, committed, term) =
             (recovered.base, recovered.last, recovered.committed, recovered.hard.term);

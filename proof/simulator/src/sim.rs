@@ -59,6 +59,9 @@ pub struct SimArgs {
     /// What the storms are about: all faults, how well a cluster serves with one slow follower, or a member that lies
     #[arg(long, value_enum, default_value = "storms", conflicts_with_all = ["speed", "elections", "profile"])]
     family: About,
+    /// Members share settings in the cluster's configuration, and the election timeout changes all the time
+    #[arg(long, conflicts_with_all = ["speed", "elections", "profile"])]
+    shared_settings: bool,
     /// Run this situation instead of storms, over the seeds of `--seed` and `--storms`
     #[arg(long, value_enum, conflicts_with_all = ["hash", "speed", "elections"])]
     profile: Option<Profile>,
@@ -117,7 +120,8 @@ pub fn run(args: &SimArgs) -> Outcome {
         return slow_disk(args);
     }
     let family = Family::from(args.family);
-    let options = Options { seconds: args.minutes.map(|minutes| minutes * 60), family, ..Options::default() };
+    let (seconds, shared_settings) = (args.minutes.map(|minutes| minutes * 60), args.shared_settings);
+    let options = Options { seconds, family, shared_settings, ..Options::default() };
     if let (true, Some(seed)) = (args.hash, args.seed) {
         return output::print(format!("{:016x}\n", run_storm(seed, &options).hash).as_bytes());
     }
@@ -148,13 +152,13 @@ pub fn run(args: &SimArgs) -> Outcome {
     let seconds = began.elapsed().as_secs_f64();
     let lacks = sum.lacks(family);
     match args.output {
-        Format::Json => output::print_json(&as_json(&sum, first..end, seconds, family))?,
+        Format::Json => output::print_json(&as_json(&sum, first..end, seconds, &options))?,
         Format::Table => {
             print_faults(&sum, family)?;
             if let Some(shrunk) = &shrunk {
                 print_timeline(&shrunk.report, shrunk.attempts)?;
             }
-            print_violations(&sum, args.minutes, family)?;
+            print_violations(&sum, args.minutes, &options)?;
             print_last_line(&sum, first..end, seconds)?;
         }
     }
@@ -244,15 +248,21 @@ fn print_timeline(report: &StormReport, attempts: usize) -> Outcome {
     output::print(text.as_bytes())
 }
 
-fn print_violations(sum: &Sum, minutes: Option<u64>, family: Family) -> Outcome {
-    let mut text = String::new();
-    let of_family = match family {
+/// The command that runs the storm of this seed again.
+fn replay(seed: u64, options: &Options) -> String {
+    let of_family = match options.family {
         Family::Storms => String::new(),
         other => format!(" --family {}", other.name()),
     };
+    let shared = if options.shared_settings { " --shared-settings" } else { "" };
+    format!("kattu sim{of_family}{shared} --seed {seed}")
+}
+
+fn print_violations(sum: &Sum, minutes: Option<u64>, options: &Options) -> Outcome {
+    let mut text = String::new();
     for (seed, violation) in &sum.violations {
         let length = minutes.map(|minutes| format!(" --minutes {minutes}")).unwrap_or_default();
-        text += &format!("violation: {violation}\nreplay: kattu sim{of_family} --seed {seed}{length}\n");
+        text += &format!("violation: {violation}\nreplay: {}{length}\n", replay(*seed, options));
     }
     output::print(text.as_bytes())
 }
@@ -269,7 +279,7 @@ fn print_last_line(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64) -> Outc
     output::print(line.as_bytes())
 }
 
-fn as_json(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64, family: Family) -> Value {
+fn as_json(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64, options: &Options) -> Value {
     let faults: serde_json::Map<String, Value> =
         Fault::ALL.iter().map(|&fault| (fault.id().to_string(), sum.faults.count(fault).into())).collect();
     let pairs: serde_json::Map<String, Value> = sum
@@ -286,12 +296,12 @@ fn as_json(sum: &Sum, seeds: std::ops::Range<u64>, seconds: f64, family: Family)
                 "seed": seed,
                 "property": violation.property,
                 "story": violation.story,
-                "replay": format!("kattu sim --family {} --seed {seed}", family.name()),
+                "replay": replay(*seed, options),
             })
         })
         .collect();
     json!({
-        "family": family.name(),
+        "family": options.family.name(),
         "storms": sum.storms,
         "violations": violations,
         "seeds": {"start": seeds.start, "end": seeds.end},

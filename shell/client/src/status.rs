@@ -1,4 +1,5 @@
-//! Status of a Kattu member beyond etcd's `Status`: one `GET /kattu/status` on its client port.
+//! What a Kattu member serves beside etcd's API, over plain HTTP on its client port: its status, and the change of the
+//! cluster's timing.
 //!
 //! Knows nothing of: the contents of the answer; it is JSON, passed on as text.
 
@@ -20,38 +21,79 @@ impl Client {
     /// # Errors
     /// Unreachable if no process listens there; Refused if the process there does not serve Kattu's status.
     pub async fn kattu_status(&self, endpoint: &Endpoint) -> Result<String, Failure> {
-        let asked = tokio::time::timeout(self.timeout(), get(endpoint, "/kattu/status"));
+        let asked = tokio::time::timeout(self.timeout(), ask(endpoint, "GET", "/kattu/status"));
         match asked.await {
             Err(_) => Err(Failure::timed_out(&endpoint.name)),
             Ok(Err(error)) => Err(Failure::unreachable(&endpoint.name, error)),
             Ok(Ok((200, body))) => Ok(body),
-            Ok(Ok((code, _))) => Err(Failure {
-                kind: Kind::Refused,
-                code: Code::Unimplemented,
-                message: format!("/kattu/status was answered with HTTP {code}: is this a Kattu member?"),
+            Ok(Ok((code, _))) => Err(not_kattu(endpoint, code, "/kattu/status")),
+        }
+    }
+
+    /// Sets election timeout and heartbeat interval of the whole cluster, in milliseconds, through the first endpoint
+    /// that can be reached. Returns the setting as JSON. A setting whose outcome is unknown may be sent again.
+    ///
+    /// # Errors
+    /// Unreachable if no member can be reached; Refused if the cluster does not take the setting; else Unknown.
+    pub async fn set_timing(&self, election_ms: u64, heartbeat_ms: u64) -> Result<String, Failure> {
+        let path =
+            format!("/kattu/timing?election_timeout_ms={election_ms}&heartbeat_interval_ms={heartbeat_ms}");
+        let mut last = Failure::unreachable("", "there is no endpoint");
+        for endpoint in self.endpoints() {
+            let failed = |kind: Kind, code: Code, message: String| Failure {
+                kind,
+                code,
+                message,
                 reason: None,
                 endpoint: endpoint.name.clone(),
-            }),
+            };
+            last = match tokio::time::timeout(self.timeout(), ask(endpoint, "PUT", &path)).await {
+                Err(_) => return Err(Failure::timed_out(&endpoint.name)),
+                Ok(Err(error)) => Failure::unreachable(&endpoint.name, error),
+                Ok(Ok((200, body))) => return Ok(body),
+                Ok(Ok((400 | 409, text))) => {
+                    return Err(failed(Kind::Refused, Code::FailedPrecondition, text.trim().to_string()));
+                }
+                Ok(Ok((503, text))) => {
+                    return Err(failed(Kind::Unknown, Code::Unavailable, text.trim().to_string()));
+                }
+                Ok(Ok((code, _))) => return Err(not_kattu(endpoint, code, "/kattu/timing")),
+            };
         }
+        Err(last)
+    }
+}
+
+/// The answer of a process that has no such page.
+fn not_kattu(endpoint: &Endpoint, code: u16, path: &str) -> Failure {
+    Failure {
+        kind: Kind::Refused,
+        code: Code::Unimplemented,
+        message: format!("{path} was answered with HTTP {code}: is this a Kattu member?"),
+        reason: None,
+        endpoint: endpoint.name.clone(),
     }
 }
 
 /// One request on a connection of its own. Returns the status code and the body.
-async fn get(endpoint: &Endpoint, path: &str) -> io::Result<(u16, String)> {
+async fn ask(endpoint: &Endpoint, method: &str, path: &str) -> io::Result<(u16, String)> {
     let address = &endpoint.address;
     match &endpoint.tls {
-        None => get_on(TcpStream::connect(address).await?, address, path).await,
-        Some(tls) => get_on(dial(address, tls.for_http1()).await?, address, path).await,
+        None => ask_on(TcpStream::connect(address).await?, address, method, path).await,
+        Some(tls) => ask_on(dial(address, tls.for_http1()).await?, address, method, path).await,
     }
 }
 
-async fn get_on(
+async fn ask_on(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     address: &str,
+    method: &str,
     path: &str,
 ) -> io::Result<(u16, String)> {
-    let request =
-        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: */*\r\n\r\n");
+    let empty = if method == "GET" { "" } else { "Content-Length: 0\r\n" };
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: */*\r\n{empty}\r\n"
+    );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;

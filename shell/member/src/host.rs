@@ -16,7 +16,7 @@ use crate::capacity::Sight;
 use crate::log::Completion;
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, Request};
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Instant, SnapshotMeta};
+use kattu_raft::{Duration, Instant, SnapshotMeta};
 
 /// Calls the replica for a member. [Rule 2]
 pub trait Host {
@@ -120,4 +120,8 @@ pub trait Arrivals: Host {
 
     /// Whether the log holds records that a full disk refused, and may be tried again now.
     fn retries_log(&self) -> bool;
+
+    /// Makes durable how long this member's vote holds last from now on; `false` if that failed, or must not be tried
+    /// yet: the next batch asks again. [replication-protocols L-4]
+    fn record_vote_hold(&mut self, length: Duration) -> bool;
 }

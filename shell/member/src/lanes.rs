@@ -109,7 +109,7 @@ mod tests {
             membership: Membership::default(),
             membership_at: LogIndex(0),
         };
-        let piece = SnapshotChunk { meta, offset: 0, bytes: vec![1].into(), total: 1 };
+        let piece = SnapshotChunk { meta: Box::new(meta), offset: 0, bytes: vec![1].into(), total: 1 };
         assert_eq!(lane_of(&envelope(Message::SnapshotChunk(piece)), || true, true), Lane::Snapshot);
     }
 

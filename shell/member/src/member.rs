@@ -250,6 +250,11 @@ impl<C, A> Member<C, A> {
         if let Some(space) = self.capacity.look(host.sight(), host.least_quota()) {
             self.handle(host, now, Event::Space(space))?;
         }
+        if let Some(length) = self.node.raft().vote_hold_to_record(now)
+            && host.record_vote_hold(length)
+        {
+            self.handle(host, now, Event::VoteHoldRecorded(length))?;
+        }
         self.handle(host, now, Event::Drained)?;
         (self.fetches_left, self.slice) = (self.limits.fetches, self.limits.slice);
         self.stage = Stage::Send;

@@ -109,6 +109,10 @@ impl Arrivals for Bench {
     fn retries_log(&self) -> bool {
         self.retries
     }
+
+    fn record_vote_hold(&mut self, _: Duration) -> bool {
+        true
+    }
 }
 
 type Lone = Member<u64, ()>;

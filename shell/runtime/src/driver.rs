@@ -24,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::name_clash::NameClash;
 use crate::operator;
 use crate::peer_table::PeerTable;
+use crate::settings::{Promise, note_timing};
 use crate::snapshots::{Order, Snapshots};
 use crate::start::End;
 use crate::watchdog::{Watchdog, Work};
@@ -35,7 +36,7 @@ use kattu_member::member::Member;
 use kattu_member::step::{Counts, LIMITS, Note, Step};
 use kattu_node::contract::{Effects, Event, KeeperEffects, Members};
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Duration, Instant, NodeId};
+use kattu_raft::{Duration, Instant, NodeId, Timing};
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -53,6 +54,8 @@ pub(crate) struct Driver {
     pub(crate) facts: Arc<Facts>,
     /// The name clashes that have been logged.
     pub(crate) name_clash: NameClash,
+    /// The timing that was logged last.
+    pub(crate) timing: Timing,
     /// When the flows to peers are published next.
     pub(crate) flows_at: Instant,
     /// What the metrics have of the member's counts.
@@ -74,6 +77,7 @@ pub(crate) struct Hands {
     pub(crate) calls: mpsc::Receiver<Call>,
     pub(crate) peer_table: Rc<PeerTable>,
     pub(crate) lookout: Lookout,
+    pub(crate) promise: Promise,
     pub(crate) clerk: Clerk,
     /// What the loop was woken for.
     pub(crate) woken_for: WokenFor,
@@ -179,6 +183,10 @@ impl Arrivals for Hands {
 
     fn retries_log(&self) -> bool {
         self.disk.retries()
+    }
+
+    fn record_vote_hold(&mut self, length: Duration) -> bool {
+        self.promise.record(clock::now(), length)
     }
 }
 
@@ -305,6 +313,7 @@ impl Driver {
         let raft = self.member.node().raft();
         if self.flows_at <= now {
             self.flows_at = now + FLOWS_EVERY;
+            note_timing(&mut self.timing, raft);
             operator::tell_absent(self.member.node(), &self.hands.peer_table, now.since(self.started));
             metrics.slows_clients.set(raft.slows_clients().into());
             let mut flows = metrics.peer_flows.lock().unwrap_or_else(PoisonError::into_inner);

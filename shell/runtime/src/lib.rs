@@ -6,7 +6,7 @@
 //!
 //! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `apply_thread` (a keeper on its own thread) ·
 //! `snapshots` (the worker beside), `computing` (jobs beside) · `links`, `lane`, `outgoing`, `tls`, `peer_table`, `handshake`, `listener`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
-//! `operator` (words for notes) · `lookout` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
+//! `operator` (words for notes) · `settings` · `lookout` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
 //! Knows nothing of: etcd, protobuf, the simulator.
 
 pub mod allocator;
@@ -34,6 +34,7 @@ mod peer_table;
 mod readings;
 pub mod report;
 mod scrub;
+mod settings;
 mod snapshots;
 mod start;
 mod tls;

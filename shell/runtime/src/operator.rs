@@ -66,7 +66,7 @@ fn tell_trace(trace: Trace, slows_clients: bool, metrics: &Metrics) {
         Trace::LeaderLeaseDenied { peer, vote_hold } => {
             let said = match vote_hold.is_zero() {
                 true => "has no --lease-reads".to_string(),
-                false => format!("has --election-timeout {} only", vote_hold.as_millis()),
+                false => format!("grants vote holds of {} ms only", vote_hold.as_millis()),
             };
             report::warn(format_args!(
                 "--lease-reads is on here, but member {:x} {said}: its answers do not extend the leader lease, and \

@@ -120,9 +120,8 @@ fn look(place: &std::path::Path) -> Found {
                 ));
             }
             Item::VoteHold { state: Err(what) } => {
-                let what = format!(
-                    "promise: {what}; the next start waits for the longest vote hold, and writes it anew"
-                );
+                let what =
+                    format!("promise: {what}; the next run withholds its vote for 50 s, and writes it anew");
                 found.insert((VOTE_HOLD.into(), what));
             }
             _ => {}
@@ -192,7 +191,7 @@ mod tests {
             let found: Vec<(String, String)> = look(&scratch.0).into_iter().collect();
             let [(name, what)] = &found[..] else { panic!("byte {byte}: {found:?}") };
             assert_eq!(name, VOTE_HOLD);
-            assert!(what.starts_with("promise: checksum mismatch; the next start waits"), "{what}");
+            assert!(what.starts_with("promise: checksum mismatch; the next run withholds"), "{what}");
         }
         std::fs::write(&file, &whole[..31]).expect("written");
         let found: Vec<(String, String)> = look(&scratch.0).into_iter().collect();

@@ -36,7 +36,7 @@ const NICENESS: i32 = 10;
 
 /// Orders to the worker's thread.
 pub(crate) enum Order {
-    Work(steps::Order),
+    Work(Box<steps::Order>),
     /// Drop tables that are no longer needed: it takes a while.
     Drop(Box<Keeper>),
     Stop,
@@ -54,7 +54,7 @@ impl Orders {
 
     /// Sends an order that is a step's.
     pub(crate) fn work(&self, order: steps::Order) {
-        self.give(Order::Work(order));
+        self.give(Order::Work(Box::new(order)));
     }
 
     /// A handle without a worker.
@@ -168,7 +168,7 @@ impl Worker {
     fn run(&mut self, inbox: &sync_mpsc::Receiver<Order>) {
         while !self.stop.load(Ordering::Relaxed) {
             match inbox.recv_timeout(self.patience(Instant::now())) {
-                Ok(Order::Work(order)) => self.carry_out(order),
+                Ok(Order::Work(order)) => self.carry_out(*order),
                 Ok(Order::Drop(tables)) => drop(tables),
                 Ok(Order::Stop) | Err(sync_mpsc::RecvTimeoutError::Disconnected) => return,
                 Err(sync_mpsc::RecvTimeoutError::Timeout) => self.idle(Instant::now()),

@@ -15,6 +15,7 @@ use crate::lookout::{Lookout, default_quota};
 use crate::metrics::Metrics;
 use crate::peer_table::PeerTable;
 use crate::scrub;
+use crate::settings::{Promise, note_flags};
 use crate::snapshots::{Snapshots, thaw};
 use crate::watchdog::Watchdog;
 use crate::{clock, entropy};
@@ -26,10 +27,15 @@ use kattu_member::peer_table::Own;
 use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
 use kattu_node::contract::MemberInfo;
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
-use kattu_raft::newest_found;
-use kattu_raft::{Config, Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Recovered};
+use kattu_raft::extensions::ELECTION_TIMEOUT_MAX;
+use kattu_raft::{
+    Config, Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Recovered, Timing,
+};
+use kattu_raft::{newest_found, timing_found};
 use kattu_tls::{ServerTls, Speaks};
-use kattu_wal::{DataDir, Identity, Incarnations, InitialMember, RealFiles, Wal, WalError, WalOptions};
+use kattu_wal::{
+    DataDir, Identity, Incarnations, InitialMember, RealFiles, VoteHoldRecord, Wal, WalError, WalOptions,
+};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,7 +46,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 /// Upper bound of election timeouts, and so of vote holds.
-pub(crate) const VOTE_HOLD_MAX: Duration = Duration::from_secs(50);
+pub(crate) const VOTE_HOLD_MAX: Duration = ELECTION_TIMEOUT_MAX;
 
 /// The one group there is.
 const GROUP: GroupId = GroupId(0);
@@ -100,10 +106,12 @@ pub struct RuntimeConfig {
     pub peer_tls: Option<Arc<ServerTls>>,
     /// Its client URLs, published to the others.
     pub client_urls: Vec<String>,
-    /// Minimum election timeout.
+    /// Minimum election timeout that a new cluster begins with.
     pub election_timeout: Duration,
-    /// Time between heartbeats.
+    /// Time between heartbeats that a new cluster begins with.
     pub heartbeat_interval: Duration,
+    /// Whether the operator named one of these two, so that a cluster with others is worth a warning.
+    pub timing_is_given: bool,
     /// Leader priority, how soon a dead leader is replaced, how far clocks are trusted.
     pub leadership: LeadershipConfig,
     /// Bounds of the protocol.
@@ -138,6 +146,11 @@ pub struct RuntimeConfig {
 }
 
 impl RuntimeConfig {
+    /// The timing that a new cluster begins with.
+    fn timing(&self) -> Timing {
+        Timing { election_timeout: self.election_timeout, heartbeat_interval: self.heartbeat_interval }
+    }
+
     /// The identity of this member as a founding one, in a new directory.
     #[must_use]
     pub fn first_identity(&self) -> Identity {
@@ -288,7 +301,10 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     }
     let listeners = listen(&config.listen_peers).await?;
 
-    let (wal, recovered, identity, lives) = open(&config, &own, group).await?;
+    let Opened { wal, recovered, identity, lives, record } = open(&config, &own, group).await?;
+    let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
+    note_flags(Some(config.timing()).filter(|_| config.timing_is_given), found);
+    let timing = found.unwrap_or(config.timing());
     // From here on the directory determines the identity.
     let config = RuntimeConfig { id: identity.node, cluster_id: identity.cluster, ..config };
     let incarnation = identity.incarnation;
@@ -325,7 +341,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let room = log.room();
     let disk = match config.log_io {
         // A leader that sits in a sync for longer than a heartbeat loses its followers.
-        Threading::Inline => Disk::inline(log, Some(config.heartbeat_interval)),
+        Threading::Inline => Disk::inline(log, Some(timing.heartbeat_interval)),
         Threading::Thread => Disk::thread(log).map_err(StartError::Thread)?,
     };
     let orders = snapshots.orders();
@@ -371,10 +387,10 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     };
     peer_listener.start(listeners);
     // So that a removed member learns of it from repeated heartbeats.
-    let farewell = (config.heartbeat_interval * 30).max(Duration::from_secs(1));
+    let farewell = (timing.heartbeat_interval * 30).max(Duration::from_secs(1));
     let mut links = Links::new(
         &peer_table,
-        pauses::pause_max(config.election_timeout),
+        pauses::pause_max(timing.election_timeout),
         farewell,
         &inbox,
         &readers,
@@ -383,21 +399,33 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     links.follow();
 
     let now = clock::now();
-    let node = Node::recover(node_config(&config, own.name, raft), entropy(), now, recovered)
+    let node = Node::recover(node_config(&config, timing, own.name, raft), entropy(), now, recovered)
         .with_snapshot_of(snapshot_bytes);
     metrics.feature_level.set(level.into());
     peer_table.with(|table| table.set_level(level));
     let clerk = Clerk { facts: facts.clone(), metrics, watchdog };
-    let woken_for = WokenFor::default();
+    let (promise, woken_for) = (Promise::new(record, timing), WokenFor::default());
     let computing = Computing::start(inbox.clone(), clerk.watchdog.clone()).map_err(StartError::Thread)?;
-    let hands =
-        Hands { disk, apply, snapshots, computing, inbox, calls, peer_table, lookout, clerk, woken_for };
+    let hands = Hands {
+        disk,
+        apply,
+        snapshots,
+        computing,
+        inbox,
+        calls,
+        peer_table,
+        lookout,
+        promise,
+        clerk,
+        woken_for,
+    };
     let member = kattu_member::member::Member::start(now, node, placed, Capacity::new(quota), room, LIMITS);
     let driver = Driver {
         member,
         hands,
         links,
         facts,
+        timing,
         name_clash: Default::default(),
         flows_at: kattu_raft::Instant(0),
         counted: Default::default(),
@@ -452,12 +480,17 @@ fn is_alone(identity: &Identity, recovered: &Recovered) -> bool {
     }
 }
 
+/// A data directory that is open.
+struct Opened {
+    wal: Wal,
+    recovered: Recovered,
+    identity: Identity,
+    lives: Incarnations,
+    record: VoteHoldRecord,
+}
+
 /// Opens the data directory, or initializes it, and reads its log back.
-async fn open(
-    config: &RuntimeConfig,
-    own: &Member,
-    group: GroupId,
-) -> Result<(Wal, Recovered, Identity, Incarnations), StartError> {
+async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Opened, StartError> {
     let options = config.wal_options();
     let mut dir = DataDir::open(Arc::new(RealFiles::create(&config.data_dir)?))?;
     match dir.identity() {
@@ -476,7 +509,7 @@ async fn open(
         Some(_) => dir.expect(config.cluster_id, config.id)?,
     }
     let identity = dir.identity().expect("it has one by now").clone();
-    outlast_promise(&dir, config).await?;
+    let (noted, record) = (dir.vote_hold()?, dir.vote_hold_record());
     let (lives, wrong) = dir.lives()?;
     if let Some(what) = wrong {
         crate::report::warn(format_args!(
@@ -484,8 +517,10 @@ async fn open(
         ));
     }
     let (wal, mut recovered) = Wal::repair(dir, options)?;
-    let recovered = recovered.remove(&group).unwrap_or_default();
-    Ok((wal, recovered, identity, lives))
+    let mut recovered = recovered.remove(&group).unwrap_or_default();
+    recovered.vote_hold = vote_hold_of_earlier_runs(&noted);
+    record_vote_hold(config, &recovered, noted, &record)?;
+    Ok(Opened { wal, recovered, identity, lives, record })
 }
 
 /// The founding members under their first ids, at their present addresses.
@@ -503,26 +538,37 @@ fn is_named(began_as: &[Began], identity: &Identity) -> bool {
     began_as.iter().any(|began| (began.cluster, began.id) == (identity.cluster, identity.node))
 }
 
-/// If this member granted leaders a longer vote hold when it ran last, waits that long before it sends anything,
-/// because a leader may still rely on it. From then on this run's vote hold counts. [replication-protocols L-4]
-async fn outlast_promise(dir: &DataDir, config: &RuntimeConfig) -> Result<(), StartError> {
-    let own = config.leadership.leader_lease.map_or(Duration::ZERO, |_| config.election_timeout);
-    let noted = dir.vote_hold()?;
-    let before = noted.clone().unwrap_or_else(|what| {
+/// How long vote holds may last that earlier runs granted: the core withholds votes for that long.
+/// [replication-protocols L-4]
+fn vote_hold_of_earlier_runs(noted: &Result<Duration, String>) -> Duration {
+    noted.clone().unwrap_or_else(|what| {
         crate::report::warn(format_args!(
             "file `promise` (vote hold of an earlier run) is unreadable: {what}; assuming the longest one, {VOTE_HOLD_MAX:?}"
         ));
         VOTE_HOLD_MAX
-    });
+    })
+}
+
+/// Records how long the vote holds of this run last, if that is longer than those of earlier ones. A shorter length is
+/// recorded when the longer holds are over.
+fn record_vote_hold(
+    config: &RuntimeConfig,
+    recovered: &Recovered,
+    noted: Result<Duration, String>,
+    record: &VoteHoldRecord,
+) -> Result<(), StartError> {
+    let before = recovered.vote_hold;
+    let timing = timing_found(&recovered.memberships, recovered.snapshot.as_ref()).unwrap_or(config.timing());
+    let own = config.leadership.leader_lease.map_or(Duration::ZERO, |_| timing.election_timeout);
     if own < before {
         crate::report::info(format_args!(
-            "waiting {before:?} before voting or serving: an earlier run may have granted leaders a vote hold of that length \
-             (--lease-reads), and the present one is shorter"
+            "this member votes in {before:?} at the earliest: an earlier run may have granted leaders a vote hold of that \
+             length (--lease-reads), and the present one is shorter"
         ));
-        tokio::time::sleep(before).await;
     }
-    if noted != Ok(own) {
-        dir.set_vote_hold(own)?;
+    let longest = own.max(before);
+    if noted != Ok(longest) {
+        record.set(longest)?;
     }
     Ok(())
 }
@@ -556,8 +602,10 @@ fn raft_config(config: &RuntimeConfig, voters: impl Iterator<Item = NodeId>) -> 
     }
 }
 
-fn node_config(config: &RuntimeConfig, name: String, raft: Config) -> NodeConfig {
+fn node_config(config: &RuntimeConfig, timing: Timing, name: String, raft: Config) -> NodeConfig {
     NodeConfig {
+        // The timing in force, which may not be that of `raft`.
+        request_timeout: Duration::from_secs(5) + timing.election_timeout * 2,
         snapshots: config.snapshots,
         digest_interval: config.digest_interval,
         name,

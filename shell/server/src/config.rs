@@ -39,7 +39,7 @@ use values::{
 /// Largest value of `--max-request-bytes`. [fault-model §10]
 pub const REQUEST_BYTES_LIMIT: u64 = 64 << 20;
 /// Longest election timeout; beyond it a lost leader would look like an outage. [etcd embed]
-const ELECTION_TIMEOUT_MAX: u64 = 50_000;
+pub(crate) const ELECTION_TIMEOUT_MAX: u64 = 50_000;
 
 /// Why a configuration cannot work; the text names what to fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,10 +82,12 @@ pub struct ServeConfig {
     pub began_as: Vec<Began>,
     /// Whether the cluster runs already: with an empty directory this member joins it.
     pub join: bool,
-    /// Time between heartbeats.
+    /// Time between heartbeats that a new cluster begins with.
     pub heartbeat_interval: Duration,
-    /// Minimum election timeout.
+    /// Minimum election timeout that a new cluster begins with.
     pub election_timeout: Duration,
+    /// Whether the operator named one of these two.
+    pub timing_is_given: bool,
     /// Election priority, speed of failover, trust in clocks.
     pub leadership: LeadershipConfig,
     /// Level of reads whose request names none.
@@ -316,6 +318,9 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
         join,
         heartbeat_interval: Duration::from_millis(heartbeat),
         election_timeout: Duration::from_millis(election),
+        timing_is_given: ["election-timeout", "heartbeat-interval"]
+            .iter()
+            .any(|flag| given.text(flag).is_some()),
         leadership: leadership(given)?,
         read_consistency: read_consistency(given)?,
         request_bytes_max: request_bytes_max as usize,

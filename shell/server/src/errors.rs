@@ -108,6 +108,18 @@ impl From<EtcdError> for Status {
 pub(crate) const TOO_MANY_MEMBERS: EtcdError =
     EtcdError { code: Code::FailedPrecondition, text: "kattu: too many members in cluster" };
 
+/// A timing for a cluster in which a member may run a version that has none.
+pub const LEVEL_TOO_LOW: EtcdError = EtcdError {
+    code: Code::FailedPrecondition,
+    text: "kattu: the cluster has not reached feature level 3 yet: run this version on all members",
+};
+
+/// A timing that breaks a rule of the protocol.
+pub const BAD_TIMING: EtcdError = EtcdError {
+    code: Code::InvalidArgument,
+    text: "kattu: the election timeout must be at least 5 heartbeat intervals, and at most 50 s",
+};
+
 /// A request that would read or delete more keys than one request may. etcd carries it out and blocks meanwhile.
 pub(crate) const TOO_MUCH_WORK: EtcdError = EtcdError {
     code: Code::ResourceExhausted,
@@ -211,6 +223,8 @@ fn of_member_refusal(refusal: MemberRefusal) -> EtcdError {
         MemberRefusal::NotLeader => NOT_LEADER,
         MemberRefusal::BadTransferee => BAD_TRANSFEREE,
         MemberRefusal::TransferFailed => TRANSFER_TIMED_OUT,
+        MemberRefusal::LevelTooLow => LEVEL_TOO_LOW,
+        MemberRefusal::BadTiming => BAD_TIMING,
     }
 }
 

@@ -1,28 +1,35 @@
-//! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`, `/kattu/status`.
+//! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`, `/kattu/status`, and `/kattu/timing`, the
+//! one page that changes something. A listener for metrics does not have that one.
 //!
 //! Responses are etcd's to the byte where clients parse them; `kattu` stands beside the versions.
 //! Knows nothing of: gRPC, sockets.
 
 use crate::body::FaceBody;
 use crate::budget::Hold;
+use crate::config::ELECTION_TIMEOUT_MAX;
+use crate::errors;
 use crate::face::{ETCD_CLUSTER_VERSION, ETCD_VERSION, Face, KATTU_VERSION};
 use crate::health;
 use crate::json;
+use crate::listen::Door;
 use crate::metrics;
 use crate::replica::Replica;
 use crate::status::status_json;
 use crate::tls::Certificate;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
-use kattu_node::contract::Consistency;
+use kattu_node::contract::{Consistency, MemberChange, Request};
+use kattu_raft::{Duration, Timing};
+use tonic::Code;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Answers one plain request.
+/// Answers one plain request that came through this door.
 pub async fn answer<R: Replica>(
     face: &Face<R>,
+    door: Door,
     method: &Method,
     uri: &Uri,
     hold: &mut Hold,
@@ -34,12 +41,15 @@ pub async fn answer<R: Replica>(
     }
     match path {
         "/health" | "/version" | "/metrics" | "/kattu/status" if method != Method::GET => {
-            method_not_allowed()
+            method_not_allowed("GET")
         }
+        "/kattu/timing" if door == Door::Plain => error_page(StatusCode::NOT_FOUND, "404 page not found"),
+        "/kattu/timing" if method != Method::PUT => method_not_allowed("PUT"),
         "/health" => health_page(face, uri.query().unwrap_or(""), hold).await,
         "/version" => version_page(),
         "/metrics" => metrics_page(face, hold).await,
         "/kattu/status" => status_page(face, hold).await,
+        "/kattu/timing" => timing_page(face, uri.query().unwrap_or(""), hold).await,
         _ => error_page(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }
@@ -114,6 +124,55 @@ async fn status_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<Fa
     }
 }
 
+/// `PUT /kattu/timing?election_timeout_ms=…&heartbeat_interval_ms=…`, which `kattu timing` sends: sets both for the whole
+/// cluster, and answers when that is committed. To be sent again if the outcome is unknown: it changes nothing twice.
+async fn timing_page<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold) -> Response<FaceBody> {
+    let Some(timing) = parse_timing(query) else {
+        return error_page(StatusCode::BAD_REQUEST, errors::BAD_TIMING.text);
+    };
+    match face.call(Request::Change(MemberChange::Timing(timing)), hold).await {
+        Ok(_) => {
+            let Timing { election_timeout, heartbeat_interval } = timing;
+            let json = format!(
+                "{{\"election_timeout_ms\":{},\"heartbeat_interval_ms\":{}}}",
+                election_timeout.as_millis(),
+                heartbeat_interval.as_millis()
+            );
+            page(StatusCode::OK, JSON, json)
+        }
+        Err(error) => {
+            let status = match error.code() {
+                Code::InvalidArgument => StatusCode::BAD_REQUEST,
+                Code::FailedPrecondition => StatusCode::CONFLICT,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            error_page(status, error.message())
+        }
+    }
+}
+
+/// Both times, each once, in whole milliseconds, and in the proportion that the flags ask for.
+fn parse_timing(query: &str) -> Option<Timing> {
+    let (mut election, mut heartbeat) = (None, None);
+    for part in query.split('&') {
+        let (name, value) = part.split_once('=')?;
+        let place = match name {
+            "election_timeout_ms" => &mut election,
+            "heartbeat_interval_ms" => &mut heartbeat,
+            _ => return None,
+        };
+        let number: u64 = value.parse().ok().filter(|number| (1..=ELECTION_TIMEOUT_MAX).contains(number))?;
+        if place.replace(number).is_some() {
+            return None;
+        }
+    }
+    let (election, heartbeat) = (election?, heartbeat?);
+    (heartbeat * 5 <= election).then(|| Timing {
+        election_timeout: Duration::from_millis(election),
+        heartbeat_interval: Duration::from_millis(heartbeat),
+    })
+}
+
 /// The error, in the gateway's own form, as long as the JSON gateway is not implemented.
 fn gateway_missing() -> Response<FaceBody> {
     let text = "kattu does not serve the JSON gateway yet";
@@ -121,9 +180,9 @@ fn gateway_missing() -> Response<FaceBody> {
     page(StatusCode::NOT_IMPLEMENTED, JSON, body)
 }
 
-fn method_not_allowed() -> Response<FaceBody> {
+fn method_not_allowed(allowed: &'static str) -> Response<FaceBody> {
     let mut response = error_page(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     response
 }
 

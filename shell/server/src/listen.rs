@@ -61,10 +61,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
+pub(crate) enum Door {
     /// gRPC and plain HTTP.
     Clients,
-    /// Plain HTTP only.
+    /// Plain HTTP only, and nothing that changes anything: it may ask for no certificate.
     Plain,
 }
 
@@ -351,7 +351,7 @@ where
         return Either::Left(face.answer(request, hold));
     }
     let (head, _) = request.into_parts();
-    Either::Right(async move { (plain::answer(face, &head.method, &head.uri, &mut hold).await, hold) })
+    Either::Right(async move { (plain::answer(face, door, &head.method, &head.uri, &mut hold).await, hold) })
 }
 
 #[cfg(test)]

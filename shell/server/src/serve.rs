@@ -328,6 +328,7 @@ pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTl
         client_urls: config.advertise_client_urls.clone(),
         election_timeout: config.election_timeout,
         heartbeat_interval: config.heartbeat_interval,
+        timing_is_given: config.timing_is_given,
         leadership: config.leadership,
         limits: Limits {
             inflight_bytes_max: in_flight,

@@ -41,7 +41,7 @@ pub(crate) fn status_json(
     }
     for member in &status.leader_lease_without {
         problems.push(format!(
-            "--lease-reads is on here, but member {:x} lacks it, or has a shorter --election-timeout",
+            "--lease-reads is on here, but member {:x} lacks it, or grants shorter vote holds than the election timeout",
             member.0
         ));
     }
@@ -71,7 +71,7 @@ pub(crate) fn status_json(
     format!(
         "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_leader_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
          \"compact_revision\":{},\"history_seconds\":{},\"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
-         \"version\":\"{}\",\"feature_level\":{},\"certificate_days\":{},\"errors\":[{}]}}",
+         \"version\":\"{}\",\"feature_level\":{},\"election_timeout_ms\":{},\"heartbeat_interval_ms\":{},\"certificate_days\":{},\"errors\":[{}]}}",
         status.id.0,
         json::string(name),
         if status.learner { "learner" } else { status.role },
@@ -89,6 +89,8 @@ pub(crate) fn status_json(
         log_bytes,
         KATTU_VERSION,
         status.level,
+        status.timing.election_timeout.as_millis(),
+        status.timing.heartbeat_interval.as_millis(),
         days,
         problems.join(",")
     )
@@ -115,12 +117,17 @@ mod tests {
             revision: Revision(6),
             compact_revision: Revision(-1),
             level: 1,
+            timing: kattu_raft::Timing {
+                election_timeout: kattu_raft::Duration::from_millis(1000),
+                heartbeat_interval: kattu_raft::Duration::from_millis(100),
+            },
             ..Status::default()
         };
         let expected = format!(
             "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"has_leader_lease\":false,\"leader_id\":\"cd\",\"term\":3,\
              \"revision\":6,\"compact_revision\":-1,\"history_seconds\":420,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
-             \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"feature_level\":1,\"certificate_days\":null,\"errors\":[]}}"
+             \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"feature_level\":1,\"election_timeout_ms\":1000,\
+             \"heartbeat_interval_ms\":100,\"certificate_days\":null,\"errors\":[]}}"
         );
         assert_eq!(status_json(&status, "n\"1", 4096, 420, None), expected);
     }
@@ -149,7 +156,7 @@ mod tests {
             ..Status::default()
         };
         let json = status_json(&status, "n", 0, 0, None);
-        let said = "--lease-reads is on here, but member ab lacks it, or has a shorter --election-timeout";
+        let said = "--lease-reads is on here, but member ab lacks it, or grants shorter vote holds than the election timeout";
         assert!(json.ends_with(&format!("\"errors\":[\"{said}\"]}}")), "{json}");
     }
 

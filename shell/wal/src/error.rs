@@ -39,6 +39,13 @@ pub enum WalError {
         /// The version this program reads.
         supported: u32,
     },
+    /// A newer version of Kattu wrote this correctly, and this one cannot follow it.
+    Newer {
+        /// The file's name.
+        file: String,
+        /// What this version lacks.
+        what: String,
+    },
     /// The data directory belongs to another member or cluster, or Kattu did not make it.
     Foreign {
         /// The path.
@@ -219,6 +226,7 @@ impl fmt::Display for WalError {
                  directory. If it is the only member of its cluster, restore a backup with `kattu restore`",
                 self.finding()
             ),
+            WalError::Newer { file, what } => write!(f, "{file}: {what}"),
             WalError::Unreadable { file, what } => {
                 write!(f, "{file}: received intact from the peer, but its content cannot be decoded: {what}")
             }

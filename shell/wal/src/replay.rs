@@ -63,6 +63,7 @@ impl Replay {
                 return Err(damaged(range.start as u64, what));
             };
             let bytes = segment.slice(range.clone());
+            refuse_newer(record, &bytes, at)?;
             let taken = match record.kind {
                 RecordKind::Entry(_) => group.take_entry(record, bytes, *at, block),
                 RecordKind::Truncate => group.take_truncation(record.index, *at, block),
@@ -107,6 +108,17 @@ impl Replay {
             }
         }
         Ok(())
+    }
+}
+
+/// A configuration that this version cannot follow is no damage: nothing must be cut, and the member stops.
+fn refuse_newer(record: &RecordHeader, bytes: &SharedBytes, at: &Position) -> Result<(), WalError> {
+    let configures = record.entry_head().is_some_and(|head| head.kind == EntryKind::Config);
+    match configures.then(|| Membership::decode(&bytes[HEADER_BYTES..])) {
+        Some(Err(error)) if error.is_of_newer_version() => {
+            Err(WalError::Newer { file: name_of(at.segment), what: error.to_string() })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) const HEAD_BYTES: usize = 24;
 pub(crate) type Looked<T> = Result<Option<Result<T, String>>, WalError>;
 
 /// One file, as its owner expects it.
+#[derive(Clone, Debug)]
 pub(crate) struct SmallFile<'a> {
     name: &'a str,
     magic: [u8; 4],

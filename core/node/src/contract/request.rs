@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use kattu_kv::api as kv;
-use kattu_raft::{Duration, LogIndex, NodeId, Term};
+use kattu_raft::{Duration, LogIndex, NodeId, Term, Timing};
 
 /// How fresh a read must be. [replication-protocols §9.1]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -52,7 +52,7 @@ pub enum Request {
     Status,
 }
 
-/// A change of the members. One at a time. [replication-protocols M3]
+/// A change of the members, or of what they share. One at a time. [replication-protocols M3]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MemberChange {
     /// Adds a member. It begins as a learner, so that one that never answers does no harm.
@@ -75,6 +75,9 @@ pub enum MemberChange {
         /// Its new peer URLs.
         peer_urls: Vec<String>,
     },
+    /// Sets the timing of the whole cluster; every member goes by it as soon as the configuration is in its log. Since
+    /// feature level [`EXTENSIONS`](crate::level::EXTENSIONS).
+    Timing(Timing),
 }
 
 /// The outcome of a request. [architecture §5]
@@ -176,6 +179,10 @@ pub enum MemberRefusal {
     BadTransferee,
     /// The transfer target did not become leader in time or needs a snapshot first, or another transfer is under way.
     TransferFailed,
+    /// The cluster's feature level is below [`EXTENSIONS`](crate::level::EXTENSIONS): a member's version may be older.
+    LevelTooLow,
+    /// The timing breaks a rule of the protocol.
+    BadTiming,
 }
 
 impl fmt::Display for MemberRefusal {
@@ -198,6 +205,12 @@ impl fmt::Display for MemberRefusal {
             MemberRefusal::NotLeader => "only the leader can transfer leadership",
             MemberRefusal::BadTransferee => "transfer target is not a voter of this cluster",
             MemberRefusal::TransferFailed => "transfer target did not become leader in time",
+            MemberRefusal::LevelTooLow => {
+                "the cluster has not reached feature level 3 yet: run this version on all members"
+            }
+            MemberRefusal::BadTiming => {
+                "the election timeout must be at least three heartbeat intervals, and at most 50 s"
+            }
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::digests::Compared;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
-use kattu_raft::{Falsehood, LogIndex, NodeId, Term};
+use kattu_raft::{Falsehood, LogIndex, NodeId, Term, Timing};
 
 /// The status of one replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +69,8 @@ pub struct Status {
     pub pending: u64,
     /// The feature level that the cluster has reached. [`crate::level`]
     pub level: u16,
+    /// The election timeout and the heartbeat interval in force here.
+    pub timing: Timing,
     /// The alarms that are raised.
     pub alarms: Alarms,
     /// The state of the comparison of members' digests.

@@ -7,8 +7,9 @@ use kattu_raft::message::{
     SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
-    Body, ClockReading, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, GroupId, Incarnation,
-    Instant, LogIndex, Membership, Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
+    Body, ClockReading, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Extensions, GroupId,
+    Incarnation, Instant, LogIndex, Membership, Message, NodeId, Protocol, Round, SharedBytes, SnapshotMeta,
+    Stamp, Term, Timing,
 };
 use kattu_wire::{
     Challenge, Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode,
@@ -208,7 +209,7 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         (
             "snapshot-chunk",
             envelope(Message::SnapshotChunk(SnapshotChunk {
-                meta: SnapshotMeta {
+                meta: Box::new(SnapshotMeta {
                     last,
                     stamp: Stamp(1012),
                     membership: Membership {
@@ -216,10 +217,35 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
                         outgoing: vec![NodeId(1), NodeId(4)],
                         learners: vec![NodeId(5)],
                         learners_next: vec![NodeId(4)],
+                        extensions: Extensions::default(),
                     },
                     membership_at: LogIndex(9),
-                },
+                }),
                 offset: 4096,
+                bytes: SharedBytes::from(b"piece of a file".to_vec()),
+                total: 1 << 20,
+            })),
+        ),
+        (
+            "snapshot-chunk-extended",
+            envelope(Message::SnapshotChunk(SnapshotChunk {
+                meta: Box::new(SnapshotMeta {
+                    last,
+                    stamp: Stamp(1012),
+                    membership: Membership {
+                        extensions: Extensions {
+                            timing: Some(Timing {
+                                election_timeout: Duration::from_millis(1000),
+                                heartbeat_interval: Duration::from_millis(100),
+                            }),
+                            protocol: Some(Protocol::Raft),
+                            unknown: vec![(0x8001, b"of tomorrow".to_vec())],
+                        },
+                        ..Membership::new(vec![NodeId(1), NodeId(2), NodeId(3)], vec![NodeId(5)])
+                    },
+                    membership_at: LogIndex(9),
+                }),
+                offset: 0,
                 bytes: SharedBytes::from(b"piece of a file".to_vec()),
                 total: 1 << 20,
             })),
@@ -281,6 +307,19 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
                 ]
                 .map(|refusal| Err(Refusal::Member(refusal)))
                 .into(),
+            })),
+        ),
+        (
+            "forward-reply-timing",
+            Frame::Message(PeerMessage::ForwardReply(ForwardReply {
+                from: NodeId(1),
+                to: NodeId(2),
+                incarnation: Incarnation(78),
+                term: Term(5),
+                first_seq: 117,
+                verdicts: [MemberRefusal::LevelTooLow, MemberRefusal::BadTiming]
+                    .map(|refusal| Err(Refusal::Member(refusal)))
+                    .into(),
             })),
         ),
         (

@@ -45,7 +45,7 @@ pub(super) fn a_snapshot_behind_entries(seed: u64) {
     let bytes: SharedBytes = vec![7; 10].into();
     says(
         &mut raft,
-        Message::SnapshotChunk(SnapshotChunk { meta: meta.clone(), offset: 0, bytes, total: 10 }),
+        Message::SnapshotChunk(SnapshotChunk { meta: Box::new(meta.clone()), offset: 0, bytes, total: 10 }),
         &mut effects,
     );
     raft.chunk_stored(NOW, ChunkStored { last: meta.last, next: 10, complete: true }, &mut effects);

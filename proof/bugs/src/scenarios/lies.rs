@@ -3,8 +3,12 @@
 //! Knows nothing of: what the lies are about.
 
 use kattu_disk::Dice;
-use kattu_raft::message::{AppendReply, PreVoteReply, Room, VoteReply};
-use kattu_raft::{Duration, Effects, Envelope, GroupId, Incarnation, LogIndex, Message, NodeId, Round};
+use kattu_raft::extensions::IGNORABLE;
+use kattu_raft::message::{Append, AppendReply, PreVoteReply, Room, VoteReply};
+use kattu_raft::{
+    Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Extensions, Falsehood, GroupId,
+    Incarnation, LogIndex, Membership, MembershipError, Message, NodeId, Round, Stamp,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use kattu_peers::{World, config, liars};
@@ -56,6 +60,34 @@ pub(super) fn votes_of_nobody_asked(seed: u64) {
     assert!(
         heard.unwrap_or(false),
         "lies_end_nobody: it leads, or has ended, by votes that it has not asked for"
+    );
+}
+
+/// A leader of a newer version sends a configuration with a critical extension that this version does not know.
+pub(super) fn a_configuration_of_a_newer_version(seed: u64) {
+    let (leader, follower) = (NodeId(1), NodeId(2));
+    let mut world = World::started((1..=3).map(|id| config(id, 3, 0)).collect(), seed);
+    assert!(world.elect(leader), "scene: it is elected");
+    world.settle();
+    let number = 3 + (seed % u64::from(IGNORABLE - 3)) as u16;
+    let mut payload = Vec::new();
+    let extensions = Extensions { unknown: vec![(number, b"of tomorrow".to_vec())], ..Extensions::default() };
+    Membership { extensions, ..world.raft(leader).membership().clone() }.encode(&mut payload);
+    let mut raft = world.raft(follower).clone();
+    let (prev, mut effects) = (raft.last_id(), Effects::default());
+    let id = EntryId { term: raft.term(), index: prev.index.next() };
+    let head = EntryHead { id, kind: EntryKind::Config, stamp: Stamp(0) };
+    let entries = vec![Entry::new(head, payload.into(), 0)];
+    let append = Append { prev, entries, commit: LogIndex(0), round: Round(1 << 20), tail: false };
+    let (group, incarnation, term) = (GroupId(0), Incarnation(100), raft.term());
+    let message = Message::Append(append);
+    let envelope = Envelope { group, from: leader, incarnation, to: follower, term, message };
+    raft.step(world.now, envelope, &mut effects);
+    let refused = [(leader, Falsehood::Newer(MembershipError::Extension(number)))];
+    assert!(
+        raft.last_id() == prev && effects.distrust == refused,
+        "newer_configurations_are_refused: extension {number} is taken, or refused as {:?}",
+        effects.distrust
     );
 }
 

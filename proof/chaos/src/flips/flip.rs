@@ -5,6 +5,7 @@
 use kattu_random::Random;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const SECTOR: u64 = 512;
 
@@ -15,6 +16,8 @@ pub(super) struct Flip {
     pub(super) offset: u64,
     before: Vec<u8>,
     pub(super) after: Vec<u8>,
+    /// The whole file before that.
+    whole: Vec<u8>,
 }
 
 impl Flip {
@@ -52,7 +55,7 @@ impl Flip {
             if after == before {
                 continue;
             }
-            let flip = Flip { file, name, offset, before, after };
+            let flip = Flip { file, name, offset, before, after, whole: bytes };
             if flip.put(&flip.after).is_ok() {
                 return Ok(flip);
             }
@@ -69,5 +72,18 @@ impl Flip {
         let mut now = vec![0; self.after.len()];
         let read = std::fs::File::open(&self.file).and_then(|file| file.read_exact_at(&mut now, self.offset));
         read.is_ok() && now == self.after && self.put(&self.before).is_ok()
+    }
+
+    /// Restores the whole file, whatever became of it.
+    pub(super) fn restore(&self) -> Result<(), String> {
+        std::fs::write(&self.file, &self.whole).map_err(|error| error.to_string())
+    }
+
+    /// The length of vote holds that the file records, if it is `promise`. [docs/formats/identity.md]
+    pub(super) fn vote_hold(&self) -> Result<Duration, String> {
+        let bytes = std::fs::read(&self.file).map_err(|error| error.to_string())?;
+        let nanos = bytes.get(24..32).and_then(|nanos| nanos.try_into().ok());
+        let nanos = nanos.ok_or_else(|| format!("{} is short", self.file.display()))?;
+        Ok(Duration::from_nanos(u64::from_le_bytes(nanos)))
     }
 }

@@ -14,14 +14,15 @@ const TERM_AFTER: Duration = Duration::from_secs(2);
 /// Log messages of a member whose log was cut, and of one whose log is complete again.
 const CUT: &str = "is cut after";
 const WHOLE: &str = "the log is whole again";
-const SILENCE: Duration = Duration::from_secs(50);
-/// Of 1000 waiting members, so many are waited for.
+/// How long a member that cannot read its file `promise` withholds its vote.
+const LONGEST: Duration = Duration::from_secs(50);
+/// Of 1000 such members, so many are waited for.
 const WAITED_FOR: u32 = 60;
 
 impl Trial {
-    /// It logs that its file `promise` cannot be read, and does not serve for as long as a vote hold can last. Returns
-    /// whether the file was restored instead of waiting.
-    pub(super) fn keeps_silent(
+    /// It logs that its file `promise` cannot be read, serves, and records the longest vote hold until that is over.
+    /// Returns whether the file was restored instead of waiting.
+    pub(super) fn withholds_its_vote(
         &mut self,
         victim: usize,
         flip: &Flip,
@@ -29,56 +30,43 @@ impl Trial {
         outcome: &mut Outcome,
         timeline: &mut Timeline,
     ) -> Result<bool, String> {
-        let begun = Instant::now();
-        // The message was not there at this time: the wait began later.
-        let mut unsaid = started;
-        loop {
-            let looked = Instant::now();
-            let member = &mut self.cluster.members[victim];
-            if member.log_text().contains(PROMISED) {
-                break;
-            }
-            unsaid = looked;
-            if let Some(status) = member.ended() {
-                let said = tail(&member.log_text());
-                return Err(format!("n{victim} ended with {} for its promise: {said}", shown(status)));
-            }
-            if BACK_LIMIT < begun.elapsed() || member.serves() {
-                let said = tail(&member.log_text());
-                return Err(format!("n{victim} says nothing of its promise, which is damaged: {said}"));
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        let is_up = self.until_up(victim)?;
+        let said = self.cluster.members[victim].log_text();
+        if !is_up || !said.contains(PROMISED) {
+            let what = if is_up { "says nothing of" } else { "ended for" };
+            return Err(format!("n{victim} {what} its promise, which is damaged: {}", tail(&said)));
         }
-        timeline.say("it cannot read what it has promised, and keeps silent");
+        timeline.say("it cannot read how long its vote holds last, and withholds its vote");
+        let recorded = flip.vote_hold()?;
+        if recorded != LONGEST {
+            return Err(format!("n{victim} could not read its promise, and then records {recorded:?}"));
+        }
         if !self.random.per_mille(WAITED_FOR) {
             self.kill(victim);
-            if !flip.undo() {
-                return Err(format!("n{victim} has written its promise before its silence was over"));
-            }
+            flip.restore()?;
             self.cluster.members[victim].spawn()?;
             return Ok(true);
         }
         outcome.promises.1 += 1;
         self.clients.rest(true);
-        let said = Instant::now();
         let ended = loop {
             let member = &mut self.cluster.members[victim];
             if member.ended().is_some() {
-                break Err(format!("n{victim} ended in its silence: {}", tail(&member.log_text())));
+                break Err(format!("n{victim} ended meanwhile: {}", tail(&member.log_text())));
             }
-            if member.serves() {
-                break Ok(unsaid.elapsed());
+            if flip.vote_hold()? != LONGEST {
+                break Ok(started.elapsed());
             }
-            if SILENCE + BACK_LIMIT < said.elapsed() {
-                break Err(format!("n{victim} keeps silent for ever: {}", tail(&member.log_text())));
+            if LONGEST + BACK_LIMIT < started.elapsed() {
+                break Err(format!("n{victim} withholds its vote for ever: {}", tail(&member.log_text())));
             }
             std::thread::sleep(Duration::from_millis(50));
         };
         self.clients.rest(false);
         let took = ended?;
-        timeline.say(format!("it serves again {took:.1?} later"));
-        match took < SILENCE {
-            true => Err(format!("n{victim} serves {took:?} after it could not read what it has promised")),
+        timeline.say(format!("it votes again {took:.1?} after its start"));
+        match took < LONGEST {
+            true => Err(format!("n{victim} forgets {took:?} after its start which vote holds may be open")),
             false => Ok(false),
         }
     }

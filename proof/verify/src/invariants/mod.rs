@@ -81,7 +81,8 @@ fn nobody_lies(by: NodeId, peer: NodeId, falsehood: Falsehood) -> Checked {
         | Falsehood::RoundAhead(_)
         | Falsehood::Unasked(_)
         | Falsehood::Entries(_)
-        | Falsehood::Snapshot(_) => "nobody_lies",
+        | Falsehood::Snapshot(_)
+        | Falsehood::Newer(_) => "nobody_lies",
     };
     ghost::expect(false, property, || format!("{by:?} says of {peer:?}: {falsehood}"))
 }

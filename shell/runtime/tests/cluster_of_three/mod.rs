@@ -98,6 +98,7 @@ impl Cluster {
                 client_urls: vec![format!("http://n{i}")],
                 election_timeout: election,
                 heartbeat_interval: heartbeat,
+                timing_is_given: true,
                 leadership: Default::default(),
                 limits: Limits { read_apart_bytes_min: 1 << 10, ..Limits::default() },
                 request_bytes_max: 3 << 19,

@@ -1,7 +1,8 @@
 //! `/health`, `/version`, `/metrics` over HTTP/1.1 on the port that speaks gRPC.
 
 use crate::fixture::*;
-use kattu_node::contract::{Outcome, Refusal};
+use kattu_node::contract::{MemberChange, MemberRefusal, Outcome, Refusal, Request};
+use kattu_raft::Timing;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -121,7 +122,7 @@ async fn every_line_of_the_metrics_belongs_to_the_name_declared_above_it() {
 }
 
 #[tokio::test]
-async fn a_listener_for_metrics_serves_no_calls() {
+async fn a_listener_for_metrics_serves_no_calls_and_changes_nothing() {
     let face = Face::start().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -134,6 +135,51 @@ async fn a_listener_for_metrics_serves_no_calls() {
     assert!(body.contains("etcd_server_has_leader 1"));
     metrics.kv().await.put(put("a", "1")).await.unwrap_err();
     assert_eq!(metrics.store.revision().0, 1);
+    let timing = "/kattu/timing?election_timeout_ms=2000&heartbeat_interval_ms=200";
+    let (code, _, _) = ask(&metrics, "PUT", timing).await;
+    assert_eq!(code, 404, "this port may ask for no certificate");
+    assert!(!metrics.store.set(|state| state.seen.iter().any(|seen| matches!(seen, Request::Change(_)))));
+}
+
+#[tokio::test]
+async fn the_timing_page_sets_both_times_or_says_why_not() {
+    let face = Face::start().await;
+    let page = "/kattu/timing?election_timeout_ms=2000&heartbeat_interval_ms=200";
+    let (code, _, body) = ask(&face, "PUT", page).await;
+    assert_eq!((code, body.as_str()), (200, r#"{"election_timeout_ms":2000,"heartbeat_interval_ms":200}"#));
+    let timing = Timing {
+        election_timeout: Duration::from_millis(2000),
+        heartbeat_interval: Duration::from_millis(200),
+    };
+    let asked = face.store.set(|state| std::mem::take(&mut state.seen));
+    assert_eq!(asked, [Request::Change(MemberChange::Timing(timing))]);
+
+    let (code, head, _) = ask(&face, "GET", page).await;
+    assert!(code == 405 && head.contains("allow: put"), "{code} {head}");
+    for wrong in [
+        "",
+        "?election_timeout_ms=2000",
+        "?election_timeout_ms=2000&heartbeat_interval_ms=401",
+        "?election_timeout_ms=50001&heartbeat_interval_ms=200",
+        "?election_timeout_ms=2000&heartbeat_interval_ms=0",
+        "?election_timeout_ms=2000&heartbeat_interval_ms=200&heartbeat_interval_ms=300",
+        "?election_timeout_ms=2000&heartbeat_interval_ms=200&more=1",
+        "?election_timeout_ms=2e3&heartbeat_interval_ms=200",
+    ] {
+        let (code, _, body) = ask(&face, "PUT", &format!("/kattu/timing{wrong}")).await;
+        assert!(code == 400 && body.contains("at least 5 heartbeat intervals"), "{wrong}: {code} {body}");
+    }
+    assert_eq!(face.store.set(|state| state.seen.len()), 0, "what is refused reaches no replica");
+
+    for (refusal, expected) in [
+        (Refusal::Member(MemberRefusal::LevelTooLow), 409),
+        (Refusal::Member(MemberRefusal::BadTiming), 400),
+        (Refusal::LeaderChanged, 503),
+    ] {
+        face.store.set(|state| state.instead = Some(Outcome::Refused(refusal)));
+        let (code, _, body) = ask(&face, "PUT", page).await;
+        assert_eq!(code, expected, "{body}");
+    }
 }
 
 /// A client that requests page after page does not make the member count its open files each time.

@@ -7,7 +7,8 @@
 //! ```
 //! Little-endian; the checksum covers the rest. The vote holds themselves are not stored, only how long one lasts: a
 //! starting member waits that long, so it need not know when it granted the last one. There is no file before the first
-//! vote hold. The scrub and `kattu wal inspect` only look at the file. `docs/formats/identity.md`
+//! vote hold. A running member writes it anew when the length changes. The scrub and `kattu wal inspect` only look at
+//! the file. `docs/formats/identity.md`
 //! Knows nothing of: elections, leader leases. [replication-protocols L-4]
 
 use super::DataDir;
@@ -15,6 +16,7 @@ use crate::error::WalError;
 use crate::files::Files;
 use crate::identity::Identity;
 use crate::small_file::{Looked, SmallFile};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The file's name.
@@ -37,6 +39,25 @@ pub(crate) fn look(files: &dyn Files, identity: &Identity) -> Looked<Duration> {
     })
 }
 
+/// The file of a member that runs: its vote holds may come to last longer, or shorter.
+#[derive(Clone, Debug)]
+pub struct VoteHoldRecord {
+    files: Arc<dyn Files>,
+    file: SmallFile<'static>,
+}
+
+impl VoteHoldRecord {
+    /// Makes durable how long a vote hold lasts from now on. To be called before a longer one is granted, and with a
+    /// shorter time only when the last of the longer ones is over.
+    ///
+    /// # Errors
+    /// [`WalError::NoSpace`], [`WalError::Io`].
+    pub fn set(&self, vote_hold: Duration) -> Result<(), WalError> {
+        let nanos = u64::try_from(vote_hold.as_nanos()).unwrap_or(u64::MAX);
+        self.file.store(&*self.files, 0, &[nanos])
+    }
+}
+
 impl DataDir {
     /// How long a vote hold of an earlier run may last; zero if none was ever granted. `Err` within: the file exists
     /// and cannot be read, so the time is unknown.
@@ -51,8 +72,17 @@ impl DataDir {
         Ok(look(&*self.files, identity)?.unwrap_or(Ok(Duration::ZERO)))
     }
 
-    /// Makes durable how long a vote hold of this run lasts. To be called before the first one is granted, and with a
-    /// shorter time only when the last of the longer ones is over.
+    /// The record of this directory's vote holds, which outlives the opening of the log.
+    ///
+    /// # Panics
+    /// If the directory has no identity yet.
+    #[must_use]
+    pub fn vote_hold_record(&self) -> VoteHoldRecord {
+        let identity = self.identity.as_ref().expect("only a directory with an identity grants holds");
+        VoteHoldRecord { files: self.files.clone(), file: file(identity) }
+    }
+
+    /// Makes durable how long a vote hold of this run lasts; see [`VoteHoldRecord::set`].
     ///
     /// # Errors
     /// [`WalError::NoSpace`], [`WalError::Io`].
@@ -60,8 +90,6 @@ impl DataDir {
     /// # Panics
     /// If the directory has no identity yet.
     pub fn set_vote_hold(&self, vote_hold: Duration) -> Result<(), WalError> {
-        let identity = self.identity.as_ref().expect("only who has an identity promises");
-        let nanos = u64::try_from(vote_hold.as_nanos()).unwrap_or(u64::MAX);
-        file(identity).store(&*self.files, 0, &[nanos])
+        self.vote_hold_record().set(vote_hold)
     }
 }

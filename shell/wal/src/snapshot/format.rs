@@ -94,8 +94,12 @@ impl Header {
         if u32_at(bytes, 28) != 0 {
             return Err(WalError::damaged(file, 28, "a reserved field is set"));
         }
-        let (membership, rest) = Membership::decode(&bytes[HEADER_BYTES..])
-            .map_err(|error| WalError::damaged(file, HEADER_BYTES as u64, error.to_string()))?;
+        let (membership, rest) = Membership::decode(&bytes[HEADER_BYTES..]).map_err(|error| {
+            match error.is_of_newer_version() {
+                true => WalError::Newer { file: file.to_owned(), what: error.to_string() },
+                false => WalError::damaged(file, HEADER_BYTES as u64, error.to_string()),
+            }
+        })?;
         if !rest.is_empty() {
             let what = format!("{} bytes follow the membership", rest.len());
             return Err(WalError::damaged(file, HEADER_BYTES as u64, what));

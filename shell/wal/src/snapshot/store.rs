@@ -224,14 +224,14 @@ impl SnapshotStore {
     /// The newest good snapshot, and the defects of those that are newer.
     ///
     /// # Errors
-    /// [`WalError::OtherFormat`]: a newer version of Kattu wrote it, and must read it.
+    /// [`WalError::OtherFormat`], [`WalError::Newer`]: a newer version of Kattu wrote it, and must read it.
     pub fn newest(&self, group: GroupId) -> Result<(Option<Snapshot>, Vec<WalError>), WalError> {
         let mut bad = Vec::new();
         for last in self.ids(group) {
             match self.get(group, last) {
                 Ok(Some(snapshot)) => return Ok((Some(snapshot), bad)),
                 Ok(None) => {}
-                Err(error @ WalError::OtherFormat { .. }) => return Err(error),
+                Err(error @ (WalError::OtherFormat { .. } | WalError::Newer { .. })) => return Err(error),
                 Err(error) => bad.push(error),
             }
         }

@@ -17,7 +17,9 @@ use super::Wal;
 use crate::error::WalError;
 use crate::replay::GroupReplay;
 use crate::snapshot::Snapshot;
-use kattu_raft::{EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered, SnapshotMeta};
+use kattu_raft::{
+    Duration, EntryId, GroupId, HardState, LogBody, LogIndex, LogRecord, Lsn, Recovered, SnapshotMeta,
+};
 
 impl Wal {
     /// The recovered state of one group. A log that was cut `begins` anew after the snapshot, which holds what the log
@@ -57,6 +59,7 @@ impl Wal {
             stamp: stamp.or(snapshot.as_ref().map(|snapshot| snapshot.stamp)).unwrap_or_default(),
             snapshot,
             vote_floor: None,
+            vote_hold: Duration::ZERO,
         })
     }
 

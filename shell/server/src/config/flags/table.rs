@@ -136,12 +136,12 @@ pub const FLAGS: &[Flag] = &[
         "1",
         "years for which certificates of --auto-tls and --peer-auto-tls are valid",
     ),
-    works("heartbeat-interval", Number, "100", "ms between heartbeats of the leader"),
+    works("heartbeat-interval", Number, "100", "ms between heartbeats of the leader, in a new cluster"),
     works(
         "election-timeout",
         Number,
         "1000",
-        "ms without a leader before an election; at least 5 heartbeat intervals",
+        "ms without a leader before an election, in a new cluster (kattu timing changes both); at least 5 heartbeat intervals",
     ),
     works("election-priority", Number, "100", "this member's priority in elections: 0 (last) to 255 (first)"),
     works(

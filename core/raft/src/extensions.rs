@@ -1,0 +1,280 @@
+//! Extensions: what a configuration says besides its members, in a form that later versions may add to.
+//!
+//! ```text
+//!  ├ count u16 ┼ number u16 │ length u16 │ value ┼ number │ length │ value ┼ …        numbers ascend
+//! ```
+//!
+//! In:    the bytes behind the lists of a configuration of layout 2.
+//! Out:   the settings of the cluster that this version knows, and the bytes of those that it may ignore.
+//! Rules: 1. The number of an extension says what a member does that does not know it. Below [`IGNORABLE`] it is
+//!           *critical*: the member refuses the configuration, because it would run by other rules than the others. From
+//!           there on it is *ignorable*: the member keeps the bytes, and passes them on with every configuration that it
+//!           makes itself.
+//!        2. A configuration without extensions is written in layout 1, which every version reads. So layout 2 appears
+//!           only after the cluster's feature level allows the first extension.
+//!        3. What is read is written as the same bytes again: numbers ascend, and layout 2 has at least one extension.
+//!
+//! Knows nothing of: members, quorums, feature levels.
+
+use crate::membership::MembershipError;
+use crate::policy::Policies;
+use crate::types::Duration;
+use alloc::vec::Vec;
+
+/// Extensions with this number or a higher one may be ignored by a member that does not know them. [Rule 1]
+pub const IGNORABLE: u16 = 0x8000;
+
+/// The number of [`Timing`]. Critical: a member with another election timeout would grant shorter vote holds.
+const TIMING: u16 = 1;
+
+/// The number of [`Protocol`]. Critical: a member that ran another protocol would misread the entries.
+const PROTOCOL: u16 = 2;
+
+/// Longest election timeout; beyond it a lost leader would look like an outage. [etcd embed]
+pub const ELECTION_TIMEOUT_MAX: Duration = Duration::from_secs(50);
+
+/// What a configuration says besides its members.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Extensions {
+    /// How long members wait for their leader. Without it each member's own configuration counts.
+    pub timing: Option<Timing>,
+    /// The protocol that the cluster runs. Without it each member's own configuration counts.
+    pub protocol: Option<Protocol>,
+    /// Numbers and values of ignorable extensions that this version does not know, ascending by number.
+    pub unknown: Vec<(u16, Vec<u8>)>,
+}
+
+/// How long the members of a cluster wait for their leader, and how often it reports to them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Timing {
+    /// Minimum election timeout `ET`; the actual one is drawn from `ET..2·ET`. At most [`ELECTION_TIMEOUT_MAX`] in a
+    /// configuration entry. [replication-protocols E1]
+    pub election_timeout: Duration,
+    /// Time between heartbeats; at most a third of the election timeout.
+    pub heartbeat_interval: Duration,
+}
+
+/// The protocol that a cluster runs, with its parameters. Raft has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Raft as it is: every policy at its first value.
+    Raft,
+}
+
+impl Timing {
+    /// Checks this timing; errors are written for operators.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.heartbeat_interval.is_zero() {
+            return Err("the heartbeat interval must be longer than 0");
+        }
+        if self.election_timeout < self.heartbeat_interval * 3 {
+            return Err("the election timeout must be at least three heartbeat intervals");
+        }
+        Ok(())
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        for time in [self.election_timeout, self.heartbeat_interval] {
+            let nanos = u64::try_from(time.as_nanos()).expect("settings are checked before they are written");
+            out.extend_from_slice(&nanos.to_le_bytes());
+        }
+    }
+
+    fn take(value: &[u8]) -> Result<Timing, MembershipError> {
+        let ([election_timeout, heartbeat_interval], []) = value.as_chunks::<8>() else {
+            return Err(MembershipError::Broken("a timing has two times of eight bytes"));
+        };
+        let time = |nanos: &[u8; 8]| Duration::from_nanos(u64::from_le_bytes(*nanos));
+        let timing =
+            Timing { election_timeout: time(election_timeout), heartbeat_interval: time(heartbeat_interval) };
+        Ok(timing)
+    }
+}
+
+impl Protocol {
+    /// The number of plain Raft.
+    const RAFT: u16 = 1;
+
+    /// The policies that make up this protocol.
+    #[must_use]
+    pub fn policies(self) -> Policies {
+        match self {
+            Protocol::Raft => Policies::default(),
+        }
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        match self {
+            Protocol::Raft => out.extend_from_slice(&Protocol::RAFT.to_le_bytes()),
+        }
+    }
+
+    fn take(value: &[u8]) -> Result<Protocol, MembershipError> {
+        let (mode, parameters) = value.split_first_chunk::<2>().ok_or(MembershipError::Cut)?;
+        match (u16::from_le_bytes(*mode), parameters) {
+            (Protocol::RAFT, []) => Ok(Protocol::Raft),
+            (Protocol::RAFT, _) => Err(MembershipError::Broken("the protocol raft has no parameters")),
+            (other, _) => Err(MembershipError::Protocol(other)),
+        }
+    }
+}
+
+impl Extensions {
+    /// Whether there is none, so that layout 1 says everything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Extensions::default()
+    }
+
+    /// Checks these extensions; errors are written for operators.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if let Some(timing) = &self.timing {
+            timing.check()?;
+            if ELECTION_TIMEOUT_MAX < timing.election_timeout {
+                return Err("the election timeout must be at most 50 s");
+            }
+        }
+        if !self.unknown.is_sorted_by(|(a, _), (b, _)| a < b) {
+            return Err("the extensions of a configuration must be ascending, without repeats");
+        }
+        Ok(())
+    }
+
+    /// Appends their bytes. [docs/formats/membership.md]
+    ///
+    /// # Panics
+    /// If there are more than 65,535, or one is longer than that.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let known = usize::from(self.timing.is_some()) + usize::from(self.protocol.is_some());
+        let u16_of = |count: usize| u16::try_from(count).expect("extensions are few and short");
+        out.extend_from_slice(&u16_of(known + self.unknown.len()).to_le_bytes());
+        let mut extension = |number: u16, put: &dyn Fn(&mut Vec<u8>)| {
+            out.extend_from_slice(&number.to_le_bytes());
+            let at = out.len();
+            out.extend_from_slice(&[0; 2]);
+            put(out);
+            let len = u16_of(out.len() - at - 2);
+            out[at..at + 2].copy_from_slice(&len.to_le_bytes());
+        };
+        if let Some(timing) = &self.timing {
+            extension(TIMING, &|out| timing.put(out));
+        }
+        if let Some(protocol) = self.protocol {
+            extension(PROTOCOL, &|out| protocol.put(out));
+        }
+        for (number, value) in &self.unknown {
+            extension(*number, &|out| out.extend_from_slice(value));
+        }
+    }
+
+    /// Reads extensions, and returns the bytes after them.
+    ///
+    /// # Errors
+    /// Why these bytes do not begin with extensions that this version can follow.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Extensions, &[u8]), MembershipError> {
+        fn take_u16(bytes: &[u8]) -> Result<(u16, &[u8]), MembershipError> {
+            let (number, rest) = bytes.split_first_chunk::<2>().ok_or(MembershipError::Cut)?;
+            Ok((u16::from_le_bytes(*number), rest))
+        }
+        let mut extensions = Extensions::default();
+        let (count, mut rest) = take_u16(bytes)?;
+        if count == 0 {
+            return Err(MembershipError::Broken("a configuration without extensions has layout 1"));
+        }
+        let mut before = None;
+        for _ in 0..count {
+            let (number, behind) = take_u16(rest)?;
+            let (len, behind) = take_u16(behind)?;
+            let (value, behind) = behind.split_at_checked(len.into()).ok_or(MembershipError::Cut)?;
+            rest = behind;
+            if before.replace(number) >= Some(number) {
+                let rule = "the extensions of a configuration must be ascending, without repeats";
+                return Err(MembershipError::Broken(rule));
+            }
+            match number {
+                TIMING => extensions.timing = Some(Timing::take(value)?),
+                PROTOCOL => extensions.protocol = Some(Protocol::take(value)?),
+                critical @ ..IGNORABLE => return Err(MembershipError::Extension(critical)),
+                ignorable => extensions.unknown.push((ignorable, value.to_vec())),
+            }
+        }
+        Ok((extensions, rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use std::string::ToString;
+
+    fn timing(election_ms: u64, heartbeat_ms: u64) -> Timing {
+        Timing {
+            election_timeout: Duration::from_millis(election_ms),
+            heartbeat_interval: Duration::from_millis(heartbeat_ms),
+        }
+    }
+
+    /// Extensions with these numbers and values.
+    fn bytes(of: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut out = Vec::from((of.len() as u16).to_le_bytes());
+        for (number, value) in of {
+            out.extend_from_slice(&number.to_le_bytes());
+            out.extend_from_slice(&(value.len() as u16).to_le_bytes());
+            out.extend_from_slice(value);
+        }
+        out
+    }
+
+    #[test]
+    fn what_may_be_ignored_is_kept_byte_for_byte_and_what_may_not_is_refused() {
+        let raft = [1, 0];
+        let read = bytes(&[(PROTOCOL, &raft), (IGNORABLE, b"of tomorrow"), (u16::MAX, b"")]);
+        let (extensions, rest) = Extensions::decode(&read).unwrap();
+        assert_eq!(rest, b"");
+        assert_eq!(extensions.unknown, vec![(IGNORABLE, b"of tomorrow".to_vec()), (u16::MAX, vec![])]);
+        let mut again = Vec::new();
+        extensions.encode(&mut again);
+        assert_eq!(again, read);
+        for critical in [0, PROTOCOL + 1, IGNORABLE - 1] {
+            let refused = Extensions::decode(&bytes(&[(critical, b"")])).unwrap_err();
+            assert_eq!(refused, MembershipError::Extension(critical));
+            let told = refused.to_string();
+            assert!(told.contains("run the version of the other members"), "{told}");
+        }
+    }
+
+    #[test]
+    fn another_protocol_is_refused_by_its_number() {
+        let refused = |value: &[u8]| Extensions::decode(&bytes(&[(PROTOCOL, value)])).unwrap_err();
+        assert_eq!(refused(&[2, 0]), MembershipError::Protocol(2));
+        assert_eq!(refused(&[0, 1, 7]), MembershipError::Protocol(256));
+        assert_eq!(refused(&[1]), MembershipError::Cut);
+        let parameters = refused(&[1, 0, 0]).to_string();
+        assert_eq!(parameters, "the protocol raft has no parameters");
+        let told = refused(&[2, 0]).to_string();
+        assert!(told.contains("protocol 2") && told.contains("run the version of"), "{told}");
+    }
+
+    #[test]
+    fn broken_extensions_are_named() {
+        let refused = |of: &[(u16, &[u8])]| Extensions::decode(&bytes(of)).unwrap_err().to_string();
+        assert_eq!(refused(&[]), "a configuration without extensions has layout 1");
+        let order = "the extensions of a configuration must be ascending, without repeats";
+        assert_eq!(refused(&[(0x9000, b""), (0x8fff, b"")]), order);
+        assert_eq!(refused(&[(0x9000, b""), (0x9000, b"")]), order);
+        assert_eq!(refused(&[(TIMING, &[0; 15])]), "a timing has two times of eight bytes");
+        let rule = |timing: Timing| Extensions { timing: Some(timing), ..Extensions::default() }.check();
+        assert_eq!(rule(timing(1000, 0)), Err("the heartbeat interval must be longer than 0"));
+        let ratio = "the election timeout must be at least three heartbeat intervals";
+        assert_eq!(rule(timing(299, 100)), Err(ratio));
+        assert_eq!(rule(timing(50_001, 100)), Err("the election timeout must be at most 50 s"));
+        assert_eq!(rule(timing(50_000, 100)), Ok(()));
+    }
+}
