@@ -78,6 +78,14 @@ impl Job {
         self.id
     }
 
+    /// The bytes of the entries that it holds until it is done.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match &self.work {
+            Work::Read { entries, .. } => entries.iter().map(Entry::len).sum(),
+        }
+    }
+
     /// Does the work.
     #[must_use]
     pub fn run(self) -> Done {

@@ -99,7 +99,7 @@ impl World {
         }
         self.end_service();
         self.sh.settings.quota = u64::MAX; // a member that ran out of it gets more
-        (self.sh.settings.loses_jobs, self.sh.settings.job_takes) =
+        (self.sh.settings.jobs_hang, self.sh.settings.job_takes) =
             (false, self.sh.settings.job_takes.min(MS));
         self.sh.line(None, "fault", || "everything works again".into());
         let (net, mut around) = self.sh.net();

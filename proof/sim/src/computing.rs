@@ -1,9 +1,9 @@
-//! Computing: a simulated member's jobs, beside its thread, in virtual time. [shell/runtime `computing`]
+//! Computing: a simulated member's jobs, on one thread beside its own, in virtual time. [shell/member `computing`]
 //!
-//! Each job takes a time of its own, so that results come in any order. Where `Settings::loses_jobs` says so, some never
-//! come and some come twice, the second time perhaps when nothing waits for them any more. The end of a process is the
-//! end of its jobs.
-//! Knows nothing of: what jobs do.
+//! The thread does its jobs in their order, and each takes its time. Where `Settings::jobs_hang` says so, some take longer than
+//! the follower waits for them, and the results of some come twice, the second time perhaps when nothing waits for them any
+//! more. The end of a process is the end of its jobs.
+//! Knows nothing of: what jobs do, which of them the thread gets.
 
 use crate::process::{End, Hands, Process};
 use crate::world::{Event as Planned, Shared};
@@ -11,41 +11,41 @@ use kattu_node::contract::Event;
 use kattu_raft::Job;
 use std::collections::BTreeMap;
 
-/// Of this many jobs that may be lost, one is, and two are done twice.
+/// Of this many jobs that may hang, one does, and the results of two come twice.
 const ONE_IN: u64 = 40;
+/// The most election timeouts for which a job hangs.
+const HANGS_FOR: u64 = 4;
 
-/// The jobs of one process that are not done, by number.
+/// The jobs of one process that its thread has, by number.
 #[derive(Default)]
 pub(crate) struct Computing {
     begun: u64,
     under_way: BTreeMap<u64, Job>,
-}
-
-impl Computing {
-    /// Whether no job is under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.under_way.is_empty()
-    }
+    /// The thread is busy until then.
+    free_at: u64,
 }
 
 impl Hands {
-    pub(crate) fn compute(&mut self, sh: &mut Shared, jobs: &mut Vec<Job>) {
-        for job in jobs.drain(..) {
-            sh.counts.jobs += 1;
-            let times = match sh.job_dice.below(ONE_IN) {
-                0 if sh.settings.loses_jobs => 0,
-                1 | 2 if sh.settings.loses_jobs => 2,
-                _ => 1,
-            };
-            sh.counts.jobs_lost += u64::from(times == 0);
-            sh.counts.jobs_repeated += u64::from(times == 2);
-            for _ in 0..times {
-                self.computing.begun += 1;
-                let number = self.computing.begun;
-                self.computing.under_way.insert(number, job.clone());
-                let at = sh.now + sh.job_dice.below(sh.settings.job_takes + 1);
-                sh.queue.plan(at, Planned::Computed { member: self.member, run: self.run, number });
+    pub(crate) fn compute(&mut self, sh: &mut Shared, job: Job) {
+        sh.counts.jobs += 1;
+        let election_timeout = sh.settings.election_timeout.as_nanos() as u64;
+        let (times, takes) = match sh.job_dice.below(ONE_IN) {
+            0 if sh.settings.jobs_hang => {
+                (1, sh.job_dice.within(election_timeout, HANGS_FOR * election_timeout))
             }
+            1 | 2 if sh.settings.jobs_hang => (2, sh.job_dice.below(sh.settings.job_takes + 1)),
+            _ => (1, sh.job_dice.below(sh.settings.job_takes + 1)),
+        };
+        sh.counts.jobs_hung += u64::from(election_timeout <= takes);
+        sh.counts.jobs_repeated += u64::from(times == 2);
+        let computing = &mut self.computing;
+        computing.free_at = computing.free_at.max(sh.now) + takes;
+        for time in 0..times {
+            computing.begun += 1;
+            computing.under_way.insert(computing.begun, job.clone());
+            let at = computing.free_at + time * sh.job_dice.below(sh.settings.job_takes + 1);
+            let planned = Planned::Computed { member: self.member, run: self.run, number: computing.begun };
+            sh.queue.plan(at, planned);
         }
     }
 }

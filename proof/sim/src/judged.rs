@@ -24,7 +24,7 @@ use kattu_node::command::has_budget;
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request};
 use kattu_node::level::EXTENSIONS;
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Duration, Entry, EntryKind, Instant, LogBody, LogRecord, Membership, NodeId, Trace};
+use kattu_raft::{Duration, Entry, EntryKind, Instant, Job, LogBody, LogRecord, Membership, NodeId, Trace};
 use kattu_verify::service::Work;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -194,10 +194,28 @@ impl Process {
         self.member.stage() == Stage::Idle
             && hands.calls.is_empty()
             && hands.progress.is_empty()
-            && hands.computing.is_idle()
+            && self.member.computing().is_idle()
             && self.member.waiting().is_empty()
             && !self.keeper().is_busy()
             && hands.apply.as_ref().is_none_or(|thread| thread.batches.is_empty())
+    }
+
+    /// An append waits for each job that waits. So these hold no more bytes than the appends, which have a limit; one of any size
+    /// passes alone.
+    pub(crate) fn judge_jobs(&self, sh: &Shared) -> Result<(), Violation> {
+        let waiting = self.member.computing().waiting();
+        let bytes: usize = waiting.iter().map(Job::bytes).sum();
+        let bytes_max = sh.settings.limits.inflight_bytes_max;
+        let are_of_use = waiting.iter().all(|job| self.node().raft().awaits(job.id()));
+        if !are_of_use || 1 < waiting.len() && bytes_max < bytes {
+            let story = format!(
+                "n{}: {} jobs of {bytes} bytes wait, at most {bytes_max}; all of use: {are_of_use}",
+                self.hands.member + 1,
+                waiting.len()
+            );
+            return Err(Violation::new("jobs_are_bounded", story));
+        }
+        Ok(())
     }
 
     /// Requests held in memory, for the check that they are bounded.

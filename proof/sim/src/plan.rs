@@ -137,8 +137,8 @@ pub struct Settings {
     pub snapshot_step: u64,
     /// A job takes up to this.
     pub job_takes: u64,
-    /// Some jobs are never done, and some twice.
-    pub loses_jobs: bool,
+    /// Some jobs take longer than their follower waits, and some results come twice.
+    pub jobs_hang: bool,
     /// Each member has one disk, which does one thing at a time: snapshots and segments take its time, and the log
     /// waits for the operation that is under way. Otherwise they take none.
     pub one_disk: bool,
@@ -408,10 +408,10 @@ impl fmt::Display for Plan {
                 Leases::Within => ", leases that members disagree about",
                 Leases::Beyond | Leases::Believed => ", leases beyond their bound",
             },
-            match (settings.limits.read_apart_bytes_min < usize::MAX, settings.loses_jobs) {
+            match (settings.limits.read_apart_bytes_min < usize::MAX, settings.jobs_hang) {
                 (false, _) => "",
                 (true, false) => ", appends read by jobs",
-                (true, true) => ", appends read by jobs that may be lost",
+                (true, true) => ", appends read by jobs that may hang",
             },
             if settings.level < level::EXTENSIONS { "" } else { ", shared settings" },
             self.kinds,
@@ -448,7 +448,7 @@ fn default_settings() -> Settings {
         snapshots: SnapshotLimits::default(),
         snapshot_step: 0,
         job_takes: 0,
-        loses_jobs: false,
+        jobs_hang: false,
         one_disk: false,
         segment_bytes: 1 << 20,
         reserve_bytes: 0,
@@ -534,7 +534,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
         snapshot_step: 0,
         job_takes: 0,
-        loses_jobs: false,
+        jobs_hang: false,
         one_disk: false,
         segment_bytes,
         reserve_bytes: if dice.one_in(2) { segment_bytes } else { 0 },
@@ -657,14 +657,14 @@ fn draw_disagreement(dice: &mut Dice, settings: &mut Settings) {
     settings.disagree = (0..9).map(|_| *dice.pick(&choices)).collect();
 }
 
-/// In a third of the storms payloads of larger appends are read by jobs; in half of these some jobs are lost.
+/// In a third of the storms payloads of larger appends are read by jobs; in half of these some jobs hang.
 fn draw_jobs(dice: &mut Dice, settings: &mut Settings) {
     if !dice.one_in(3) {
         return;
     }
     settings.limits.read_apart_bytes_min = dice.log_within(100, 2 << 10) as usize;
     settings.job_takes = dice.log_within(10 * US, settings.election_timeout.as_nanos() as u64 / 2);
-    settings.loses_jobs = dice.one_in(2);
+    settings.jobs_hang = dice.one_in(2);
 }
 
 /// In most storms snapshots are taken all the time; in some, never.

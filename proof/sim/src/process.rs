@@ -287,9 +287,9 @@ impl Process {
                     hands.fuse.burn()?;
                     hands.order_snapshot(sh, order);
                 }
-                Step::Compute(jobs) => {
+                Step::Compute(job) => {
                     hands.fuse.burn()?;
-                    hands.compute(sh, jobs);
+                    hands.compute(sh, job);
                 }
                 Step::Persist { records, .. } => {
                     hands.fuse.burn()?;
@@ -320,6 +320,7 @@ impl Process {
             self.hands.eyes.note_forgotten(desk.keeper());
         }
         self.look_for_compaction(sh);
+        self.judge_jobs(sh)?;
         let hands = &mut self.hands;
         let work = std::mem::take(&mut hands.eyes.work);
         let slowness = sh.service.slowness(hands.member);

@@ -10,7 +10,7 @@
 //!
 //! Reading order: `member` (a batch, step by step) · `step` (what its executor does) · `host` (what executes it) · `apply` (the
 //! keeper, here or on a thread) · `log` (syncs, full disks, the next segment) · `log_orders` (a log on its own thread) · `capacity`
-//! (when growth is refused) · `peer_table`, `peer_address` (which members it knows) · `handshake`, `proofs`, `join` (how members
+//! (when growth is refused) · `computing` (jobs that are not done) · `peer_table`, `peer_address` (which members it knows) · `handshake`, `proofs`, `join` (how members
 //! meet) · `lanes` (which connection a message takes) · `dialler`, `pauses` (when to dial again) · `snapshots` (snapshot files, step
 //! by step) · `waiting` (the clients that wait).
 //! Knows nothing of: clocks, threads, sockets, tokio, how jobs are carried out.
@@ -18,6 +18,7 @@
 
 pub mod apply;
 pub mod capacity;
+pub mod computing;
 pub mod dialler;
 pub mod handshake;
 pub mod host;

@@ -18,6 +18,7 @@
 
 use crate::apply::{Batch, Desk, Progress};
 use crate::capacity::Capacity;
+use crate::computing::Computing;
 use crate::host::{Arrivals, Brought, Call, Host};
 use crate::log::{Completion, LogSpace};
 use crate::snapshots::Order;
@@ -57,6 +58,7 @@ pub struct Member<C, A> {
     /// Pieces of the log that are still to be read back.
     fetches: VecDeque<Fetch>,
     fetches_left: usize,
+    computing: Computing,
     /// Units of work that the keeper on this thread may still do in this batch.
     slice: i64,
     /// A result has come in this round. [Rule 3]
@@ -127,6 +129,7 @@ impl<C, A> Member<C, A> {
             answers: Vec::new(),
             fetches: VecDeque::new(),
             fetches_left: 0,
+            computing: Computing::default(),
             slice: 0,
             news: false,
             answered: false,
@@ -174,6 +177,12 @@ impl<C, A> Member<C, A> {
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+
+    /// Its jobs that are not done.
+    #[must_use]
+    pub fn computing(&self) -> &Computing {
+        &self.computing
     }
 
     /// Where the batch stands.
@@ -265,7 +274,12 @@ impl<C, A> Member<C, A> {
         let mut events = std::mem::take(&mut self.events);
         let now = host.events(&mut events);
         self.counts.events += events.len() as u64;
-        let taken = events.drain(..).try_for_each(|event| self.handle(host, now, event));
+        let taken = events.drain(..).try_for_each(|event| {
+            if let Event::Computed(done) = &event {
+                self.computing.done(done.id());
+            }
+            self.handle(host, now, event)
+        });
         self.events = events;
         taken
     }
@@ -368,10 +382,12 @@ impl<C, A> Member<C, A> {
                     self.stage = Stage::Compute;
                 }
                 Stage::Compute => {
-                    self.stage = Stage::Persist;
-                    if !self.effects.compute.is_empty() {
-                        return Ok(Step::Compute(&mut self.effects.compute));
+                    let raft = self.node.raft();
+                    if let Some(job) = self.computing.next(&mut self.effects.compute, |job| raft.awaits(job))
+                    {
+                        return Ok(Step::Compute(job));
                     }
+                    self.stage = Stage::Persist;
                 }
                 Stage::Persist => {
                     self.stage = Stage::Fetch;

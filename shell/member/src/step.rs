@@ -52,9 +52,10 @@ pub enum Step<'a, C> {
     Note(Note),
     /// Give the worker of snapshots an order.
     Order(Order),
-    /// Do these jobs on other threads. Each result comes back as [`Event::Computed`](kattu_node::contract::Event::Computed) among the
-    /// events of peers: in any order, and one that is lost costs time only.
-    Compute(&'a mut Vec<Job>),
+    /// Do this job on another thread. Its result comes back as [`Event::Computed`](kattu_node::contract::Event::Computed) among the
+    /// events of peers; results may come in any order. Not before it is back is another job given out in its place.
+    /// [`crate::computing`]
+    Compute(Job),
     /// Drop tables that are no longer needed, where no work waits for it: it takes a while.
     Drop(Box<Keeper>),
     /// Write and sync these records; without records, try again what a full disk has refused.

@@ -3,6 +3,7 @@
 use kattu_kv::api::{self as kv, Answer};
 use kattu_member::apply::{Apart, Batch, Progress};
 use kattu_member::capacity::{Capacity, Sight};
+use kattu_member::computing::GIVEN_MAX;
 use kattu_member::host::{Arrivals, Brought, Call, Host};
 use kattu_member::log::{Completion, LogSpace};
 use kattu_member::member::Member;
@@ -14,8 +15,8 @@ use kattu_node::contract::{
 use kattu_node::{Keeper, Node, NodeConfig};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Fetch, GroupId, Incarnation, Instant,
-    LogBody, LogIndex, LogRecord, Message, NodeId, RecordEncoder, Recovered, Round, SharedBytes, Stamp, Term,
-    Trace, message::Append,
+    Job, LogBody, LogIndex, LogRecord, Message, NodeId, RecordEncoder, Recovered, Round, SharedBytes, Stamp,
+    Term, Trace, message::Append,
 };
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -43,6 +44,7 @@ struct Bench {
     notes: Vec<Note>,
     sent: Vec<PeerMessage>,
     fetches: Vec<Fetch>,
+    jobs: Vec<Job>,
     batches: Vec<Batch<u64>>,
     committed: LogIndex,
     /// Completions are for the next batch, as of a log on a thread.
@@ -118,10 +120,14 @@ impl Arrivals for Bench {
 type Lone = Member<u64, ()>;
 
 fn node() -> Node {
+    node_with(kattu_raft::Limits { read_apart_bytes_min: 10, ..Default::default() })
+}
+
+fn node_with(limits: kattu_raft::Limits) -> Node {
     let raft = Config {
         election_timeout: ET,
         heartbeat_interval: ET / 10,
-        limits: kattu_raft::Limits { read_apart_bytes_min: 10, ..Default::default() },
+        limits,
         ..Config::new(NodeId(1), [NodeId(1)], RecordEncoder::BARE)
     };
     Node::recover(
@@ -176,9 +182,9 @@ fn carry_out(member: &mut Lone, bench: &mut Bench) {
             Step::Distrust(peer, _) => panic!("{peer:?} is nobody"),
             Step::Note(note) => bench.notes.push(note),
             Step::Order(_) => bench.steps.push("order"),
-            Step::Compute(jobs) => {
+            Step::Compute(job) => {
                 bench.steps.push("compute");
-                bench.events.extend(jobs.drain(..).map(|job| Event::Computed(job.run())));
+                bench.jobs.push(job);
             }
             Step::Drop(_) => bench.steps.push("drop"),
             Step::Persist { records, answered } => {
@@ -475,29 +481,77 @@ fn the_operator_is_told_who_leads_once() {
     assert_eq!(bench.notes.iter().filter(leads).count(), 1, "{:?}", bench.notes);
 }
 
-#[test]
-fn jobs_are_given_out_before_the_disk_is_asked_and_their_results_are_events() {
-    let (mut member, mut bench) = (member(LIMITS), Bench::default());
-    let head = EntryHead { id: EntryId::new(5, 1), kind: EntryKind::Noop, stamp: Stamp(0) };
-    let entries = vec![Entry::new(head, SharedBytes::from(vec![0; 20]), 0)];
-    let (prev, commit, round) = (EntryId::default(), LogIndex(0), Round(1));
-    let envelope = Envelope {
+/// An append of a leader in term 5 with these entries behind `before`, each with a record of `bytes`.
+fn append(before: u64, count: u64, bytes: usize) -> Event {
+    let id = |index| match index {
+        0 => EntryId::default(),
+        _ => EntryId::new(5, index),
+    };
+    let head = |index| EntryHead { id: id(index), kind: EntryKind::Noop, stamp: Stamp(0) };
+    let entry = |index| Entry::new(head(index), SharedBytes::from(vec![0; bytes]), 0);
+    let entries = (before + 1..=before + count).map(entry).collect();
+    let (prev, commit, round) = (id(before), LogIndex(0), Round(1));
+    Event::Peer(PeerMessage::Raft(Envelope {
         group: GroupId(0),
         from: NodeId(2),
         incarnation: Incarnation(2),
         to: NodeId(1),
         term: Term(5),
         message: Message::Append(Append { prev, entries, commit, round, tail: false }),
-    };
-    bench.events.push(Event::Peer(PeerMessage::Raft(envelope)));
+    }))
+}
+
+#[test]
+fn jobs_are_given_out_before_the_disk_is_asked_and_their_results_are_events() {
+    let (mut member, mut bench) = (member(LIMITS), Bench::default());
+    bench.events.push(append(0, 1, 20));
     batch(&mut member, &mut bench);
     let at = |bench: &Bench, name: &str| bench.steps.iter().position(|step| *step == name);
     let (compute, persist) = (at(&bench, "compute"), at(&bench, "persist"));
     assert!(compute.is_some() && compute < persist, "{:?}: the term goes to the disk", bench.steps);
     let is_entry = |record: &LogRecord| matches!(record.body, LogBody::Entry(_));
     assert!(!bench.records.iter().any(is_entry), "what is not read is not in the log");
+    bench.events.extend(bench.jobs.drain(..).map(|job| Event::Computed(job.run())));
     batch(&mut member, &mut bench);
-    assert!(bench.records.iter().any(is_entry) && bench.events.is_empty());
+    assert!(bench.records.iter().any(is_entry) && member.computing().is_idle());
     let is_answer = |message: &PeerMessage| matches!(message, PeerMessage::Raft(Envelope { message: Message::AppendReply(reply), .. }) if reply.upto == LogIndex(1));
     assert!(bench.sent.iter().any(is_answer), "{:?}", bench.sent);
+}
+
+#[test]
+fn jobs_behind_one_that_hangs_hold_no_more_than_the_appends_that_wait_and_the_newest_are_done_next() {
+    let limits =
+        kattu_raft::Limits { read_apart_bytes_min: 10, inflight_bytes_max: 100, ..Default::default() };
+    let placed = Placed::Here(Box::new(keeper()));
+    let mut member: Lone =
+        Member::start(Instant(0), node_with(limits), placed, Capacity::new(1 << 30), ROOM, LIMITS);
+    let mut bench = Bench::default();
+    for _ in 0..5 {
+        bench.events.extend((0..7).map(|before| append(before, 1, 20)));
+        batch(&mut member, &mut bench);
+        let bytes: usize = member.computing().waiting().iter().map(Job::bytes).sum();
+        assert!(bytes <= 100, "{bytes} bytes of jobs wait");
+        assert_eq!(bench.jobs.len(), GIVEN_MAX, "the others wait for these");
+        for _ in 0..2 {
+            // The leader is heard, and no job is done: after an election timeout the queue is given up.
+            bench.now += ET / 2;
+            bench.events.push(append(0, 0, 0));
+            batch(&mut member, &mut bench);
+        }
+        assert_eq!(member.computing().waiting().len(), 0, "no job is left for a queue that was given up");
+    }
+    bench.events.extend((0..5).map(|before| append(before, 1, 20)));
+    batch(&mut member, &mut bench);
+    let first = bench.jobs.remove(0);
+    assert!(!member.node().raft().awaits(first.id()), "it hung too long");
+    bench.events.push(Event::Computed(first.run()));
+    batch(&mut member, &mut bench);
+    assert_eq!(bench.jobs.len(), GIVEN_MAX, "the next one takes its place");
+    assert!(member.node().raft().awaits(bench.jobs[1].id()), "and it is one of the newest");
+    while !bench.jobs.is_empty() {
+        bench.events.extend(bench.jobs.drain(..).map(|job| Event::Computed(job.run())));
+        batch(&mut member, &mut bench);
+    }
+    assert_eq!(member.node().raft().last_id(), EntryId::new(5, 5));
+    assert!(member.computing().is_idle());
 }

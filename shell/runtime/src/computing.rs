@@ -1,6 +1,6 @@
 //! Computing: jobs of the node, on a thread of their own, so that none of them delays a heartbeat.
 //!
-//! In:  jobs from the driver.
+//! In:  jobs from the driver, which gives out few at once. [shell/member `computing`]
 //! Out: their results, into the driver's inbox.
 //! Rules: one thread does all jobs of a member, in their order: they come from one leader's lane, where the later ones wait
 //!        for the earlier. A job that hangs ends the process, as an event that hangs would. [fault-model F16]

@@ -274,7 +274,7 @@ impl Driver {
                     }
                     self.hands.snapshots.orders().work(order);
                 }
-                Step::Compute(jobs) => jobs.drain(..).for_each(|job| self.hands.computing.give(job)),
+                Step::Compute(job) => self.hands.computing.give(job),
                 Step::Drop(tables) => self.hands.snapshots.orders().give(Order::Drop(tables)),
                 Step::Persist { records, answered } => {
                     if answered {
