@@ -139,6 +139,41 @@ pub struct Put {
     pub ignore_lease: bool,
 }
 
+impl Put {
+    /// The same put, with its bytes where they are.
+    #[must_use]
+    pub fn as_ref(&self) -> PutRef<'_> {
+        let Put { ref key, ref value, lease, prev_kv, ignore_value, ignore_lease } = *self;
+        PutRef { key, value, lease, prev_kv, ignore_value, ignore_lease }
+    }
+}
+
+/// A [`Put`] whose key and value lie elsewhere: in an entry of the log, for example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutRef<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Lease to attach, 0 for none.
+    pub lease: i64,
+    /// Return the previous pair.
+    pub prev_kv: bool,
+    /// Keep the value, change the rest.
+    pub ignore_value: bool,
+    /// Keep the lease.
+    pub ignore_lease: bool,
+}
+
+impl PutRef<'_> {
+    /// The same put, with a copy of its bytes.
+    #[must_use]
+    pub fn to_owned(self) -> Put {
+        let PutRef { key, value, lease, prev_kv, ignore_value, ignore_lease } = self;
+        Put { key: key.to_vec(), value: value.to_vec(), lease, prev_kv, ignore_value, ignore_lease }
+    }
+}
+
 /// Deletes keys. [etcd DeleteRangeRequest]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeleteRange {

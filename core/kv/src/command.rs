@@ -14,7 +14,7 @@ pub use read::take_number;
 pub use write::write_number;
 pub(crate) use write::{write_bytes, write_signed};
 
-use crate::api::{Command, Revision};
+use crate::api::{Command, PutRef, Revision};
 use alloc::vec::Vec;
 use core::fmt;
 use write::{write_delete_range, write_put, write_txn};
@@ -112,7 +112,7 @@ impl Command {
             return Err(Malformed { offset: 0, flaw: Flaw::Version(first >> 4) });
         }
         let command = match first & 0x0f {
-            PUT => Command::Put(reader.put()?),
+            PUT => Command::Put(reader.put()?.to_owned()),
             DELETE_RANGE => Command::DeleteRange(reader.delete_range()?),
             TXN => Command::Txn(reader.txn(1)?),
             COMPACT => Command::Compact(Revision(reader.signed()?)),
@@ -124,17 +124,20 @@ impl Command {
         Ok(command)
     }
 
-    /// Whether the bytes are exactly one command of this format version. Copies nothing of a put, the most common
-    /// command.
+    /// The put that the bytes are, if they are exactly one command and that command is a put. It copies nothing: puts
+    /// are most of what a log holds.
+    #[must_use]
+    pub fn put_in(bytes: &[u8]) -> Option<PutRef<'_>> {
+        let is_put = bytes.first() == Some(&(VERSION << 4 | PUT));
+        let mut reader = Reader { bytes, at: 1 };
+        let put = if is_put { reader.put().ok()? } else { return None };
+        (reader.at == bytes.len()).then_some(put)
+    }
+
+    /// Whether the bytes are exactly one command of this format version.
     #[must_use]
     pub fn is_readable(bytes: &[u8]) -> bool {
-        match bytes.first() {
-            Some(&first) if first == VERSION << 4 | PUT => {
-                let mut reader = Reader { bytes, at: 1 };
-                reader.skim_put().is_ok() && reader.at == bytes.len()
-            }
-            _ => Command::decode(bytes).is_ok(),
-        }
+        Command::put_in(bytes).is_some() || Command::decode(bytes).is_ok()
     }
 }
 

@@ -24,7 +24,7 @@
 //! [replication-protocols DT1]
 //! Knows nothing of: limits, refusals.
 
-use crate::api::{Command, KeyRange, Operation, Put, Query, Range, Revision, SortTarget, Txn};
+use crate::api::{Command, KeyRange, Operation, Put, PutRef, Query, Range, Revision, SortTarget, Txn};
 use crate::range::{SORT_UNITS, is_plain};
 use crate::span::Span;
 use crate::store::Store;
@@ -79,7 +79,7 @@ impl Store {
     #[must_use]
     pub fn kept_bytes(&self, command: &Command) -> u64 {
         match command {
-            Command::Put(put) => self.kept_by(put) as u64,
+            Command::Put(put) => self.kept_by(put.as_ref()) as u64,
             Command::Txn(txn) => self.kept_by_txn(txn),
             Command::DeleteRange(_) | Command::Compact(_) => 0,
         }
@@ -88,15 +88,16 @@ impl Store {
     fn kept_by_txn(&self, txn: &Txn) -> u64 {
         let operations = txn.success.iter().chain(&txn.failure);
         sum(operations.map(|operation| match operation {
-            Operation::Put(put) => self.kept_by(put) as u64,
+            Operation::Put(put) => self.kept_by(put.as_ref()) as u64,
             Operation::Txn(nested) => self.kept_by_txn(nested),
             Operation::Range(_) | Operation::DeleteRange(_) => 0,
         }))
     }
 
-    /// Bytes of the value that a put keeps, if it keeps one.
-    pub(crate) fn kept_by(&self, put: &Put) -> usize {
-        let live = || self.index.get(&put.key).and_then(|(_, history)| history.live());
+    /// Bytes of the value that a put keeps (`ignore_value`); 0 if it carries one.
+    #[must_use]
+    pub fn kept_by(&self, put: PutRef<'_>) -> usize {
+        let live = || self.index.get(put.key).and_then(|(_, history)| history.live());
         if put.ignore_value { live().map_or(0, |version| version.value_len()) } else { 0 }
     }
 

@@ -15,7 +15,7 @@
 
 mod change;
 
-use crate::api::{Answer, Command, Error, Key, Query, Response, Revision, Value};
+use crate::api::{Answer, Command, Error, Key, PutRef, Query, Response, Revision, Value};
 use crate::changes::Changes;
 use crate::digest;
 use crate::hash::Hasher;
@@ -196,12 +196,26 @@ impl Store {
     /// for others, which may take long and need [`Work`].
     pub fn apply_small(&mut self, command: &Command) -> Option<Result<Response, Error>> {
         let answer = match command {
-            Command::Put(put) => self.apply_put(put),
+            Command::Put(put) => return Some(self.apply_put(put.as_ref())),
             Command::Compact(revision) => self.compact(*revision),
             Command::DeleteRange(_) | Command::Txn(_) => return None,
         };
+        Some(self.ended(answer))
+    }
+
+    /// Applies a put whose bytes lie elsewhere: the store makes its own copy of the value, and of the key if it is new.
+    ///
+    /// # Errors
+    /// The put's, as etcd's: a key or a lease that is not there.
+    pub fn apply_put(&mut self, put: PutRef<'_>) -> Result<Response, Error> {
+        let answer = self.lone_put(put);
+        self.ended(answer)
+    }
+
+    /// Ends a command, and makes its answer a response.
+    fn ended(&mut self, answer: Result<Answer, Error>) -> Result<Response, Error> {
         self.end_command();
-        Some(answer.map(|answer| Response { revision: self.revision, answer }))
+        answer.map(|answer| Response { revision: self.revision, answer })
     }
 
     fn in_one_go(&mut self, mut work: Work) -> Result<Response, Error> {

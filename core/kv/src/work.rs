@@ -323,8 +323,8 @@ impl Store {
                 Err(error) => return Some(Err(error)),
             },
             Step::Put(put) => {
-                spend(allowance, PUT_UNITS + kib(self.kept_by(put)));
-                match self.put(put) {
+                spend(allowance, PUT_UNITS + kib(self.kept_by(put.as_ref())));
+                match self.put(put.as_ref()) {
                     Ok(answer) => work.done(Some(answer)),
                     Err(error) => return Some(Err(error)),
                 }

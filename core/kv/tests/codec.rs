@@ -4,7 +4,7 @@ mod common;
 
 use common::{between, command, compare, delete, get, one, put};
 use kattu_kv::api::{
-    Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, Range, Revision, SortOrder,
+    Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, PutRef, Range, Revision, SortOrder,
     SortTarget, Txn,
 };
 use kattu_kv::command::{Flaw, Malformed, TXN_DEPTH_MAX, VERSION};
@@ -187,8 +187,13 @@ fn harmless(input: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(
         Command::is_readable(input),
         Command::decode(input).is_ok(),
-        "whoever only looks sees as much"
+        "a look at the bytes tells as much"
     );
+    let put = match Command::decode(input) {
+        Ok(Command::Put(put)) => Some(put),
+        _ => None,
+    };
+    prop_assert_eq!(Command::put_in(input).map(PutRef::to_owned), put, "in place, it is the same put");
     if let Ok(command) = Command::decode(input) {
         prop_assert_eq!(bytes(&command), input, "one form only");
         let mut store = Store::new();

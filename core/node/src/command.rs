@@ -245,6 +245,14 @@ pub fn is_readable(kind: EntryKind, payload: &[u8]) -> bool {
     }
 }
 
+/// The put for the store that a command is, if it is one, with its bytes where they lie. Most commands are.
+pub(crate) fn put_in(command: &[u8]) -> Option<kv::PutRef<'_>> {
+    match command.split_first() {
+        Some((&FOR_STORE, rest)) => kv::Command::put_in(rest),
+        _ => None,
+    }
+}
+
 impl Command {
     /// Decodes a command.
     ///

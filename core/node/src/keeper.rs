@@ -8,7 +8,7 @@
 //! Knows nothing of: raft, terms (it passes the replica's on), clients behind tickets.
 
 use crate::alarms::{Alarm, AlarmChange};
-use crate::command::{Command, is_for_store, within};
+use crate::command::{Command, is_for_store, put_in, within};
 use crate::compare::Health;
 use crate::contract::{
     Admitted, Doubt, KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody,
@@ -488,7 +488,11 @@ impl Keeper {
             EntryKind::Noop => None,
             EntryKind::Config => Some(self.apply_configuration(entry)),
             EntryKind::Command => {
-                let command = Command::decode(whole(entry)).unwrap_or_else(|_| {
+                let bytes = whole(entry);
+                if let Some(put) = put_in(bytes) {
+                    return Applied::Done(self.apply_put(put, waits, allowance));
+                }
+                let command = Command::decode(bytes).unwrap_or_else(|_| {
                     panic!(
                         "committed entry {id} holds no command that this version knows: if other members run a newer version, run that one"
                     )
@@ -510,8 +514,8 @@ impl Keeper {
     }
 
     fn apply_to_store(&mut self, command: kv::Command, waits: Waits, allowance: &mut i64) -> Applied {
-        if let kv::Command::Put(_) = &command {
-            *allowance = allowance.saturating_sub_unsigned(self.store.kept_bytes(&command) / 1024);
+        if let kv::Command::Put(put) = &command {
+            return Applied::Done(self.apply_put(put.as_ref(), waits, allowance));
         }
         match self.store.apply_small(&command) {
             Some(result) => Applied::Done(waits.ticket.map(|_| kv_body(result))),
@@ -520,6 +524,12 @@ impl Keeper {
                 Applied::Begun(Work::on_command(command, wants).that_looks_at(self.limits.work_max))
             }
         }
+    }
+
+    fn apply_put(&mut self, put: kv::PutRef<'_>, waits: Waits, allowance: &mut i64) -> Option<ReplyBody> {
+        *allowance = allowance.saturating_sub_unsigned((self.store.kept_by(put) / 1024) as u64);
+        let result = self.store.apply_put(put);
+        waits.ticket.map(|_| kv_body(result))
     }
 
     fn apply_command(&mut self, at: LogIndex, command: Command, effects: &mut KeeperEffects) -> ReplyBody {

@@ -157,7 +157,9 @@ impl Node {
 
     /// Handles one event: changes the state and appends the effects.
     pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Effects) {
-        let mut raft_effects = kattu_raft::Effects::default();
+        // Raft appends its records to those of the events before: a batch has one list, which grows once.
+        let persist = core::mem::take(&mut effects.persist);
+        let mut raft_effects = kattu_raft::Effects { persist, ..kattu_raft::Effects::default() };
         let out = &mut raft_effects;
         match event {
             Event::Tick => {
@@ -271,10 +273,7 @@ impl Node {
 
     /// Passes on raft's effects, and delivers committed entries to the keeper with the tickets that wait for them.
     fn absorb(&mut self, now: Instant, raft_effects: kattu_raft::Effects, effects: &mut Effects) {
-        match effects.persist.is_empty() {
-            true => effects.persist = raft_effects.persist, // the common case: a batch is not copied
-            false => effects.persist.extend(raft_effects.persist),
-        }
+        effects.persist = raft_effects.persist;
         effects.send.extend(raft_effects.send.into_iter().map(PeerMessage::Raft));
         effects.fetch.extend(raft_effects.fetch);
         effects.compute.extend(raft_effects.compute);

@@ -8,8 +8,8 @@ use super::{
     RANGE_HAS_MIN_CREATE, RANGE_HAS_MIN_MOD, RANGE_HAS_REVISION, RANGE_KEYS_ONLY, TXN, TXN_DEPTH_MAX,
 };
 use crate::api::{
-    Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, Put, Range, Revision, SortOrder,
-    SortTarget, Txn,
+    Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, PutRef, Range, Revision,
+    SortOrder, SortTarget, Txn,
 };
 use alloc::vec::Vec;
 
@@ -27,27 +27,17 @@ pub(crate) struct Reader<'a> {
     pub(crate) at: usize,
 }
 
-impl Reader<'_> {
-    pub(super) fn put(&mut self) -> Result<Put, Malformed> {
+impl<'a> Reader<'a> {
+    pub(super) fn put(&mut self) -> Result<PutRef<'a>, Malformed> {
         let flags = self.flags(PUT_PREV_KV | PUT_IGNORE_VALUE | PUT_IGNORE_LEASE | PUT_HAS_LEASE)?;
-        Ok(Put {
-            key: self.byte_string()?,
-            value: self.byte_string()?,
+        Ok(PutRef {
+            key: self.bytes_here()?,
+            value: self.bytes_here()?,
             lease: self.present(flags & PUT_HAS_LEASE)?,
             prev_kv: flags & PUT_PREV_KV != 0,
             ignore_value: flags & PUT_IGNORE_VALUE != 0,
             ignore_lease: flags & PUT_IGNORE_LEASE != 0,
         })
-    }
-
-    /// Skips a put.
-    pub(super) fn skim_put(&mut self) -> Result<(), Malformed> {
-        let flags = self.flags(PUT_PREV_KV | PUT_IGNORE_VALUE | PUT_IGNORE_LEASE | PUT_HAS_LEASE)?;
-        for _key_then_value in 0..2 {
-            let length = self.count(1)?;
-            self.at += length;
-        }
-        self.present(flags & PUT_HAS_LEASE).map(|_| ())
     }
 
     pub(super) fn delete_range(&mut self) -> Result<DeleteRange, Malformed> {
@@ -135,7 +125,7 @@ impl Reader<'_> {
 
     fn operation(&mut self, depth: usize) -> Result<Operation, Malformed> {
         match self.byte()? {
-            PUT => self.put().map(Operation::Put),
+            PUT => self.put().map(|put| Operation::Put(put.to_owned())),
             DELETE_RANGE => self.delete_range().map(Operation::DeleteRange),
             TXN => self.txn(depth + 1).map(Operation::Txn),
             RANGE => self.range().map(Operation::Range),
@@ -148,8 +138,13 @@ impl Reader<'_> {
     }
 
     fn byte_string(&mut self) -> Result<Vec<u8>, Malformed> {
+        self.bytes_here().map(<[u8]>::to_vec)
+    }
+
+    /// A byte string, where it lies.
+    fn bytes_here(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.count(1)?;
-        let bytes = self.bytes[self.at..][..length].to_vec();
+        let bytes = &self.bytes[self.at..][..length];
         self.at += length;
         Ok(bytes)
     }

@@ -3,7 +3,7 @@
 //! Knows nothing of: compaction, reads, the order of steps in a transaction.
 
 use super::{DELETE_BYTES, Store, key_bytes, version_bytes};
-use crate::api::{Answer, Error, Key, KeyRange, Put};
+use crate::api::{Answer, Error, Key, KeyRange, PutRef};
 use crate::cost::{DELETE_UNITS, PUT_UNITS};
 use crate::digest;
 use crate::history::{History, Version};
@@ -15,7 +15,8 @@ use crate::work::Deleting;
 use core::ops::ControlFlow;
 
 impl Store {
-    pub(super) fn apply_put(&mut self, put: &Put) -> Result<Answer, Error> {
+    /// A put as a command of its own.
+    pub(super) fn lone_put(&mut self, put: PutRef<'_>) -> Result<Answer, Error> {
         // etcd looks for the lease first here, but last in a transaction.
         if put.lease != 0 {
             return Err(Error::LeaseNotFound);
@@ -24,9 +25,9 @@ impl Store {
     }
 
     /// Writes one key at the next revision.
-    pub(crate) fn put(&mut self, put: &Put) -> Result<Answer, Error> {
+    pub(crate) fn put(&mut self, put: PutRef<'_>) -> Result<Answer, Error> {
         let live =
-            |store: &Store| store.index.get(&put.key).is_some_and(|(_, history)| history.live().is_some());
+            |store: &Store| store.index.get(put.key).is_some_and(|(_, history)| history.live().is_some());
         if (put.ignore_value || put.ignore_lease) && !live(self) {
             return Err(Error::KeyNotFound);
         }
@@ -34,11 +35,11 @@ impl Store {
         let (empty, scratch, mut prev_kv) = (&self.empty, &mut self.scratch, None);
         let (mut bytes, mut used_bytes, mut freed_bytes) = (0, 0, 0);
         let mut digest = 0;
-        let key = self.index.upsert(&put.key, |key, history| {
+        let key = self.index.upsert(put.key, |key, history| {
             let key_bytes = key_bytes(key);
             bytes = if history.is_empty() { key_bytes } else { 0 };
             let mut life = Generation { create_revision: at, version: 1, lease: put.lease };
-            let mut value = &*put.value;
+            let mut value = put.value;
             if let Some(before) = history.live() {
                 let of_before = before.life();
                 life.create_revision = of_before.create_revision;
