@@ -201,6 +201,7 @@ const TESTED_IN: &[(&str, &str)] = &[
     ("kattu-raft", "kattu-peers"),
     ("kattu-node", "kattu-replicas"),
     ("kattu-wal", "kattu-disk"),
+    ("kattu-member", "kattu-disk"),
     ("kattu-runtime", "kattu-disk"),
 ];
 

@@ -135,6 +135,8 @@ pub struct Settings {
     pub snapshots: SnapshotLimits,
     /// One step of the snapshot worker takes up to this, besides what its disk takes.
     pub snapshot_step: u64,
+    /// Bytes of a snapshot that a member writes in a second; 0: no limit.
+    pub snapshot_pace: u64,
     /// A job takes up to this.
     pub job_takes: u64,
     /// Some jobs take longer than their follower waits, and some results come twice.
@@ -447,6 +449,7 @@ fn default_settings() -> Settings {
         digest_interval: Duration::from_secs(60),
         snapshots: SnapshotLimits::default(),
         snapshot_step: 0,
+        snapshot_pace: 0,
         job_takes: 0,
         jobs_hang: false,
         one_disk: false,
@@ -533,6 +536,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         digest_interval: Duration::ZERO,
         snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
         snapshot_step: 0,
+        snapshot_pace: 0,
         job_takes: 0,
         jobs_hang: false,
         one_disk: false,
@@ -678,6 +682,7 @@ fn draw_snapshots(dice: &mut Dice, wanted: Option<bool>, settings: &mut Settings
     settings.snapshot_step = dice.log_within(10 * US, 2 * MS);
     settings.limits.snapshot_chunk_bytes_max = dice.log_within(4 << 10, 256 << 10) as usize;
     settings.limits.snapshot_bytes_per_s = dice.log_within(4 << 20, 256 << 20);
+    settings.snapshot_pace = if dice.one_in(2) { 0 } else { dice.log_within(256 << 10, 16 << 20) };
     if !never {
         // Leaves something to prune.
         settings.segment_bytes =

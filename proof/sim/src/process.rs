@@ -122,7 +122,7 @@ impl Process {
     ) -> Process {
         let has_thread = |place| place == Threading::Thread;
         let log = Log::new((member, run), wal, disk, has_thread(sh.settings.log_io), sh);
-        let worker = Worker::new(log.snapshots());
+        let worker = Worker::new(log.snapshots(), sh.settings.snapshot_pace);
         let (apply, placed) = match has_thread(sh.settings.apply) {
             true => {
                 let placed = Placed::Apart(keeper.members(), keeper.health());

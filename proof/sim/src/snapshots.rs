@@ -9,17 +9,16 @@ use crate::net::id_of;
 use crate::process::{End, Hands, Process};
 use crate::world::{Event as Planned, Shared};
 use kattu_member::host::Brought;
-use kattu_member::snapshots::{Done, Order, Worker as Steps};
+use kattu_member::snapshots::{Done, End as Ends, Order, Worker as Steps};
 use kattu_node::Keeper;
-use kattu_raft::EntryId;
+use kattu_raft::{EntryId, Instant};
 use kattu_wal::{SnapshotStore, WalError};
 use std::collections::VecDeque;
 
 pub(crate) struct Worker {
     steps: Steps,
-    orders: VecDeque<Order>,
-    /// Its next step is planned.
-    planned: bool,
+    /// Its next step: when it was due, and when it is planned.
+    planned: Option<(Instant, u64)>,
     /// What it has brought.
     pub(crate) brought: VecDeque<Brought>,
 }
@@ -31,33 +30,15 @@ pub(crate) fn thaw(store: &SnapshotStore, last: EntryId) -> Result<Result<Keeper
 }
 
 impl Worker {
-    pub(crate) fn new(store: SnapshotStore) -> Worker {
-        let steps = Steps::new(store, GROUP);
-        Worker { steps, orders: VecDeque::new(), planned: false, brought: VecDeque::new() }
-    }
-
-    /// Whether a snapshot is being taken, or will be at once.
-    fn is_taking(&self) -> bool {
-        self.steps.is_taking() || self.orders.iter().any(|order| matches!(order, Order::Take(..)))
-    }
-
-    fn has_work(&self) -> bool {
-        !self.orders.is_empty() || self.steps.is_taking() || self.steps.is_untidy()
+    pub(crate) fn new(store: SnapshotStore, bytes_per_s: u64) -> Worker {
+        let steps = Steps::new(store, GROUP, bytes_per_s);
+        Worker { steps, planned: None, brought: VecDeque::new() }
     }
 
     /// The errors of the steps since the last call, for the timeline.
     fn complaints(&mut self) -> Vec<String> {
         let notes = self.steps.take_notes();
         notes.iter().filter_map(|note| note.error().map(WalError::to_string)).collect()
-    }
-
-    /// The next step. An error is the end of the process.
-    fn step(&mut self) -> Result<Done, WalError> {
-        match self.orders.pop_front() {
-            Some(order) => self.steps.carry_out(order, &mut AtOnce, &|| false),
-            None if self.steps.is_taking() => self.steps.go_on(&mut AtOnce).map(|(done, _)| done),
-            None => self.steps.tidy().map(|()| Done::Nothing),
-        }
     }
 }
 
@@ -67,35 +48,40 @@ impl Hands {
         if matches!(order, Order::Take(..)) {
             self.log.disk.beside.goes_on(Beside::Snapshot, sh.now, sh.now);
         }
-        self.worker.orders.push_back(order);
+        self.worker.steps.push(order);
         self.plan_worker(sh);
     }
 
+    /// Plans the next step, and its end. A step that was planned for later, after a pause, is forgotten.
     fn plan_worker(&mut self, sh: &mut Shared) {
-        if !self.worker.planned && self.worker.has_work() {
-            self.worker.planned = true;
-            let takes = sh.dice.below(sh.settings.snapshot_step + 1);
-            let at = self.log.disk.beside.done_at(Thread::Snapshots).max(sh.now) + takes;
-            if self.worker.is_taking() {
-                self.log.disk.beside.goes_on(Beside::Snapshot, sh.now, at);
-            }
-            sh.queue.plan(at, Planned::Worked { member: self.member, run: self.run });
+        let due = self.worker.steps.due(Instant(sh.now));
+        if due == Instant::NEVER || self.worker.planned.is_some_and(|(planned, _)| planned <= due) {
+            return;
         }
+        let takes = sh.dice.below(sh.settings.snapshot_step + 1);
+        let at = self.log.disk.beside.done_at(Thread::Snapshots).max(sh.now).max(due.0) + takes;
+        if self.worker.steps.is_taking() {
+            self.log.disk.beside.goes_on(Beside::Snapshot, sh.now, at);
+        }
+        self.plan_step(sh, due, at);
+    }
+
+    fn plan_step(&mut self, sh: &mut Shared, due: Instant, at: u64) {
+        self.worker.planned = Some((due, at));
+        sh.queue.plan(at, Planned::Worked { member: self.member, run: self.run });
     }
 
     fn work_on_snapshots(&mut self, sh: &mut Shared) -> Result<(), End> {
-        self.worker.planned = false;
+        let Some((due, _)) = self.worker.planned.take_if(|(_, at)| *at <= sh.now) else { return Ok(()) };
         self.fuse.burn()?;
         let free_at = self.log.disk.beside.done_at(Thread::Snapshots);
         if sh.now < free_at {
-            // The disk was at something else meanwhile.
-            self.worker.planned = true;
-            sh.queue.plan(free_at, Planned::Worked { member: self.member, run: self.run });
+            self.plan_step(sh, due, free_at); // the disk was at something else meanwhile
             return Ok(());
         }
-        let is_taking = self.worker.is_taking();
+        let is_taking = self.worker.steps.is_taking();
         let begun = self.log.disk.begin_beside();
-        let done = self.worker.step();
+        let done = self.worker.steps.step(Instant(sh.now), &mut AtOnce, &|| false);
         self.log.disk.end_beside(sh, Thread::Snapshots, begun);
         if is_taking {
             let until = self.log.disk.beside.done_at(Thread::Snapshots);
@@ -108,9 +94,9 @@ impl Hands {
         for complaint in self.worker.complaints() {
             sh.trace.line(now, Some(id.0), "snapshot", || complaint);
         }
-        let brought = match done? {
+        let brought = match done.map_err(Ends::error)? {
             Done::Nothing => None,
-            Done::Told(event) | Done::ToldLater(event) => Some(Brought::Event(event)),
+            Done::Told(event) => Some(Brought::Event(event)),
             Done::Complete(last, event) => {
                 sh.observer.snapshot(id, last)?;
                 sh.counts.snapshots += 1;

@@ -1,9 +1,9 @@
-//! Snapshots: the work on snapshot files, one step at a time.
+//! Snapshots: the work on snapshot files, one step at a time, and which step is next.
 //!
 //! ```text
-//!   Take ─▶ go_on, chunk by chunk ─▶ Complete: verified and durable ─▶ tidy
-//!   Read, Store ─▶ Told: a piece for a peer, or from the leader
-//!   Thaw ─▶ Thawed: the tables that take the place of the keeper's ─▶ tidy
+//!   Take ─▶ chunk by chunk, no faster than allowed ─▶ Complete: verified and durable ─▶ old ones go
+//!   Read, Store ─▶ Told: a piece for a peer, or from the leader; between two chunks of one that is being taken
+//!   Thaw ─▶ Thawed: the tables that take the place of the keeper's ─▶ old ones go
 //! ```
 //! Rules: 1. A step that fails is given up and noted, and leaves nothing behind; the member goes on with its log.
 //!        2. A failed sync ends the process, because the contents of the disk are then unknown. [fault-model F11]
@@ -11,6 +11,8 @@
 //!           another member sends one.
 //!        4. A peer's snapshot is decoded when its last piece comes. The tables are kept for the order to install it, which comes at
 //!           once or never.
+//!        5. The next step is, of those that are due: to go on after a pause, to remove old snapshots, the oldest order, the next
+//!           chunk, to forget what no order has come for. In a pause the worker does nothing else.
 //! Knows nothing of: threads, when a snapshot is due, what its chunks mean, how far each peer lags.
 
 use crate::log::Timed;
@@ -18,13 +20,17 @@ use kattu_node::Keeper;
 use kattu_node::contract::Event;
 use kattu_node::frozen::{self, Frozen, Thaw};
 use kattu_raft::{
-    ChunkRead, ChunkStored, Duration, EntryId, GroupId, LogIndex, ReadChunk, SharedBytes, SnapshotMeta,
-    StoreChunk,
+    ChunkRead, ChunkStored, Duration, EntryId, GroupId, Instant, LogIndex, ReadChunk, SharedBytes,
+    SnapshotMeta, StoreChunk,
 };
 use kattu_wal::{Chunks, Snapshot, SnapshotStore, SnapshotWriter, WalError};
+use std::collections::VecDeque;
 
 /// Pause before the leader hears of a piece that could not be stored, and sends it again.
 pub const STORE_RETRY: Duration = Duration::from_millis(200);
+
+/// How long the tables of a received snapshot stay in memory. [Rule 4]
+pub const RECEIVED_FOR: Duration = Duration::from_secs(1);
 
 /// An order to the worker.
 pub enum Order {
@@ -44,8 +50,6 @@ pub enum Done {
     Nothing,
     /// An event for the replica.
     Told(Event),
-    /// An event for the replica, after a pause of [`STORE_RETRY`].
-    ToldLater(Event),
     /// The snapshot up to this entry is complete on the disk.
     Complete(EntryId, Event),
     /// The tables that the keeper waits for.
@@ -57,8 +61,8 @@ pub enum Done {
 /// What the operator is told of snapshots.
 #[derive(Debug)]
 pub enum Note {
-    /// One was taken, of so many bytes.
-    Taken(EntryId, u64),
+    /// One was taken, of so many bytes, since it was begun.
+    Taken(EntryId, u64, Instant),
     /// One could not be taken.
     NotTaken(WalError),
     /// A piece could not be read for a peer; the peer asks again.
@@ -90,6 +94,25 @@ impl Note {
             | Note::NotStored(error)
             | Note::NotRemoved(error) => Some(error),
             Note::Taken(..) | Note::Installing(..) => None,
+        }
+    }
+}
+
+/// Why the process ends.
+#[derive(Debug)]
+pub enum End {
+    /// A sync failed. [Rule 2]
+    Sync(WalError),
+    /// The snapshot that is to be installed cannot be read. [Rule 3]
+    Thaw(WalError),
+}
+
+impl End {
+    /// The error of the disk.
+    #[must_use]
+    pub fn error(self) -> WalError {
+        match self {
+            End::Sync(error) | End::Thaw(error) => error,
         }
     }
 }
@@ -150,11 +173,22 @@ fn thaw_received(chunks: &mut Chunks<'_>, last: EntryId, stops: &dyn Fn() -> boo
     }
 }
 
+/// How long so many bytes take at this pace; 0: there is none.
+fn time_for(bytes: usize, bytes_per_s: u64) -> Duration {
+    match bytes_per_s {
+        0 => Duration::ZERO,
+        rate => Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000) / rate),
+    }
+}
+
 /// A snapshot that is being taken.
 struct Taking {
     meta: SnapshotMeta,
     chunks: frozen::Chunks,
     writer: SnapshotWriter,
+    since: Instant,
+    /// The next chunk is not written before this.
+    next_at: Instant,
 }
 
 /// A snapshot that has come from the leader.
@@ -163,24 +197,41 @@ struct Received {
     /// Bytes of its file.
     bytes: u64,
     keeper: Box<Keeper>,
+    /// It is forgotten then; counted from when nothing else is to be done.
+    until: Option<Instant>,
 }
 
 /// The work on the snapshots of one group.
 pub struct Worker {
     store: SnapshotStore,
     group: GroupId,
+    /// Bytes of a snapshot that are written in a second, so that it does not crowd out the log; 0: no limit.
+    bytes_per_s: u64,
+    orders: VecDeque<Order>,
     taking: Option<Taking>,
     received: Option<Received>,
     /// Old snapshots are to be removed: the tables hold at least what was applied up to here.
     untidy: Option<LogIndex>,
+    /// An event for the replica at the end of a pause.
+    later: Option<(Instant, Event)>,
     notes: Vec<Note>,
 }
 
 impl Worker {
-    /// A worker without an order.
+    /// A worker without an order, which writes so many bytes of a snapshot in a second; 0: no limit.
     #[must_use]
-    pub fn new(store: SnapshotStore, group: GroupId) -> Worker {
-        Worker { store, group, taking: None, received: None, untidy: None, notes: Vec::new() }
+    pub fn new(store: SnapshotStore, group: GroupId, bytes_per_s: u64) -> Worker {
+        Worker {
+            store,
+            group,
+            bytes_per_s,
+            orders: VecDeque::new(),
+            taking: None,
+            received: None,
+            untidy: None,
+            later: None,
+            notes: Vec::new(),
+        }
     }
 
     /// The files.
@@ -189,27 +240,30 @@ impl Worker {
         &self.store
     }
 
-    /// Whether a snapshot is being taken: [`Worker::go_on`] has something to do.
+    /// Adds an order behind the others.
+    pub fn push(&mut self, order: Order) {
+        self.orders.push_back(order);
+    }
+
+    /// Whether a snapshot is being taken, or will be without another order.
     #[must_use]
     pub fn is_taking(&self) -> bool {
-        self.taking.is_some()
+        self.taking.is_some() || self.orders.iter().any(|order| matches!(order, Order::Take(..)))
     }
 
-    /// Whether the tables of a peer's snapshot are kept for the order to install it. [Rule 4]
+    /// When the next step is due, if no order comes before; never, if there is nothing to do. [Rule 5]
     #[must_use]
-    pub fn has_received(&self) -> bool {
-        self.received.is_some()
-    }
-
-    /// The order to install a received snapshot has not come: the file is read again if it comes after all. [Rule 4]
-    pub fn forget_received(&mut self) {
-        self.received = None;
-    }
-
-    /// Whether old snapshots are to be removed.
-    #[must_use]
-    pub fn is_untidy(&self) -> bool {
-        self.untidy.is_some()
+    pub fn due(&self, now: Instant) -> Instant {
+        if let Some((at, _)) = &self.later {
+            return *at;
+        }
+        if self.untidy.is_some() || !self.orders.is_empty() {
+            return now;
+        }
+        let chunk = self.taking.as_ref().map_or(Instant::NEVER, |taking| taking.next_at);
+        let forgotten =
+            self.received.as_ref().map_or(Instant::NEVER, |received| received.until.unwrap_or(now));
+        chunk.min(forgotten)
     }
 
     /// What the operator is to be told, oldest first.
@@ -217,35 +271,68 @@ impl Worker {
         std::mem::take(&mut self.notes)
     }
 
-    /// Carries out one order, or begins to. `stops` says whether the member stops meanwhile: then what takes long is given up.
+    /// Does the next step, if one is due. `stops` says whether the member stops meanwhile: then what takes long is given up. [Rule 5]
     ///
     /// # Errors
-    /// The end of the process. [Rules 2, 3]
+    /// The end of the process.
     ///
     /// # Panics
     /// If a snapshot is to be taken while another one is.
-    pub fn carry_out(
+    pub fn step(
         &mut self,
+        now: Instant,
+        disk: &mut impl Timed,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Done, End> {
+        if let Some((at, event)) = self.later.take() {
+            if at <= now {
+                return Ok(Done::Told(event));
+            }
+            self.later = Some((at, event));
+            return Ok(Done::Nothing);
+        }
+        if let Some(held) = self.untidy.take() {
+            self.tidy(held).map_err(End::Sync)?;
+            return Ok(Done::Nothing);
+        }
+        if let Some(order) = self.orders.pop_front() {
+            return self.carry_out(now, order, disk, stops);
+        }
+        if let Some(taking) = self.taking.take_if(|taking| taking.next_at <= now) {
+            return self.go_on(now, taking, disk).map_err(End::Sync);
+        }
+        // The file is read again if the order to install it comes after all.
+        self.received.take_if(|received| *received.until.get_or_insert(now + RECEIVED_FOR) <= now);
+        Ok(Done::Nothing)
+    }
+
+    /// Carries out one order, or begins to.
+    fn carry_out(
+        &mut self,
+        now: Instant,
         order: Order,
         disk: &mut impl Timed,
         stops: &dyn Fn() -> bool,
-    ) -> Result<Done, WalError> {
+    ) -> Result<Done, End> {
         match order {
             Order::Take(meta, frozen) => {
                 assert!(self.taking.is_none(), "one snapshot at a time");
                 let last = meta.last;
                 match self.store.create(self.group, meta.clone()) {
-                    Ok(writer) => self.taking = Some(Taking { meta, chunks: frozen.chunks(), writer }),
-                    Err(error) => return self.failed(last, error),
+                    Ok(writer) => {
+                        let chunks = frozen.chunks();
+                        self.taking = Some(Taking { meta, chunks, writer, since: now, next_at: now });
+                        Ok(Done::Nothing)
+                    }
+                    Err(error) => self.failed(last, error).map_err(End::Sync),
                 }
-                Ok(Done::Nothing)
             }
             Order::Read(request) => {
-                let read = self.read(&request, disk)?;
+                let read = self.read(&request, disk).map_err(End::Sync)?;
                 Ok(Done::Told(Event::ChunkRead { request, read }))
             }
-            Order::Store(piece) => self.store_piece(&piece, stops),
-            Order::Thaw(meta) => self.thaw(meta, stops),
+            Order::Store(piece) => self.store_piece(now, &piece, stops).map_err(End::Sync),
+            Order::Thaw(meta) => self.thaw(meta, stops).map_err(End::Thaw),
         }
     }
 
@@ -264,12 +351,18 @@ impl Worker {
         Ok(ChunkRead::Bytes { bytes: SharedBytes::from(Vec::new()), total: u64::MAX })
     }
 
-    fn store_piece(&mut self, piece: &StoreChunk, stops: &dyn Fn() -> bool) -> Result<Done, WalError> {
+    fn store_piece(
+        &mut self,
+        now: Instant,
+        piece: &StoreChunk,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<Done, WalError> {
         let last = piece.meta.last;
         let thaw = |chunks: &mut Chunks<'_>| thaw_received(chunks, last, stops);
         match self.store.store_readable_chunk(self.group, piece, thaw) {
             Ok((stored, tables)) => {
-                let received = |keeper| Received { last, bytes: piece.total, keeper: Box::new(keeper) };
+                let bytes = piece.total;
+                let received = |keeper| Received { last, bytes, keeper: Box::new(keeper), until: None };
                 self.received = tables.map(received).or(self.received.take());
                 let event = Event::ChunkStored(stored);
                 Ok(if stored.complete { Done::Complete(last, event) } else { Done::Told(event) })
@@ -287,7 +380,9 @@ impl Worker {
                     }
                     _ => self.passes(error, Note::NotStored)?,
                 }
-                Ok(Done::ToldLater(Event::ChunkStored(ChunkStored { last, next: 0, complete: false })))
+                let again = ChunkStored { last, next: 0, complete: false };
+                self.later = Some((now + STORE_RETRY, Event::ChunkStored(again)));
+                Ok(Done::Nothing)
             }
         }
     }
@@ -310,42 +405,35 @@ impl Worker {
         })
     }
 
-    /// Writes the next chunk of the snapshot that is being taken, or ends it. The bytes are those of the chunk.
-    ///
-    /// # Errors
-    /// The end of the process. [Rule 2]
-    pub fn go_on(&mut self, disk: &mut impl Timed) -> Result<(Done, usize), WalError> {
-        let Some(mut taking) = self.taking.take() else { return Ok((Done::Nothing, 0)) };
+    /// Writes the next chunk of the snapshot that is being taken, or ends it.
+    fn go_on(&mut self, now: Instant, mut taking: Taking, disk: &mut impl Timed) -> Result<Done, WalError> {
         let last = taking.meta.last;
         if let Some(chunk) = taking.chunks.next() {
             return match disk.over(|| taking.writer.push(&chunk)).0 {
                 Ok(()) => {
+                    taking.next_at = now + time_for(chunk.len(), self.bytes_per_s);
                     self.taking = Some(taking);
-                    Ok((Done::Nothing, chunk.len()))
+                    Ok(Done::Nothing)
                 }
                 Err(error) => {
                     drop(taking); // removes the file
-                    Ok((self.failed(last, error)?, chunk.len()))
+                    self.failed(last, error)
                 }
             };
         }
         match taking.writer.finish() {
             Ok(snapshot) => {
                 self.untidy = self.untidy.max(Some(last.index));
-                self.notes.push(Note::Taken(last, snapshot.bytes));
+                self.notes.push(Note::Taken(last, snapshot.bytes, taking.since));
                 let event = Event::SnapshotTaken { meta: taking.meta, bytes: snapshot.bytes };
-                Ok((Done::Complete(last, event), 0))
+                Ok(Done::Complete(last, event))
             }
-            Err(error) => Ok((self.failed(last, error)?, 0)),
+            Err(error) => self.failed(last, error),
         }
     }
 
-    /// Removes old snapshots, if any are to be removed.
-    ///
-    /// # Errors
-    /// The end of the process. [Rule 2]
-    pub fn tidy(&mut self) -> Result<(), WalError> {
-        let Some(held) = self.untidy.take() else { return Ok(()) };
+    /// Removes old snapshots.
+    fn tidy(&mut self, held: LogIndex) -> Result<(), WalError> {
         match self.store.tidy(self.group, held) {
             Ok(_) => Ok(()),
             Err(error) => self.passes(error, Note::NotRemoved),
@@ -364,5 +452,34 @@ impl Worker {
         }
         self.notes.push(note(error));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_for_a_chunk_follows_from_the_pace_and_no_pace_is_no_wait() {
+        let nanos = Duration::from_nanos;
+        let second = Duration::from_secs(1);
+        let expected = [
+            (0, 0, Duration::ZERO),
+            (1 << 30, 0, Duration::ZERO),
+            (usize::MAX, 0, Duration::ZERO),
+            (0, 1, Duration::ZERO),
+            (1, 1, second),
+            (1 << 20, 1 << 20, second),
+            ((1 << 20) - 1, 1 << 20, nanos(999_999_046)),
+            ((1 << 20) + 1, 1 << 20, nanos(1_000_000_953)),
+            (1 << 20, (1 << 20) - 1, nanos(1_000_000_953)),
+            (1 << 20, 64 << 20, nanos(15_625_000)),
+            (1 << 20, 1 << 40, nanos(953)),
+            (1, 2_000_000_000, Duration::ZERO),
+            (usize::MAX, u64::MAX, nanos(1)), // no overflow
+        ];
+        for (bytes, pace, time) in expected {
+            assert_eq!(time_for(bytes, pace), time, "{bytes} bytes at {pace} bytes a second");
+        }
     }
 }
