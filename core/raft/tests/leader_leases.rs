@@ -4,7 +4,8 @@ use kattu_peers::World;
 use kattu_peers::storm::{self, Clocks};
 use kattu_raft::message::{Message, PreVoteReply};
 use kattu_raft::{
-    Config, Duration, Envelope, GroupId, Incarnation, LeaderLease, LeadershipConfig, NodeId, Term, Timing,
+    Config, Duration, Effects, Envelope, GroupId, Incarnation, Instant, LeaderLease, LeadershipConfig,
+    NodeId, Raft, Term, Timing,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -137,6 +138,52 @@ fn a_vote_hold_grows_with_the_election_timeout_shrinks_with_none_and_outlives_th
     set_election_timeout(&mut world, ET);
     assert_eq!(world.raft(NodeId(2)).timing().election_timeout, ET);
     assert!(now + ET < before && before <= held(&world), "{before:?}, then {:?}", held(&world));
+    let recorded = |world: &World| world.peers[&NodeId(2)].disk.vote_hold;
+    assert_eq!(recorded(&world), ET * 4, "a longer hold may be open");
+    world.pass(ET * 4);
+    assert_eq!(recorded(&world), ET);
+}
+
+/// Goal: between a change of the election timeout and its record, a follower answers by the shorter of the two lengths.
+/// Method: the leader's appends are given to the follower by hand, and its record is made late.
+#[test]
+fn an_answer_states_no_longer_vote_hold_than_is_on_record() {
+    let mut world = World::started(with_leases(5_000, true), 1);
+    assert!(world.elect(NodeId(1)));
+    world.pass(ET / 5);
+    let (mut leader, mut follower) = (world.raft(NodeId(1)).clone(), world.raft(NodeId(2)).clone());
+    let mut now = world.now;
+    // The vote holds that the follower states in its answers to what the leader has sent.
+    let stated = |follower: &mut Raft, now: Instant, sent: Effects| {
+        let mut effects = Effects::default();
+        for envelope in sent.send.into_iter().filter(|envelope| envelope.to == NodeId(2)) {
+            follower.step(now, envelope, &mut effects);
+        }
+        if let Some(last) = effects.persist.last().map(|record| record.lsn) {
+            follower.persisted(now, last, &mut effects);
+        }
+        follower.drained(now, &mut effects);
+        let answers = effects.send.into_iter().filter_map(|envelope| match envelope.message {
+            Message::AppendReply(reply) => Some(reply.vote_hold),
+            _ => None,
+        });
+        answers.collect::<Vec<_>>()
+    };
+    let mut target = leader.membership().clone();
+    target.extensions.timing = Some(Timing { election_timeout: ET * 4, heartbeat_interval: ET / 10 });
+    let mut sent = Effects::default();
+    leader.propose_change(now, &target, &[], &mut sent).expect("it leads");
+    leader.drained(now, &mut sent);
+    assert_eq!(stated(&mut follower, now, sent), [ET], "the longer hold is granted, and not on record");
+    assert_eq!(follower.timing().election_timeout, ET * 4);
+    assert_eq!(follower.vote_hold_until(), now + ET * 4);
+    assert_eq!(follower.vote_hold_to_record(now), Some(ET * 4));
+    follower.vote_hold_recorded(ET * 4);
+    assert_eq!(follower.vote_hold_to_record(now), None);
+    now += ET / 5;
+    let mut sent = Effects::default();
+    leader.tick(now, &mut sent);
+    assert_eq!(stated(&mut follower, now, sent).last(), Some(&(ET * 4)));
 }
 
 #[test]
