@@ -1,13 +1,15 @@
 //! Explained: survivors that no test can kill, each with the reason, as data.
 //!
 //! ```text
-//!  explained.toml:  [[survivor]]  file, function, text (the lines as they are), instead (the mutant's), reason
+//!  explained.toml:  [[survivor]]  file, function, text (the lines as they are), instead (the mutant's), reason,
+//!                                 above (the line before them: only where the same text stands twice in the function)
 //! ```
-//! Rule: an explanation that fits no mutant of its file any more is refused: its text has changed, and so may its reason
-//!       have. The unit tests check that.
+//! Rule: an explanation fits one place. One that fits none any more is refused, because its text has changed, and so may
+//!       its reason have; and one that fits several is, because its reason is about one. The unit tests check that.
 //! Knows nothing of: how mutants are made or killed.
 
 use crate::operators::{self, Mutant};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// One survivor.
@@ -17,6 +19,7 @@ pub struct Explained {
     function: String,
     text: String,
     instead: String,
+    above: Option<String>,
     reason: String,
 }
 
@@ -40,7 +43,8 @@ pub fn parse(text: &str) -> Result<Vec<Explained>, String> {
             value.ok_or(format!("a survivor without {key}: {survivor}"))
         };
         let (file, function, reason) = (of("file")?, of("function")?, of("reason")?);
-        Ok(Explained { file, function, text: of("text")?, instead: of("instead")?, reason })
+        let above = survivor.get("above").and_then(toml::Value::as_str).map(str::to_string);
+        Ok(Explained { file, function, text: of("text")?, instead: of("instead")?, above, reason })
     };
     survivors.iter().map(read).collect()
 }
@@ -52,6 +56,7 @@ impl Explained {
         self.file == mutant.file
             && self.function == mutant.function
             && mutant.difference(text) == (self.text.clone(), self.instead.clone())
+            && self.above.as_ref().is_none_or(|above| *above == mutant.above(text))
     }
 
     /// The reason why no test kills it.
@@ -61,22 +66,26 @@ impl Explained {
     }
 }
 
-/// Checks that each explanation fits a mutant.
+/// Checks that each explanation fits the mutants of one place.
 ///
 /// # Errors
-/// Those that fit none, a line each.
+/// Those that fit none or several, a line each.
 pub fn check(root: &Path, explained: &[Explained]) -> Result<(), String> {
     let stale = explained.iter().filter_map(|explained| {
         let file = &explained.file;
-        let found = std::fs::read_to_string(root.join(file)).ok().and_then(|text| {
-            let mutants = operators::mutants(file, &text).ok()?;
-            mutants.iter().any(|mutant| explained.fits(mutant, &text)).then_some(())
-        });
-        let told = format!(
-            "{file}: {}: no mutant `{}` of `{}`",
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        let mutants = operators::mutants(file, &text).unwrap_or_default();
+        let fitting = mutants.iter().filter(|mutant| explained.fits(mutant, &text));
+        let places: BTreeSet<usize> = fitting.map(|mutant| mutant.range.start).collect();
+        let found = match places.len() {
+            1 => return None,
+            0 => "no mutant".to_string(),
+            several => format!("{several} mutants (`above` tells them apart)"),
+        };
+        Some(format!(
+            "{file}: {}: {found} `{}` of `{}`",
             explained.function, explained.instead, explained.text
-        );
-        found.is_none().then_some(told)
+        ))
     });
     let stale: Vec<String> = stale.collect();
     if stale.is_empty() {
@@ -114,6 +123,22 @@ mod tests {
             why.starts_with("proof/mutation/src/explained.rs: path: no mutant `ever` of `never`"),
             "{why}"
         );
+    }
+
+    #[test]
+    fn an_explanation_of_a_text_that_stands_twice_says_which_it_means() {
+        let file = "a.rs";
+        let text =
+            "fn f() -> Never {\n    if a {\n        return;\n    }\n    if b {\n        return;\n    }\n}";
+        let root = std::env::temp_dir().join(format!("kattu-explained-{}", std::process::id()));
+        std::fs::create_dir_all(&root).expect("a folder");
+        std::fs::write(root.join(file), text).expect("a file");
+        let head = "[[survivor]]\nfile = \"a.rs\"\nfunction = \"f\"\ntext = \"return;\"\ninstead = \"\"\nreason = \"\"\n";
+        let checked = |more: &str| check(&root, &parse(&format!("{head}{more}")).expect("it is read"));
+        assert!(checked("").expect_err("two places").starts_with("a.rs: f: 2 mutants"));
+        assert_eq!(checked("above = \"if b {\""), Ok(()));
+        assert!(checked("above = \"if c {\"").is_err());
+        std::fs::remove_dir_all(&root).expect("it is there");
     }
 
     #[test]

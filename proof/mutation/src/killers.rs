@@ -5,8 +5,9 @@
 //! Rules:
 //!   1. First every program runs without a mutant: it must pass, it writes down the mutants whose places it reaches, and its
 //!      time is measured. A mutant is tried only with programs that reach it, the quickest first.
-//!   2. A program that takes five times as long as without a mutant, and half a minute more, is ended, and has killed the
-//!      mutant. So has one that needs more memory than [`MEMORY_MAX_KIB`].
+//!   2. A program that needs five times the time of its run without a mutant, and half a minute more, is ended, and has killed
+//!      the mutant. So has one that needs more memory than [`MEMORY_MAX_KIB`]. Time is the processor's: a busy machine kills
+//!      no mutant. A program that only waits is ended after ten times as long.
 //!   3. Random tests have the same seed in every run, and keep nothing of a failure.
 //!
 //! Knows nothing of: mutants, reports.
@@ -26,6 +27,15 @@ pub const MEMORY_MAX_KIB: u64 = 4 << 20;
 
 /// Time of a program without a mutant.
 const CONTROL_MAX: Duration = Duration::from_secs(900);
+
+/// A program may wait so many times as long as it may run.
+const WAITING_MAX: u32 = 10;
+
+/// A shell's exit code for a program that was ended by a signal, without the number of the signal.
+const SIGNALS: i32 = 128;
+
+/// The same for one that has used up its processor time: SIGXCPU.
+const OUT_OF_TIME: i32 = SIGNALS + 24;
 
 /// Bytes of a line that are looked at, and bytes of output that are kept for a message.
 const LINE_MAX: usize = 1000;
@@ -69,12 +79,11 @@ pub enum Outcome {
 pub fn control(built: &Built, reached: &Path) -> Result<Killer, String> {
     // Left by a run that was broken off.
     let _ = std::fs::remove_file(reached);
-    let began = Instant::now();
     let (ended, tail) = run(built, &[("KATTU_REACHED", &reached.display().to_string())], CONTROL_MAX)?;
     if ended != Ended::Passed {
         return Err(format!("`{}` fails without a mutant ({ended:?}):\n{tail}", built.name));
     }
-    let time = began.elapsed();
+    let time = tail.lines().last().and_then(used).ok_or_else(|| format!("no time in:\n{tail}"))?;
     // No file: nothing was reached.
     let text = std::fs::read_to_string(reached).unwrap_or_default();
     let reached = text.lines().filter_map(|line| line.parse().ok()).collect();
@@ -98,10 +107,13 @@ pub fn attack(killers: &[Killer], number: usize) -> Result<Outcome, String> {
     Ok(Outcome::Survived(able.len()))
 }
 
-/// Runs a program until it ends, says that a test has failed, or is late. Also returns the end of its output.
+/// Runs a program until it ends, says that a test has failed, or has used up its processor time. Also returns the end of
+/// its output: the last line of that is the time that it has used, if it has ended by itself.
 fn run(built: &Built, variables: &[(&str, &str)], limit: Duration) -> Result<(Ended, String), String> {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -c 0; ulimit -v {MEMORY_MAX_KIB}; exec \"$0\" \"$@\" 2>&1")]);
+    let seconds = limit.as_secs().max(1);
+    let limits = format!("ulimit -c 0; ulimit -v {MEMORY_MAX_KIB}; ulimit -S -t {seconds}");
+    command.args(["-c", &format!("{limits}; \"$0\" \"$@\" 2>&1; code=$?; times; exit $code")]);
     command.arg(&built.executable).args(&built.arguments).current_dir(&built.folder);
     command.env_remove("KATTU_PLANTED").env_remove("KATTU_REACHED").envs(variables.iter().copied());
     command.env("RUST_TEST_THREADS", "1").env("RUST_BACKTRACE", "0");
@@ -112,29 +124,37 @@ fn run(built: &Built, variables: &[(&str, &str)], limit: Duration) -> Result<(En
     let (tell, told) = channel();
     let output = child.stdout.take().expect("piped");
     let reader = std::thread::spawn(move || read(output, &tell));
-    let ended = wait(&mut child, &told, Instant::now() + limit)?;
+    let ended = wait(&mut child, &told, (limit * WAITING_MAX).as_secs().max(1))?;
     end_group(&mut child);
     let tail = reader.join().unwrap_or_default();
     Ok((ended, tail))
 }
 
-/// Waits for the first of: a failed test, the end of the output, the end of the time.
-fn wait(child: &mut Child, told: &Receiver<String>, end: Instant) -> Result<Ended, String> {
-    match told.recv_timeout(end.saturating_duration_since(Instant::now())) {
-        Ok(test) => return Ok(Ended::Failed(test)),
-        Err(RecvTimeoutError::Timeout) => return Ok(Ended::Late),
-        Err(RecvTimeoutError::Disconnected) => {}
+/// Waits for the first of: a failed test, the end of the output, the end of the time. Seconds are counted, so that a
+/// pause of this process is none of the program's time.
+fn wait(child: &mut Child, told: &Receiver<String>, seconds: u64) -> Result<Ended, String> {
+    let mut waited = 0;
+    loop {
+        match told.recv_timeout(Duration::from_secs(1)) {
+            Ok(test) => return Ok(Ended::Failed(test)),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if waited < seconds => waited += 1,
+            Err(RecvTimeoutError::Timeout) => return Ok(Ended::Late),
+        }
     }
     // The output has ended, so the process has, or does now.
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) if status.success() => return Ok(Ended::Passed),
             Some(status) => {
-                let how = match (status.code(), status.signal()) {
-                    (Some(code), _) => format!("exit code {code}"),
-                    (None, signal) => format!("signal {}", signal.unwrap_or_default()),
-                };
-                return Ok(Ended::Failed(how));
+                // The shell adds 128 to the number of the signal that ended the program.
+                return Ok(match (status.code().unwrap_or_default(), status.signal()) {
+                    (_, Some(signal)) => Ended::Failed(format!("signal {signal}")),
+                    (OUT_OF_TIME, _) => Ended::Late,
+                    (code, _) if SIGNALS < code => Ended::Failed(format!("signal {}", code - SIGNALS)),
+                    (code, _) => Ended::Failed(format!("exit code {code}")),
+                });
             }
             None if end <= Instant::now() => return Ok(Ended::Late),
             None => std::thread::sleep(Duration::from_millis(2)),
@@ -172,6 +192,17 @@ fn read(mut output: impl Read, tell: &Sender<String>) -> String {
 /// The name of the test that a line of a test program says has failed.
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+}
+
+/// The processor time in a line of the shell's `times`: `0m1.25s 0m0.03s`, user and system.
+fn used(line: &str) -> Option<Duration> {
+    let parts = line.split_whitespace().map(|part| {
+        let (minutes, seconds) = part.strip_suffix('s')?.split_once('m')?;
+        let seconds: f64 = seconds.parse().ok()?;
+        Some(60.0 * minutes.parse::<f64>().ok()? + seconds)
+    });
+    let seconds = parts.sum::<Option<f64>>()?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// Ends a process and all that it started, and forgets it.
@@ -218,7 +249,17 @@ mod tests {
 
     #[test]
     fn a_program_that_runs_for_ever_is_late() {
-        assert_eq!(ended("while true; do :; done", Duration::from_millis(200)), Ended::Late);
+        assert_eq!(ended("while true; do :; done", Duration::from_secs(1)), Ended::Late);
+        assert_eq!(ended("exec sleep 1000", Duration::from_millis(20)), Ended::Late);
+    }
+
+    #[test]
+    fn the_time_of_a_program_is_the_processors() {
+        assert_eq!(used("1m2.50s 0m0.25s"), Some(Duration::from_millis(62_750)));
+        assert_eq!(used("test result: ok"), None);
+        let (_, tail) = run(&shell("sleep 0.1"), &[], LONG).expect("it starts");
+        let time = tail.lines().last().and_then(used).expect("a time");
+        assert!(time < Duration::from_millis(90), "{time:?}");
     }
 
     #[test]

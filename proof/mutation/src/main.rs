@@ -54,6 +54,9 @@ mutate [--crate raft|kv|member] [--count N] [--seed N] [--survivors] [--own] [--
   --record        appends the result to docs/figures/mutation.csv; a tree with changes is refused
 ";
 
+/// Mutants between two lines about the progress, where there is no bar.
+const TOLD_EACH: u64 = 25;
+
 const CSV: &str = "docs/figures/mutation.csv";
 
 struct Wanted {
@@ -318,7 +321,13 @@ fn attacks(target: &Target, killers: &[Killer], mutants: &[usize]) -> Result<Vec
     let outcomes = on_all_cores(mutants.len(), &bar, |place| {
         let outcome = killers::attack(killers, mutants[place])?;
         let more = usize::from(matches!(outcome, Outcome::Killed(..)));
-        bar.set_message((killed.fetch_add(more, Ordering::Relaxed) + more).to_string());
+        let killed = killed.fetch_add(more, Ordering::Relaxed) + more;
+        bar.set_message(killed.to_string());
+        // Without a terminal there is no bar.
+        let tried = bar.position() + 1;
+        if bar.is_hidden() && tried.is_multiple_of(TOLD_EACH) {
+            eprintln!("{}: {tried} of {} tried, {killed} killed", target.name, mutants.len());
+        }
         Ok(outcome)
     })?;
     bar.finish_and_clear();

@@ -100,6 +100,12 @@ impl Mutant {
             format!("{}{}{}", &text[start..self.range.start], self.instead, &text[self.range.end..end]);
         (squeezed(&text[start..end]), squeezed(&after))
     }
+
+    /// The line before those that it changes, without indentation and with one space between words.
+    #[must_use]
+    pub fn above(&self, text: &str) -> String {
+        squeezed(text[..self.range.start].lines().rev().nth(1).unwrap_or_default())
+    }
 }
 
 fn squeezed(text: &str) -> String {
@@ -240,10 +246,12 @@ impl<'t> Visit<'t> for Walk<'_> {
                 self.function(&function.attrs, &function.sig, &function.block, range);
             }
             syn::Item::Impl(block) if !block.attrs.iter().any(is_left_out) => {
-                let prints = block.trait_.as_ref().is_some_and(|(_, path, _)| {
-                    path.segments.last().is_some_and(|last| last.ident == "Debug" || last.ident == "Display")
-                });
-                if !prints {
+                let name = block.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
+                let is = |known: &str| name.is_some_and(|name| name.ident == known);
+                // The order that collections and operators use is `Ord`'s; the partial one only repeats it.
+                let repeats = is("PartialOrd")
+                    && self.source(&block.span().byte_range()).contains("Some(self.cmp(other))");
+                if !is("Debug") && !is("Display") && !repeats {
                     let outer =
                         std::mem::replace(&mut self.owner, format!("{}::", type_name(&block.self_ty)));
                     visit::visit_item_impl(self, block);
@@ -630,7 +638,8 @@ mod tests {
     fn tests_constants_and_what_prints_are_left_out() {
         let text = "#[cfg(test)] mod tests { fn f() { a < b; } }\n#[test] fn g() { a < b; }\n\
                     const fn h() -> bool { a < b }\nconst A: bool = 1 < 2;\n\
-                    impl fmt::Display for A { fn fmt(&self) -> R { a < b } }";
+                    impl fmt::Display for A { fn fmt(&self) -> R { a < b } }\n\
+                    impl PartialOrd for A { fn partial_cmp(&self, other: &A) -> R { Some(self.cmp(other)) } }";
         assert_eq!(mutants("a.rs", text), Ok(Vec::new()));
     }
 
