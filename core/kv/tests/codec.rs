@@ -7,7 +7,7 @@ use kattu_kv::api::{
     Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, PutRef, Range, Revision, SortOrder,
     SortTarget, Txn,
 };
-use kattu_kv::command::{Flaw, Malformed, TXN_DEPTH_MAX, VERSION};
+use kattu_kv::command::{Flaw, Malformed, TXN_DEPTH_MAX, VERSION, take_number, write_number};
 use kattu_kv::store::Store;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -100,7 +100,7 @@ fn what_is_wrong_is_said_with_its_place() {
         deep.extend([0, 1, 0, 3]);
     }
     deep.extend([0, 0, 0]);
-    let cases: [(&str, &[u8], usize, Flaw); 14] = [
+    let cases: [(&str, &[u8], usize, Flaw); 17] = [
         ("nothing", &[], 0, Flaw::Truncated),
         ("no such kind", &[0x1f], 0, Flaw::Unknown(0x1f)),
         ("a range is no command", &[0x15, 0, 0, 0, 0], 0, Flaw::Unknown(0x15)),
@@ -114,6 +114,9 @@ fn what_is_wrong_is_said_with_its_place() {
             Flaw::Length(u64::MAX),
         ),
         ("a huge list", &[0x13, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0], 1, Flaw::Length(0xffff_ffff)),
+        ("a condition longer than the rest", &[0x13, 1, 0, 0, 0], 1, Flaw::Length(1)),
+        ("an operation longer than the rest", &[0x13, 0, 1, 0, 2, 0], 2, Flaw::Length(1)),
+        ("an alternative longer than the rest", &[0x13, 0, 0, 1, 2, 0, 0], 3, Flaw::Length(1)),
         ("more after the end", &[0x14, 2, 0], 2, Flaw::TrailingBytes),
         ("a number with a needless byte", &[0x14, 0x82, 0], 1, Flaw::Number),
         ("a number past 64 bits", &[0x14, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2], 1, Flaw::Number),
@@ -164,6 +167,20 @@ proptest! {
         for n in [n, n >> shift, i64::MIN, i64::MAX] {
             prop_assert_eq!(Command::decode(&bytes(&Command::Compact(Revision(n)))), Ok(Command::Compact(Revision(n))));
         }
+    }
+
+    #[test]
+    fn a_number_is_taken_off_the_front_and_the_rest_stays(n in any::<u64>(), shift in 0..64u32, rest in vec(any::<u8>(), 0..4)) {
+        let mut bytes = Vec::new();
+        write_number(n >> shift, &mut bytes);
+        let length = bytes.len();
+        bytes.extend(&rest);
+        let mut left = &bytes[..];
+        prop_assert_eq!(take_number(&mut left), Some(n >> shift));
+        prop_assert_eq!(left, &rest[..]);
+        let mut cut = &bytes[..length - 1];
+        prop_assert_eq!(take_number(&mut cut), None);
+        prop_assert_eq!(cut, &bytes[..length - 1]);
     }
 
     /// Damaged bytes are refused, or are another command in its one form; applying that does not harm a store.

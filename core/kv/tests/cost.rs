@@ -8,8 +8,8 @@ use kattu_kv::api::{
     Answer, Command, CompareResult, CompareTarget, DeleteRange, Error, KeyValue, Operation, Put, Query,
     Range, Revision, SortTarget, Txn,
 };
-use kattu_kv::cost::is_small;
-use kattu_kv::store::Store;
+use kattu_kv::cost::{PUT_UNITS, is_small};
+use kattu_kv::store::{Pace, Store};
 use kattu_kv::work::Work;
 
 const KEYS: u64 = 5000;
@@ -237,15 +237,19 @@ fn a_command_that_fails_late_takes_everything_back_in_slices() {
     let keep = Put { ignore_value: true, ..put("k00001", "") };
     let txn = Command::Txn(success(vec![Operation::DeleteRange(delete(all())), Operation::Put(keep)]));
     let mut work = Work::on_command(txn, Some(usize::MAX));
-    let mut slices = 0;
+    let (mut slices, slice) = (0, 6 * PUT_UNITS as i64);
     let refused = loop {
         slices += 1;
-        if let Some(done) = store.go_on(&mut work, &mut 50) {
+        let mut allowance = slice;
+        let done = store.go_on(&mut work, &mut allowance);
+        // No step takes more than a put, and none begins when nothing is left.
+        assert!(-(PUT_UNITS as i64) < allowance, "{allowance} units are left of {slice}");
+        if let Some(done) = done {
             break done;
         }
     };
     assert_eq!(refused, Err(Error::KeyNotFound));
-    assert!(slices > KEYS * 2 / 50, "{slices} slices");
+    assert!(slices > KEYS * 2 / slice as u64, "{slices} slices");
     assert_eq!((store.digest(), store.running_digest(), store.stats()), before);
 }
 
@@ -277,6 +281,97 @@ fn a_command_is_carried_out_though_its_answer_would_be_too_large() {
             assert_eq!(shown == 0, work.lacks_pairs(), "all pairs or none: {shown}");
         }
     }
+}
+
+#[test]
+fn pairs_that_were_gathered_are_dropped_when_more_do_not_fit() {
+    let (store, read) = (many(), Operation::Range(get(all())));
+    let txn = Command::Txn(success(vec![read.clone(), read, Operation::Put(put("new", ""))]));
+    let pair = PAIR_BYTES + "k00000".len() + "value".len();
+    // All of the first read fits, and a half of the second.
+    let mut work = Work::on_command(txn, Some(pair * KEYS as usize * 3 / 2));
+    let done =
+        store.clone().go_on(&mut work, &mut i64::MAX.clone()).expect("in one go").expect("carried out");
+    assert!(work.lacks_pairs());
+    let Answer::Txn { answers, .. } = done.answer else { panic!("a transaction") };
+    assert!(!format!("{answers:?}").contains("KeyValue"));
+}
+
+#[test]
+fn a_read_costs_a_look_at_each_key_and_as_much_for_each_pair() {
+    let store = many();
+    let (now, keys) = (store.revision(), KEYS);
+    let ten = Range { limit: 10, ..get(all()) };
+    let count = Range { count_only: true, ..get(all()) };
+    let sorted = Range { target: SortTarget::Mod, ..get(all()) };
+    let filtered = Range { min_mod_revision: Revision(1), ..ten.clone() };
+    for (range, cost) in [
+        (get(one("k00001")), 2),
+        (get(one("missing")), 2),
+        (get(all()), 1 + 2 * keys),
+        (ten.clone(), 1 + 2 * 10),
+        (count.clone(), 1),
+        // The newest revision by its number is the newest.
+        (Range { revision: now, ..ten.clone() }, 1 + 2 * 10),
+        (Range { revision: now, ..count.clone() }, 1),
+        // Nothing but the newest has counts.
+        (Range { revision: Revision(now.0 - 1), ..ten }, 1 + keys + 10),
+        (Range { revision: Revision(now.0 - 1), ..count }, 1 + keys),
+        (filtered, 1 + 2 * keys),
+    ] {
+        assert_eq!(store.cost_of_query(&Query::Range(range.clone())), cost, "{range:?}");
+    }
+    assert!(3 * keys < store.cost_of_query(&Query::Range(sorted)), "sorting costs more");
+}
+
+#[test]
+fn the_read_of_one_key_is_answered_at_once_and_no_other_is() {
+    let store = many();
+    for key in ["k00001", "missing"] {
+        let query = Query::Range(get(one(key)));
+        assert_eq!(store.query_small(&query).expect("at once"), store.query(&query), "{key}");
+    }
+    let future = Query::Range(Range { revision: Revision(1 << 40), ..get(one("k00001")) });
+    assert_eq!(store.query_small(&future), Some(Err(Error::FutureRevision)));
+    assert_eq!(store.query_small(&Query::Range(get(all()))), None);
+    assert_eq!(store.query_small(&Query::Txn(success(vec![Operation::Range(get(one("k00001")))]))), None);
+}
+
+#[test]
+fn a_store_forgets_in_short_steps_while_a_copy_of_it_is_held() {
+    let slow = Pace { changes_per_change: 0, changes_per_compaction: 0 };
+    let forgetting = || {
+        let mut store = Store::with_pace(slow);
+        for _ in 0..KEYS {
+            store.apply(&Command::Put(put("key", "value"))).expect("a put");
+        }
+        assert!(!store.stats().forgets, "nothing is compacted");
+        let compact = Command::Compact(store.revision());
+        store.apply(&compact).expect("it is compacted");
+        assert!(store.stats().forgets);
+        store
+    };
+    let steps = |store: &mut Store| {
+        let mut steps = 1;
+        while store.tidy(1000) {
+            steps += 1;
+        }
+        assert!(!store.stats().forgets, "all is forgotten");
+        steps
+    };
+    let mut store = forgetting();
+    assert!(!store.stats().pinned);
+    let alone = steps(&mut store);
+    assert!(alone <= KEYS / 1000 + 1, "{alone} steps");
+    let (mut store, mut released) = (forgetting(), forgetting());
+    let copy = store.pin();
+    assert!(store.stats().pinned);
+    let beside = steps(&mut store);
+    assert!(4 * alone < beside, "{beside} steps beside a copy, {alone} without");
+    drop(copy);
+    assert!(!store.stats().pinned);
+    drop(released.pin());
+    assert_eq!(steps(&mut released), alone);
 }
 
 /// Goal: history that is kept can be read, however much was written since. Method: each key is put again many times; a

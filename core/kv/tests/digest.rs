@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Step, delete, one, put, rebase, step, success};
-use kattu_kv::api::{Command, Error, Operation, Put, Revision};
+use common::{Step, delete, get, one, put, rebase, step, success};
+use kattu_kv::api::{Answer, Command, Error, Operation, Put, Query, RangeResult, Revision};
 use kattu_kv::digest::HashKv;
 use kattu_kv::dump::load;
 use kattu_kv::store::{Pace, Store};
@@ -123,4 +123,35 @@ fn a_difference_shows_for_ever_and_a_loaded_state_agrees_again() {
     let command = put_of(7);
     let _ = (one.apply(&command), healed.apply(&command));
     assert_eq!(one.running_digest(), healed.running_digest());
+}
+
+#[test]
+fn a_wrong_generation_or_length_shows_at_the_next_change_of_its_key() {
+    let puts = ["1", "22", "333"].map(|value| Command::Put(put("a", value)));
+    let start = with(puts.into_iter().chain([Command::Compact(Revision(4))]));
+    // All but the bytes of the value, which it does not find.
+    let newest = |store: &Store| {
+        let Ok(read) = store.query(&Query::Range(get(one("a")))) else { return None };
+        let Answer::Range(RangeResult { kvs, .. }) = read.answer else { return None };
+        let kv = kvs.first()?;
+        Some((kv.create_revision, kv.mod_revision, kv.version, kv.lease, kv.value.len()))
+    };
+    let bytes: Vec<u8> = start.pin().dump().flatten().collect();
+    let mut found = 0;
+    for (at, flip) in (0..bytes.len()).flat_map(|at| [1, 2, 4].map(|flip| (at, flip))) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= flip;
+        let Ok(wrong) = load([&damaged]) else { continue };
+        let agrees = wrong.running_digest() == start.running_digest() && wrong.revision() == start.revision();
+        if !agrees || newest(&wrong).is_none() || newest(&wrong) == newest(&start) {
+            continue;
+        }
+        found += 1;
+        for command in [Command::Put(put("a", "4")), Command::DeleteRange(delete(one("a")))] {
+            let (mut right, mut wrong) = (start.clone(), wrong.clone());
+            let _ = (right.apply(&command), wrong.apply(&command));
+            assert_ne!(right.running_digest(), wrong.running_digest(), "byte {at}: {command:?}");
+        }
+    }
+    assert!(2 < found, "{found} states are wrong so that only the next change shows it");
 }

@@ -307,3 +307,42 @@ fn an_index_that_shrinks_gives_its_nodes_back() {
     }
     assert!(matches!(&index.root, Node::Leaf(leaf) if leaf.len() == 0), "nothing is left but an empty leaf");
 }
+
+/// An index of so many keys, built at once.
+fn built(keys: u16) -> Index<Weighty> {
+    let mut builder = Builder::default();
+    (0..keys).for_each(|n| builder.push(Key::from(numbered(n)), Weighty(1)));
+    builder.finish()
+}
+
+#[test]
+fn an_index_that_is_built_at_once_has_full_nodes_at_every_size() {
+    for keys in (0..300).chain([2999, 3000, 3001, 20_000]) {
+        let index = built(keys);
+        check_shape(&index.root, None, None);
+        assert_eq!((index.entries(), index.weight()), (u64::from(keys), u64::from(keys)));
+        let most = (usize::from(keys) / (RUN_MAX / 2)).max(1);
+        assert!(leaves(&index.root) <= most, "{} leaves hold {keys} keys", leaves(&index.root));
+        assert!((0..keys).all(|n| index.get(&numbered(n)).is_some()));
+    }
+}
+
+#[test]
+fn a_leaf_that_empties_is_gone_at_once_wherever_it_stands() {
+    let keys = 300;
+    let bounds: Vec<usize> = match &built(keys).root {
+        Node::Branch(branch) => (0..branch.len()).map(|i| branch.get(i).node.len()).collect(),
+        Node::Leaf(_) => panic!("several leaves"),
+    };
+    let mut first = 0;
+    for (place, &length) in bounds.iter().enumerate() {
+        let mut index = built(keys);
+        for n in first..first + length {
+            index.remove(&numbered(n as u16)).expect("it is there");
+        }
+        check_shape(&index.root, None, None);
+        assert_eq!(leaves(&index.root), bounds.len() - 1, "leaf {place} of {}", bounds.len());
+        first += length;
+    }
+    assert_eq!(first, usize::from(keys));
+}
