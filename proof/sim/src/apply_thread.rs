@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of: what tasks do, which clients wait.
 
+use crate::end::End;
 use crate::judged::Now;
-use crate::process::{End, Hands, Process};
+use crate::process::{Hands, Process};
 use crate::report::Violation;
 use crate::world::{Event as Planned, Shared};
 use kattu_member::apply::{Apart, Batch};

@@ -5,7 +5,8 @@
 //! more. The end of a process is the end of its jobs.
 //! Knows nothing of: what jobs do, which of them the thread gets.
 
-use crate::process::{End, Hands, Process};
+use crate::end::End;
+use crate::process::{Hands, Process};
 use crate::world::{Event as Planned, Shared};
 use kattu_node::contract::Event;
 use kattu_raft::Job;

@@ -5,13 +5,15 @@
 //! Knows nothing of: when a member calls its replica.
 
 use crate::apply_thread::ApplyThread;
+use crate::beside::Beside;
 use crate::clock::Clock;
 use crate::diverge::altered;
+use crate::end::End;
 use crate::faults::Fault;
 use crate::net::id_of;
 use crate::paths::load_of;
 use crate::plan::Leases;
-use crate::process::{End, Hands, Process};
+use crate::process::{Hands, Process};
 use crate::report::Violation;
 use crate::timeline;
 use crate::world::Shared;
@@ -200,6 +202,14 @@ impl Process {
             && hands.apply.as_ref().is_none_or(|thread| thread.batches.is_empty())
     }
 
+    /// There is something to forget, until somebody looks again.
+    pub(crate) fn look_for_compaction(&mut self, sh: &mut Shared) {
+        if sh.service.times_writes() && self.keeper().store().stats().forgets {
+            let begins = self.hands.log.disk.beside.goes_on(Beside::Compaction, sh.now, sh.now);
+            sh.counts.compactions += u64::from(begins);
+        }
+    }
+
     /// An append waits for each job that waits. So these hold no more bytes than the appends, which have a limit; one of any size
     /// passes alone.
     pub(crate) fn judge_jobs(&self, sh: &Shared) -> Result<(), Violation> {
@@ -333,7 +343,7 @@ impl Arrivals for Now<'_> {
     type Asker = Infallible;
 
     fn completion(&mut self) -> Result<Option<Completion>, End> {
-        Ok(self.hands.log.completion(self.sh)?)
+        self.hands.log.completion(self.sh, &mut self.hands.fuse)
     }
 
     fn progress(&mut self) -> Option<Progress<u64>> {

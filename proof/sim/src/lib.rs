@@ -9,7 +9,7 @@
 //! | `plan.rs` | what a seed decides |
 //! | `inject.rs` | the faults as a list |
 //! | `world.rs` | members, clients and time |
-//! | `process.rs`, `log.rs` | one member, driven as production drives it |
+//! | `process.rs`, `end.rs`, `log.rs`, `segments.rs` | one member, driven as production drives it |
 //! | `net.rs`, `meeting.rs` | what members decide about connections, carried out |
 //! | `frames.rs`, `paths.rs` | messages as bytes, and what happens to them on their way |
 //! | `clients.rs` | operations of clients, and their history |
@@ -46,6 +46,7 @@ mod dice;
 mod disk_time;
 mod diverge;
 pub mod elections;
+mod end;
 pub mod family;
 pub mod faults;
 mod frames;
@@ -66,6 +67,7 @@ mod report;
 mod rerun;
 mod restore;
 mod run;
+mod segments;
 pub mod service;
 mod shrink;
 mod sim_dirs;

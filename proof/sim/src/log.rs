@@ -1,24 +1,25 @@
-//! Log: a member's log under virtual time. [shell/member `log`, `log_orders`]
+//! Log: a member's log under virtual time. [shell/member `log`, `log_moves`, `log_orders`]
 //!
 //! The log and its decisions are production's. What the runtime does with threads and files is done here by the clock of the
 //! world: a sync takes its time, a segment is made on a passing thread, and a log on a thread of its own is one that is not
-//! waited for.
+//! waited for. A log goes there and comes home as in production, after fewer quick syncs.
 //! Knows nothing of: replicas, when the log goes to the disk.
 
-use crate::beside::{Beside, Thread};
-use crate::clock::US;
 use crate::disk_time::DiskTime;
-use crate::process::{End, Fuse, Process};
+use crate::end::{End, Fuse};
+use crate::process::Process;
+use crate::segments::SegmentThread;
 use crate::world::{Event as Planned, Shared};
 use kattu_disk::SimDisk;
-use kattu_member::log::{Completion, FULL_RETRY, SegmentJob, Timed};
-use kattu_member::log_orders::{Order, Orders, Turn, Underway};
+use kattu_member::log::{Completion, FULL_RETRY, Timed};
+use kattu_member::log_moves::{Absence, Patience, WELL_SYNCS};
+use kattu_member::log_orders::{Order, Orders, Turn};
 use kattu_raft::{Duration, Fetch, GroupId, Instant, LogRecord};
-use kattu_wal::{Prepared, SegmentTask, SnapshotStore, Wal, WalError};
+use kattu_wal::{SnapshotStore, Wal, WalError};
 use std::collections::VecDeque;
 
-/// How long a passing thread takes to make a segment.
-const SEGMENT_TIME: Duration = Duration::from_nanos(300 * US);
+/// Quick syncs that bring a log home.
+const WELL_SYNCS_HERE: u32 = WELL_SYNCS / 16;
 
 /// The one group.
 pub(crate) const GROUP: GroupId = GroupId(0);
@@ -42,23 +43,20 @@ pub(crate) enum Ordered {
     Beside,
 }
 
-/// A log on a thread of its own.
-#[derive(Default)]
-struct LogThread {
-    orders: Orders,
-    underway: Underway,
-}
-
 pub(crate) struct Log {
     member: usize,
     run: u32,
     log: kattu_member::log::Log,
-    thread: Option<LogThread>,
+    patience: Option<Patience>,
+    /// While it has a thread of its own.
+    away: Option<Absence>,
+    /// Orders for that thread, or those that wait for the log's way home.
+    orders: Orders,
+    /// What was ordered on the way home is being done.
+    comes_home: bool,
     pub(crate) disk: DiskTime,
     completions: VecDeque<Completion>,
-    task: Option<SegmentTask>,
-    /// A segment that the disk has been told to make: the log hears of it when it is there.
-    being_made: Option<Result<Prepared, WalError>>,
+    segments: SegmentThread,
 }
 
 impl Log {
@@ -73,11 +71,16 @@ impl Log {
             member,
             run,
             log: kattu_member::log::Log::new(wal, GROUP),
-            thread: has_thread.then(LogThread::default),
+            patience: (!has_thread).then_some(Patience {
+                well_syncs: WELL_SYNCS_HERE,
+                ..Patience::of(sh.settings.heartbeat_interval)
+            }),
+            away: has_thread.then(Absence::default),
+            orders: Orders::default(),
+            comes_home: false,
             disk: DiskTime::new((member, run), disk),
             completions: VecDeque::new(),
-            task: None,
-            being_made: None,
+            segments: SegmentThread::new((member, run)),
         };
         log.log.prepare_next();
         log.carry_out(sh);
@@ -100,16 +103,16 @@ impl Log {
 
     /// Whether the member's thread is at the disk.
     pub(crate) fn holds_thread(&self) -> bool {
-        self.thread.is_none() && self.disk.is_at_it()
+        self.away.is_none() && self.disk.is_at_it()
     }
 
     /// Whether records wait here that a full disk refused, and it may be tried again.
     pub(crate) fn retries(&self, now: u64) -> bool {
-        self.thread.is_none() && self.log.is_blocked() && self.log.is_due(Instant(now))
+        self.away.is_none() && self.log.is_blocked() && self.log.is_due(Instant(now))
     }
 
     /// The next completion that has not been heard.
-    pub(crate) fn completion(&mut self, sh: &mut Shared) -> Result<Option<Completion>, WalError> {
+    pub(crate) fn completion(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<Option<Completion>, End> {
         let mut completion = match self.log.has_made() {
             true => {
                 let completion = self.log.look()?;
@@ -121,12 +124,19 @@ impl Log {
                 None => return Ok(None),
             },
         };
-        if let Some(thread) = &mut self.thread {
+        if let Some(away) = &mut self.away {
             // What its thread tells when a call has ended is how the log is then: a segment may have been made during the call.
             if let Completion::Persisted(_, room, _) = &mut completion {
                 *room = self.log.room();
             }
-            completion = thread.underway.less(completion, 0);
+            completion = away.completed(completion, self.patience);
+            if away.comes_home(self.patience) && !self.disk.is_at_it() {
+                sh.counts.logs_home += 1;
+                let waiting = self.away.take().expect("seen above").into_waiting();
+                waiting.for_each(|order| self.orders.push(order));
+                self.comes_home = true;
+                self.carry_out_orders(sh, fuse)?;
+            }
         }
         Ok(Some(completion))
     }
@@ -141,29 +151,50 @@ impl Log {
         if let Some(last) = records.last() {
             sh.trace.mix(last.lsn.0 ^ 1 << 63);
         }
-        let Some(thread) = &mut self.thread else {
-            self.log.append(records)?;
-            records.clear();
-            fuse.burn()?;
-            return match self.log.is_due(Instant(sh.now)) {
-                true => self.sync(sh),
-                false => Ok(Ordered::Done(Completion::Room(self.log.room()))),
-            };
+        if self.away.is_some() {
+            return self.order(sh, fuse, Order::Persist(std::mem::take(records)));
+        }
+        self.log.append(records)?;
+        records.clear();
+        fuse.burn()?;
+        let ordered = match self.log.is_due(Instant(sh.now)) {
+            true => self.sync(sh)?,
+            false => Ordered::Done(Completion::Room(self.log.room())),
         };
-        thread.underway.ordered(records);
-        thread.orders.push(Order::Persist(std::mem::take(records)));
-        self.run_thread(sh, fuse)?;
+        Ok(self.in_turn(ordered))
+    }
+
+    /// Results of the way home come before those of inline work.
+    fn in_turn(&mut self, ordered: Ordered) -> Ordered {
+        match (ordered, self.completions.pop_front()) {
+            (Ordered::Done(completion), Some(first)) => {
+                self.completions.push_back(completion);
+                Ordered::Done(first)
+            }
+            (ordered, first) => {
+                first.into_iter().for_each(|first| self.completions.push_front(first));
+                ordered
+            }
+        }
+    }
+
+    /// An order for the log's thread.
+    fn order(&mut self, sh: &mut Shared, fuse: &mut Fuse, order: Order) -> Result<Ordered, End> {
+        let away = self.away.as_mut().expect("it has a thread");
+        if let Some(order) = away.order(order) {
+            self.orders.push(order);
+            self.carry_out_orders(sh, fuse)?;
+        }
         Ok(Ordered::Beside)
     }
 
     /// Reads entries back.
     pub(crate) fn fetch(&mut self, sh: &mut Shared, fuse: &mut Fuse, fetch: Fetch) -> Result<Ordered, End> {
-        let Some(thread) = &mut self.thread else {
-            return Ok(Ordered::Done(self.log.fetch(fetch, &mut AtOnce)?));
-        };
-        thread.orders.push(Order::Fetch(fetch));
-        self.run_thread(sh, fuse)?;
-        Ok(Ordered::Beside)
+        if self.away.is_some() {
+            return self.order(sh, fuse, Order::Fetch(fetch));
+        }
+        let fetched = self.log.fetch(fetch, &mut AtOnce)?;
+        Ok(self.in_turn(Ordered::Done(fetched)))
     }
 
     fn sync(&mut self, sh: &mut Shared) -> Result<Ordered, End> {
@@ -174,22 +205,27 @@ impl Log {
             Completion::Room(_) => Ordered::Done(completion),
             completion => {
                 let rotations = self.log.wal().stats().rotations;
-                self.disk.call(sh, completion, rotations, self.being_made.is_some());
+                self.disk.call(sh, completion, rotations, self.segments.is_making());
                 Ordered::AtDisk
             }
         })
     }
 
-    /// The log's thread does what it was ordered, until it is at the disk.
-    fn run_thread(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<(), End> {
-        let Some(thread) = &mut self.thread else { return Ok(()) };
+    /// What was ordered is done until the log is at the disk.
+    fn carry_out_orders(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<(), End> {
         if self.disk.is_at_it() {
             return Ok(());
         }
-        thread.orders.wake(&self.log);
+        if self.away.is_some() {
+            self.orders.wake(&self.log);
+        }
         loop {
-            let thread = self.thread.as_mut().expect("seen above");
-            match thread.orders.next(&mut self.log)? {
+            match self.orders.next(&mut self.log)? {
+                Turn::Idle if std::mem::take(&mut self.comes_home) => {
+                    let looked = self.log.look()?;
+                    self.carry_out(sh);
+                    self.completions.push_back(looked);
+                }
                 Turn::Idle => return Ok(()),
                 Turn::Fetch(fetch) | Turn::FetchBeside(fetch) => {
                     let completion = self.log.fetch(fetch, &mut AtOnce)?;
@@ -201,7 +237,7 @@ impl Log {
                 Turn::Sync => {
                     fuse.burn()?;
                     let synced = self.sync(sh)?;
-                    if self.log.is_blocked() {
+                    if self.log.is_blocked() && self.away.is_some() {
                         // A full disk had no room for the records, or for the mark behind them.
                         let retry = Planned::RetryLog { member: self.member, run: self.run };
                         sh.queue.plan((Instant(sh.now) + FULL_RETRY).0, retry);
@@ -212,7 +248,7 @@ impl Log {
                     }
                 }
                 Turn::Look | Turn::Return | Turn::Close => {
-                    unreachable!("this thread stays, and looks by itself")
+                    unreachable!("the log looks by itself, and moves without an order")
                 }
             }
         }
@@ -221,61 +257,51 @@ impl Log {
     /// The disk call has ended. What it has come to, if the member's thread was at the disk.
     pub(crate) fn synced(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<Option<Completion>, End> {
         let Some((began, mut completion)) = self.disk.done() else { return Ok(None) };
+        let spent = Duration::from_nanos(sh.now - began);
         if let Completion::Persisted(lsn, room, took) = &mut completion {
             sh.observer.durable(crate::net::id_of(self.member), *lsn)?;
             // A segment that was made ready meanwhile has been told of already: what is said last must count it.
             *room = self.log.room();
-            *took = took.map(|_| Duration::from_nanos(sh.now - began));
+            *took = took.map(|_| spent);
         }
         fuse.burn()?;
-        if self.thread.is_none() {
-            return Ok(Some(completion));
+        if self.away.is_some() || self.comes_home {
+            self.completions.push_back(completion);
+            self.carry_out_orders(sh, fuse)?;
+            return Ok(None);
         }
-        self.completions.push_back(completion);
-        self.run_thread(sh, fuse)?;
-        Ok(None)
+        if self.patience.is_some_and(|patience| patience.sends_away(&self.log, spent)) {
+            sh.counts.logs_away += 1;
+            self.away = Some(Absence::default());
+        }
+        let Ordered::Done(completion) = self.in_turn(Ordered::Done(completion)) else { return Ok(None) };
+        Ok(Some(completion))
     }
 
     /// The log's thread tries a full disk again.
     pub(crate) fn retry(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<(), End> {
-        if self.log.is_blocked() { self.run_thread(sh, fuse) } else { Ok(()) }
+        if self.away.is_some() && self.log.is_blocked() { self.carry_out_orders(sh, fuse) } else { Ok(()) }
     }
 
     /// Notes are for operators, and segments for a passing thread.
     fn carry_out(&mut self, sh: &mut Shared) {
         drop(self.log.take_notes());
-        if let Some(SegmentJob { task, pause }) = self.log.take_job() {
-            self.task = Some(task);
-            let takes = if pause.is_zero() { SEGMENT_TIME } else { pause };
-            let made = Planned::SegmentMade { member: self.member, run: self.run };
-            sh.queue.plan((Instant(sh.now) + takes).0, made);
+        if let Some(job) = self.log.take_job() {
+            self.segments.start(sh, job);
         }
     }
 
     /// The passing thread makes its segment, or has made it.
     pub(crate) fn make_segment(&mut self, sh: &mut Shared) {
-        if let Some(task) = self.task.take() {
-            let begun = self.disk.begin_beside();
-            self.being_made = Some(task.run());
-            self.disk.end_beside(sh, Thread::Segments, begun);
-        }
-        if self.being_made.is_none() {
-            return;
-        }
-        let at = self.disk.beside.done_at(Thread::Segments).max(sh.now);
-        self.disk.beside.goes_on(Beside::Segment, sh.now, at);
-        if sh.now < at {
-            sh.queue.plan(at, Planned::SegmentMade { member: self.member, run: self.run });
-        } else if let Some(made) = self.being_made.take() {
+        if let Some(made) = self.segments.work(sh, &mut self.disk) {
             self.log.made(made);
         }
     }
 
     /// Writes what was ordered, and the mark of a clean end.
     pub(crate) fn close(mut self) -> Result<(), End> {
-        if let Some(thread) = &mut self.thread {
-            while !matches!(thread.orders.next(&mut self.log)?, Turn::Idle) {}
-        }
+        self.away.into_iter().flat_map(Absence::into_waiting).for_each(|order| self.orders.push(order));
+        while !matches!(self.orders.next(&mut self.log)?, Turn::Idle) {}
         match self.log.close() {
             Ok(()) | Err(WalError::NoSpace { .. }) => Ok(()),
             Err(error) => Err(error.into()),

@@ -5,9 +5,9 @@
 //! Knows nothing of: why it is killed, who its clients are, what follows from what.
 
 use crate::apply_thread::ApplyThread;
-use crate::beside::Beside;
 use crate::clock::{Clock, MS};
 use crate::computing::Computing;
+use crate::end::{End, Fuse};
 use crate::faults::Fault;
 use crate::judged::{Eyes, Now};
 use crate::log::{Log, Ordered};
@@ -25,60 +25,11 @@ use kattu_member::step::{FINISH_UNITS, Limits, Placed, Stage, Step};
 use kattu_node::contract::{Doubt, Event, Members, Outcome, PeerMessage, Refusal, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::LogIndex;
-use kattu_wal::WalError;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
 /// A step of a member with little CPU that takes longer is one that its peers can notice.
 const LONG_STEP: u64 = MS;
-
-/// Why a process ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It was killed between two effects.
-    Fuse,
-    /// Its log failed.
-    Log(WalError),
-    /// It would take part with an older copy of its directory, of which not everybody has reminded it who could.
-    NotReminded,
-    /// What must hold does not.
-    Violation(Violation),
-}
-
-impl From<WalError> for End {
-    fn from(error: WalError) -> End {
-        End::Log(error)
-    }
-}
-
-impl From<Violation> for End {
-    fn from(violation: Violation) -> End {
-        End::Violation(violation)
-    }
-}
-
-/// Effects that may still happen before a process is killed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fuse(Option<u64>);
-
-impl Fuse {
-    /// Kills the process after so many effects.
-    pub(crate) fn set(&mut self, effects: Option<u64>) {
-        self.0 = effects;
-    }
-
-    /// Between two effects: whether the process lives on.
-    pub(crate) fn burn(&mut self) -> Result<(), End> {
-        match &mut self.0 {
-            Some(0) => Err(End::Fuse),
-            Some(left) => {
-                *left -= 1;
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-}
 
 pub(crate) struct Process {
     pub(crate) member: Member<u64, Infallible>,
@@ -331,14 +282,6 @@ impl Process {
         }
         hands.free_at = sh.now + takes * slowness;
         Ok(())
-    }
-
-    /// There is something to forget, until somebody looks again.
-    pub(crate) fn look_for_compaction(&mut self, sh: &mut Shared) {
-        if sh.service.times_writes() && self.keeper().store().stats().forgets {
-            let begins = self.hands.log.disk.beside.goes_on(Beside::Compaction, sh.now, sh.now);
-            sh.counts.compactions += u64::from(begins);
-        }
     }
 
     /// A clean stop: everybody is answered, the log is closed.

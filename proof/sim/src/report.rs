@@ -71,6 +71,8 @@ counts! {
     installs "snapshots installed",
     prunes "logs pruned",
     segments "changes to the next segment of a log",
+    logs_away "logs sent to a thread of their own by a slow sync",
+    logs_home "of these come home",
     compactions "compactions begun",
     changes "changes of members",
     uncovered "starts without a snapshot that reaches the log",

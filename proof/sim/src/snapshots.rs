@@ -4,9 +4,10 @@
 //! Knows nothing of: replicas, when a snapshot is due.
 
 use crate::beside::{Beside, Thread};
+use crate::end::End;
 use crate::log::{AtOnce, GROUP};
 use crate::net::id_of;
-use crate::process::{End, Hands, Process};
+use crate::process::{Hands, Process};
 use crate::world::{Event as Planned, Shared};
 use kattu_member::host::Brought;
 use kattu_member::snapshots::{Done, End as Ends, Order, Worker as Steps};

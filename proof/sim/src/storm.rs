@@ -386,7 +386,7 @@ impl World {
         let state = &mut self.members[member];
         match ended {
             Ok(()) => {}
-            Err(crate::process::End::Violation(violation)) => return Err(violation),
+            Err(crate::end::End::Violation(violation)) => return Err(violation),
             // The log was not closed cleanly; a restart reads it all the same.
             Err(_) => {}
         }

@@ -9,7 +9,8 @@
 //! the simulator tries what production runs, and not a copy of it. (docs/decisions/0058)
 //!
 //! Reading order: `member` (a batch, step by step) · `step` (what its executor does) · `host` (what executes it) · `apply` (the
-//! keeper, here or on a thread) · `log` (syncs, full disks, the next segment) · `log_orders` (a log on its own thread) · `capacity`
+//! keeper, here or on a thread) · `log` (syncs, full disks, the next segment) · `log_orders` (a log on its own thread), `log_moves` (when
+//! it goes there) · `capacity`
 //! (when growth is refused) · `computing` (jobs that are not done) · `peer_table`, `peer_address` (which members it knows) · `handshake`, `proofs`, `join` (how members
 //! meet) · `lanes` (which connection a message takes) · `dialler`, `pauses` (when to dial again) · `snapshots` (snapshot files, step
 //! by step) · `waiting` (the clients that wait).
@@ -25,6 +26,7 @@ pub mod host;
 pub mod join;
 pub mod lanes;
 pub mod log;
+pub mod log_moves;
 pub mod log_orders;
 pub mod member;
 pub mod pauses;

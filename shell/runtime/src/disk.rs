@@ -2,16 +2,10 @@
 //!
 //! Inline, a sync blocks the driver; what arrives meanwhile is the next group, and no thread is woken for it. On its
 //! own thread the driver goes on handling messages during a sync, at the price of a hand-off there and back for every
-//! group. So a log goes to a thread when a sync took longer than a heartbeat, and comes home when [`WELL_SYNCS`] in a
-//! row were quick: a leader with a slow disk commits on two others' disks meanwhile. [fault-model F16, F17; decision
-//! 32]
+//! group. So a log goes to a thread when a sync took longer than a heartbeat, and comes home when the disk is well again:
+//! a leader with a slow disk commits on two others' disks meanwhile. When it moves is decided in `shell/member`
+//! (`log_moves`). [fault-model F16, F17; decision 32]
 //!
-//! ```text
-//!            a sync took longer than a heartbeat
-//!   inline ──────────────────────────────────────▶ thread
-//!      ▲                                              │ enough quick syncs: orders wait here,
-//!      └──── all is done, the thread gives the log ───┘ and are carried out inline, in their order
-//! ```
 //! What a peer lacks is read beside the log, on either thread ([`crate::readings`]).
 //!
 //! Rules: completions come in the order of their orders, on either thread, except readings for peers; a log that is
@@ -24,7 +18,8 @@ use crate::readings::{Reading, Readings};
 use crate::report::{self, Cause};
 use crate::watchdog::{Watchdog, Work};
 use kattu_member::log::{Completion, FULL_RETRY, LogSpace, Note, SegmentJob, Timed};
-use kattu_member::log_orders::{Order, Orders, Turn, Underway};
+use kattu_member::log_moves::{Absence, Patience, WELL_SYNCS};
+use kattu_member::log_orders::{Order, Orders, Turn};
 use kattu_raft::{Duration, Fetch, FetchFor, GroupId, LogRecord};
 use kattu_wal::{Prepared, Wal, WalError};
 use std::collections::VecDeque;
@@ -37,20 +32,13 @@ use tokio::sync::{Notify, mpsc};
 /// Longest pause between two pieces of work of the thread that makes a segment, so that it finishes.
 const SEGMENT_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// On a thread, a sync is quick if it took at most this part of the time that sends a log there: a disk at the edge
-/// does not move it to and fro.
-const QUICK_PART: u32 = 4;
-/// Quick syncs in a row that bring a log home: seconds of load, and more than a disk has between two stalls of a
-/// series.
-const WELL_SYNCS: u32 = 256;
-
 /// The log, with a thread of its own or without.
 pub(crate) struct Disk {
     place: Place,
     /// A segment has been made ready beside the log, or could not be.
     ready: Arc<Notify>,
-    /// An inline log moves to a thread when a sync takes longer than this. `None`: it stays.
-    patience: Option<Duration>,
+    /// When the log moves. `None`: it stays.
+    patience: Option<Patience>,
     /// Results from while the log was on its way home, oldest first.
     done: VecDeque<Completion>,
     /// Readings beside the log. `None`: there is no thread for them, and the log reads for peers, too.
@@ -69,13 +57,7 @@ enum Place {
 struct Away {
     thread: LogThread,
     completions: mpsc::UnboundedReceiver<Completion>,
-    underway: Underway,
-    /// Readings by the log itself that are under way.
-    fetching: usize,
-    /// Syncs in a row that were quick.
-    quick: u32,
-    /// Orders since the log was called home, oldest first.
-    waiting: Option<VecDeque<Order>>,
+    absence: Absence,
 }
 
 /// The log's thread. Dropping it waits for its end, so that the directory is free for its next user.
@@ -123,42 +105,16 @@ impl Away {
         match std::thread::Builder::new().name("kattu-log".into()).spawn(work) {
             Ok(thread) => {
                 let thread = LogThread { orders: Some(orders), thread: Some(thread) };
-                let underway = Underway::default();
-                Ok(Away { thread, completions, underway, fetching: 0, quick: 0, waiting: None })
+                Ok(Away { thread, completions, absence: Absence::default() })
             }
             Err(error) => Err((error, take(&log).expect("the thread has not taken it"))),
         }
     }
 
     fn order(&mut self, order: Order) {
-        if let Some(waiting) = &mut self.waiting {
-            return waiting.push_back(order);
+        if let Some(order) = self.absence.order(order) {
+            self.thread.order(order);
         }
-        match &order {
-            Order::Persist(records) => self.underway.ordered(records),
-            Order::Fetch(_) => self.fetching += 1,
-            Order::FetchBeside(_) | Order::Look | Order::Return | Order::Close => {}
-        }
-        self.thread.order(order);
-    }
-
-    /// Takes note of a completion, and corrects its free space.
-    fn completed(&mut self, completion: Completion, patience: Option<Duration>) -> Completion {
-        match &completion {
-            Completion::Persisted(_, _, Some(took)) => {
-                let is_quick = patience.is_some_and(|patience| *took <= patience / QUICK_PART);
-                self.quick = if is_quick { self.quick + 1 } else { 0 };
-            }
-            Completion::Fetched(..) => self.fetching -= 1,
-            Completion::Persisted(..) | Completion::Room(_) => {}
-        }
-        let waiting = self.waiting.iter().flatten().map(Order::bytes).sum();
-        self.underway.less(completion, waiting)
-    }
-
-    /// Whether everything that was ordered of the thread is done.
-    fn is_idle(&self) -> bool {
-        self.underway.is_empty() && self.fetching == 0
     }
 }
 
@@ -166,7 +122,7 @@ impl Disk {
     /// A log on the driver's thread. When a sync takes longer than `patience`, it moves to a thread until the disk is
     /// quick again.
     pub(crate) fn inline(log: Log, patience: Option<Duration>) -> Disk {
-        Disk::of(log, patience)
+        Disk::of(log, patience.map(Patience::of))
     }
 
     /// A log that stays on a thread of its own.
@@ -178,7 +134,7 @@ impl Disk {
         }
     }
 
-    fn of(mut log: Log, patience: Option<Duration>) -> Disk {
+    fn of(mut log: Log, patience: Option<Patience>) -> Disk {
         let (ready, metrics) = (Arc::new(Notify::new()), log.metrics.clone());
         let notify = ready.clone();
         log.on_made = Arc::new(move || notify.notify_one());
@@ -205,8 +161,10 @@ impl Disk {
     /// Moves an inline log to a thread if its last sync took too long.
     fn leave_if_slow(&mut self) {
         let Place::Inline(log) = &self.place else { return };
-        let (took, blocked) = (log.took, log.is_blocked());
-        let Some(patience) = self.patience.filter(|patience| *patience < took && !blocked) else { return };
+        let took = log.took;
+        let Some(patience) = self.patience.filter(|patience| patience.sends_away(&log.log, took)) else {
+            return;
+        };
         const SLOW: Cause = Cause::of("log I/O moved to its own thread");
         match self.send_away() {
             None => {
@@ -214,8 +172,9 @@ impl Disk {
                 report::warn_of(
                     SLOW,
                     format_args!(
-                        "a sync of the log took {took:?}, longer than {patience:?}: log I/O moves to its own thread until the disk \
-                         is quick again. Check this member's disk: other writers, hardware failures"
+                        "a sync of the log took {took:?}, longer than {:?}: log I/O moves to its own thread until the disk \
+                         is quick again. Check this member's disk: other writers, hardware failures",
+                        patience.sync_max
                     ),
                 );
             }
@@ -228,24 +187,18 @@ impl Disk {
     /// Calls a log home that has been quick on its thread for long enough; it moves when all earlier orders are done.
     fn come_home_if_well(&mut self) {
         let Place::Thread(away) = &mut self.place else { return };
-        if self.patience.is_none() || away.waiting.is_none() && away.quick < WELL_SYNCS {
-            return;
-        }
-        // Once called it comes home, however slow the disk is meanwhile: the orders that wait here are given to nothing
-        // else.
-        away.waiting.get_or_insert_default();
-        if !away.is_idle() {
+        if !away.absence.comes_home(self.patience) {
             return;
         }
         let Place::Thread(away) = std::mem::replace(&mut self.place, Place::Nowhere) else {
             unreachable!("looked at above");
         };
-        let Away { thread, mut completions, waiting, .. } = away;
+        let Away { thread, mut completions, absence } = away;
         let mut log = thread.give_back();
         // The last messages of the thread are of space: all others have been received.
         self.done.extend(std::iter::from_fn(|| completions.try_recv().ok()));
         let mut orders = Orders::default();
-        waiting.into_iter().flatten().for_each(|order| orders.push(order));
+        absence.into_waiting().for_each(|order| orders.push(order));
         while let Some(Turned::Told(completion)) = log.turn(&mut orders) {
             self.done.extend(completion);
         }
@@ -374,7 +327,7 @@ impl Disk {
     /// Takes note of a result of the thread; it may have been the last one there.
     fn hear(&mut self, completion: Completion) -> Completion {
         let Place::Thread(away) = &mut self.place else { unreachable!("a thread said it") };
-        let completion = away.completed(completion, self.patience);
+        let completion = away.absence.completed(completion, self.patience);
         self.come_home_if_well();
         completion
     }
@@ -383,9 +336,9 @@ impl Disk {
     pub(crate) fn close(self) {
         match self.place {
             Place::Inline(log) => log.close(),
-            Place::Thread(Away { thread, waiting, .. }) => {
+            Place::Thread(Away { thread, absence, .. }) => {
                 // Orders that waited for the log to come home: it closes on its thread.
-                waiting.into_iter().flatten().for_each(|order| thread.order(order));
+                absence.into_waiting().for_each(|order| thread.order(order));
                 thread.order(Order::Close);
                 drop(thread); // comes back when it is done
             }
@@ -1117,7 +1070,7 @@ mod tests {
         mood.sync_us.store(0, Ordering::Relaxed);
         let mut at = 1;
         // Until one quick sync is missing: a slow moment of the machine restarts the count.
-        while !matches!(&disk.place, Place::Thread(away) if away.quick == WELL_SYNCS - 1) {
+        while !matches!(&disk.place, Place::Thread(away) if away.absence.quick_syncs() == WELL_SYNCS - 1) {
             at += 1;
             assert!(disk.persist(&mut small(at)).is_none());
             hear_until(&mut disk, at);

@@ -16,7 +16,7 @@ use syn::visit::{self, Visit};
 /// The executor of one member.
 const EXECUTOR: [&str; 4] = ["process.rs", "log.rs", "snapshots.rs", "net.rs"];
 /// It is to become a thousand; lower this when it can be lowered.
-const LINES_MAX: usize = 1250;
+const LINES_MAX: usize = 1187;
 
 const MEMBER: &str = "shell/member/src";
 const SIMULATOR: &str = "proof/sim/src";
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(too_long(LINES_MAX), None);
         let wrong = too_long(LINES_MAX + 1).unwrap_or_default();
         assert!(
-            wrong.starts_with("proof/sim/src/{process.rs,log.rs,snapshots.rs,net.rs}: 1251 lines"),
+            wrong.starts_with("proof/sim/src/{process.rs,log.rs,snapshots.rs,net.rs}: 1188 lines"),
             "{wrong}"
         );
     }
