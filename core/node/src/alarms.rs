@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_corrupt_when_it_is_named_or_nobody_is() {
+    fn a_member_is_corrupt_when_it_is_named_or_no_member_is() {
         let mut alarms = Alarms::default();
         alarms.change(AlarmChange::Raise(Alarm::corrupt(NodeId(2))));
         assert!(alarms.is_corrupt(NodeId(2)) && !alarms.is_corrupt(NodeId(1)));

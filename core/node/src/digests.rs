@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_something_else_than_a_majority_is_odd_whenever_it_speaks() {
+    fn a_member_that_differs_from_a_majority_is_divergent_whenever_it_reports() {
         let three = members(3, 0);
         let nobody: Vec<u64> = vec![];
         assert_eq!(divergent(&three, &[(1, 5), (2, 5), (3, 5)]), [&*nobody, &nobody, &nobody]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_nobody_knows_who_is_right() {
+    fn without_a_majority_no_member_is_known_to_be_right() {
         let nobody: Vec<u64> = vec![];
         assert_eq!(divergent(&members(2, 0), &[(1, 5), (2, 6)]), [&*nobody, &[0]]);
         assert_eq!(divergent(&members(3, 0), &[(1, 5), (2, 6), (3, 7)]), [&*nobody, &nobody, &[0]]);

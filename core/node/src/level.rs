@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_who_knows_the_first_level_only_nothing_is_kept() {
+    fn of_a_member_at_the_first_level_nothing_is_kept() {
         let mut levels = Levels::default();
         levels.told(NodeId(2), KNOWN);
         assert_eq!(levels.told, [(NodeId(2), KNOWN)].into());

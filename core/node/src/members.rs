@@ -213,7 +213,7 @@ impl Node {
                 }
             }
             self.begin_shared_timing(now, out);
-            self.promote_who_is_ready(now, out);
+            self.promote_ready_learners(now, out);
         } else if let Some(leader) = self.raft.leader()
             && !self.raft.suspects_leader()
         {
@@ -286,7 +286,7 @@ impl Node {
     }
 
     /// Leader: promotes a learner that was added to vote and has caught up. One at a time.
-    fn promote_who_is_ready(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
+    fn promote_ready_learners(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
         let ready = self.changes.candidates().find(|&learner| self.raft.is_caught_up(now, learner));
         if let Some(learner) = ready {
             let promotion = MemberChange::Promote(learner).encode();

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_learner_that_nobody_has_heard_of_may_begin_with_an_empty_directory() {
+    fn only_an_unknown_learner_may_begin_with_an_empty_directory() {
         assert_eq!(admitted(4, &[NodeId(1)]), Ok(NodeId(4)));
         assert_eq!(admitted(4, &[NodeId(4)]), Err(CannotJoin::WasHere(NodeId(4))), "it has greeted somebody");
         assert_eq!(admitted(3, &[]), Err(CannotJoin::WasHere(NodeId(3))), "it has published itself");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_join_is_told_what_to_do() {
+    fn a_newcomer_that_cannot_join_is_told_what_to_do() {
         for cannot in [CannotJoin::NotListed, CannotJoin::WasHere(NodeId(0xA))] {
             assert!(cannot.to_string().contains("kattu member add"), "{cannot}");
         }

@@ -91,7 +91,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn a_member_that_nobody_described_has_no_name_and_ends_nobody() {
+    fn a_member_without_a_description_has_no_name_and_ends_no_process() {
         let described = MemberInfo { id: NodeId(1), name: "n1".into(), ..MemberInfo::default() };
         let mut table = Table::new(vec![described.clone()]);
         table.follow(LogIndex(5), &Membership::new(vec![NodeId(1), NodeId(9)], vec![NodeId(7)]), None);

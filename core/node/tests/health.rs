@@ -64,7 +64,7 @@ fn members_that_made_the_same_of_the_log_agree_and_an_idle_cluster_stays_idle() 
 }
 
 #[test]
-fn nothing_is_compared_where_it_is_switched_off_or_nobody_else_is_there() {
+fn nothing_is_compared_where_it_is_switched_off_or_no_other_member_exists() {
     for (size, interval) in [(3, Duration::ZERO), (1, INTERVAL)] {
         let mut world = World::comparing(size, interval);
         let leader = world.elect();
@@ -75,7 +75,7 @@ fn nothing_is_compared_where_it_is_switched_off_or_nobody_else_is_there() {
 }
 
 #[test]
-fn who_made_something_else_of_the_log_is_named_everywhere_and_serves_nobody() {
+fn a_divergent_member_is_named_on_all_members_and_serves_no_client() {
     let (mut world, leader, divergent) = with_a_divergent_one(|world, _| world.follower());
     for id in 1..=3 {
         assert_eq!(alarms(&mut world, id), [corrupt(divergent)], "n{id}");
@@ -111,7 +111,7 @@ fn who_made_something_else_of_the_log_is_named_everywhere_and_serves_nobody() {
 }
 
 #[test]
-fn a_leader_that_is_odd_hands_over_and_answers_nobody_from_its_store() {
+fn a_divergent_leader_transfers_leadership_and_answers_nothing_from_its_store() {
     let mut world = World::comparing(3, INTERVAL);
     let leader = world.elect();
     world.tamper(leader);
@@ -125,7 +125,7 @@ fn a_leader_that_is_odd_hands_over_and_answers_nobody_from_its_store() {
 }
 
 #[test]
-fn nobody_offers_the_office_to_one_that_is_odd_however_eager_it_is() {
+fn a_divergent_member_is_offered_no_leadership_whatever_its_priority() {
     let mut world = World::comparing(3, INTERVAL);
     let leader = world.elect();
     world.tamper(leader);
@@ -152,7 +152,7 @@ fn nobody_offers_the_office_to_one_that_is_odd_however_eager_it_is() {
 }
 
 #[test]
-fn who_is_odd_and_has_said_nothing_is_not_the_one_to_take_over() {
+fn a_silent_divergent_member_is_no_successor() {
     // Of two members with equal priority and log, the one of the lower id would take over.
     let (mut world, leader, divergent) =
         with_a_divergent_one(|_, leader| (1..=3).find(|&id| id != leader).expect("two others"));
@@ -166,7 +166,7 @@ fn who_is_odd_and_has_said_nothing_is_not_the_one_to_take_over() {
 }
 
 #[test]
-fn an_odd_one_that_comes_to_lead_hands_over_at_once() {
+fn a_divergent_member_that_comes_to_lead_transfers_at_once() {
     let (mut world, leader, divergent) = with_a_divergent_one(|world, _| world.follower());
     assert_eq!(alarms(&mut world, divergent), [corrupt(divergent)]);
     let term = world.status(leader).term;
@@ -177,7 +177,7 @@ fn an_odd_one_that_comes_to_lead_hands_over_at_once() {
 }
 
 #[test]
-fn a_write_under_way_at_a_member_that_is_found_odd_is_in_doubt() {
+fn a_write_under_way_at_a_member_that_is_found_divergent_is_in_doubt() {
     let (mut world, leader, divergent) = with_a_divergent_one(|world, _| world.follower());
     let clear = Request::Write(AlarmChange::Clear(corrupt(divergent)).encode());
     ask(&mut world, divergent, clear);
@@ -262,7 +262,7 @@ fn alarms_and_marks_survive_restarts_and_snapshots() {
 }
 
 #[test]
-fn while_a_member_is_said_to_be_short_of_space_nobody_takes_what_grows() {
+fn while_a_member_is_short_of_space_no_member_accepts_growth() {
     let full = Alarm { member: NodeId(2), kind: AlarmKind::NoSpace };
     let mut world = World::new(3);
     let leader = world.elect();

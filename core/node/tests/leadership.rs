@@ -16,7 +16,7 @@ fn deaf(world: &mut World, member: u64) -> Rc<Cell<bool>> {
 }
 
 #[test]
-fn writes_wait_while_the_leader_hands_over_and_none_is_in_doubt() {
+fn writes_wait_during_a_transfer_and_none_is_in_doubt() {
     let mut world = World::new(3);
     let leader = world.elect();
     let follower = world.follower();
@@ -40,7 +40,7 @@ fn writes_wait_while_the_leader_hands_over_and_none_is_in_doubt() {
 }
 
 #[test]
-fn writes_go_on_when_a_hand_over_comes_to_nothing() {
+fn writes_go_on_when_a_transfer_fails() {
     let mut world = World::new(3);
     let leader = world.elect();
     let follower = world.follower();
@@ -58,7 +58,7 @@ fn writes_go_on_when_a_hand_over_comes_to_nothing() {
 }
 
 #[test]
-fn a_leader_that_is_to_stop_hands_over_to_whom_it_chooses_and_a_follower_to_nobody() {
+fn a_leader_that_stops_transfers_leadership_and_a_follower_transfers_nothing() {
     let mut world = World::new(3);
     let leader = world.elect();
     world.pass(ET);
@@ -132,7 +132,7 @@ fn a_session_that_has_seen_the_future_is_refused_in_time() {
 }
 
 #[test]
-fn a_bounded_read_is_as_fresh_as_it_was_asked_to_be_and_asks_nobody_twice() {
+fn a_bounded_read_is_as_fresh_as_requested_and_asks_each_member_once() {
     let mut world = World::new(3);
     let leader = world.elect();
     let follower = world.follower();

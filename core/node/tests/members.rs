@@ -143,7 +143,7 @@ fn one_becomes_three_and_one_again_and_each_new_member_votes_by_itself_when_it_h
 }
 
 #[test]
-fn a_member_that_never_answers_harms_nobody() {
+fn a_member_that_never_answers_harms_no_other() {
     let mut world = World::new(3);
     let leader = world.elect();
     assert_eq!(changed(told(&mut world, leader, add(9, true))), "1 2 3 (9→)");
@@ -336,7 +336,7 @@ fn a_follower_that_is_removed_answers_the_client_that_asked_it_for_that() {
 }
 
 #[test]
-fn an_id_or_a_place_is_never_anybody_elses() {
+fn an_id_or_an_address_is_never_that_of_another_member() {
     let mut world = World::new(3);
     let leader = world.elect();
     let gone = world.follower();
@@ -355,7 +355,7 @@ fn an_id_or_a_place_is_never_anybody_elses() {
 }
 
 #[test]
-fn a_change_that_would_cost_the_quorum_is_refused_and_one_that_mends_it_is_not() {
+fn a_change_that_would_cost_the_quorum_is_refused_and_one_that_restores_it_is_not() {
     let mut world = World::new(3);
     let leader = world.elect();
     let dead = world.follower();
@@ -370,7 +370,7 @@ fn a_change_that_would_cost_the_quorum_is_refused_and_one_that_mends_it_is_not()
 }
 
 #[test]
-fn who_has_just_died_does_not_count_for_a_quorum() {
+fn a_member_that_has_just_died_does_not_count_for_a_quorum() {
     let mut world = World::new(3);
     let leader = world.elect();
     let dead = world.follower();
@@ -455,7 +455,7 @@ fn a_client_is_told_of_a_change_when_it_is_complete_even_by_another_leader() {
 }
 
 #[test]
-fn a_change_that_nobody_else_has_seen_is_rolled_back_and_its_client_is_in_doubt() {
+fn a_change_that_no_other_member_has_is_rolled_back_and_its_client_is_in_doubt() {
     let mut world = World::new(3);
     let old = world.elect();
     world.pass(ET);
@@ -482,7 +482,7 @@ fn a_change_that_nobody_else_has_seen_is_rolled_back_and_its_client_is_in_doubt(
 }
 
 #[test]
-fn a_restart_from_a_snapshot_keeps_the_members_and_the_ids_of_those_who_were() {
+fn a_restart_from_a_snapshot_keeps_the_members_and_the_ids_of_former_ones() {
     let mut world = World::with_snapshots(3, SnapshotLimits { log_bytes_min: 2_000, keep_bytes: 0 });
     let leader = world.elect();
     let gone = world.follower();

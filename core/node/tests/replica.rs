@@ -228,7 +228,7 @@ fn questions_that_a_leader_cannot_answer_do_not_pile_up() {
 }
 
 #[test]
-fn reads_that_nobody_answers_are_refused_in_time() {
+fn unanswered_reads_are_refused_in_time() {
     let mut world = World::new(3);
     let leader = world.elect();
     let follower = world.follower();
@@ -463,7 +463,7 @@ fn forwarded_writes_that_wait_for_room_are_bounded() {
 }
 
 #[test]
-fn a_forwarded_write_that_waits_for_room_goes_to_the_next_leader_when_its_leader_hands_over() {
+fn a_forwarded_write_that_waits_for_room_goes_to_the_next_leader_after_a_transfer() {
     let mut world = World::new(3);
     let leader = world.elect();
     let follower = world.follower();
@@ -510,7 +510,7 @@ fn waiting_requests_are_bounded() {
 }
 
 #[test]
-fn a_stopping_replica_leaves_nobody_waiting() {
+fn a_stopping_replica_leaves_no_client_waiting() {
     let mut world = World::new(3);
     let leader = world.elect();
     let placed = world.ask(leader, put("a", "1"));

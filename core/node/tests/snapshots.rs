@@ -366,7 +366,7 @@ fn waiting_for_a_damaged_snapshot(ruins: bool) -> (World, u64, EntryId, usize) {
 }
 
 #[test]
-fn a_damaged_newest_snapshot_is_taken_anew_for_whoever_waits_for_it_though_nobody_writes() {
+fn a_damaged_newest_snapshot_is_taken_anew_for_a_follower_that_waits_without_any_write() {
     let (mut world, leader, end, tried) = waiting_for_a_damaged_snapshot(false);
     let taken: Vec<EntryId> = world.member(leader).snapshots.iter().map(|(meta, _)| meta.last).collect();
     assert_eq!((taken, world.tried), (vec![end], tried + 1), "the same one, once");

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_as_wrong_as_they_may_be_are_never_accused_however_long_they_are_watched() {
+    fn clocks_within_the_bound_are_never_reported_however_long_they_are_measured() {
         for rho in [0, 1, 500, 5_000, 100_000, 500_000] {
             let wrong = i64::from(rho);
             for (ours, theirs) in [(wrong, -wrong), (-wrong, wrong), (wrong, wrong), (0, wrong), (-wrong, 0)]
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_worse_are_accused_as_soon_as_that_exceeds_the_round_trips() {
+    fn clocks_beyond_the_bound_are_reported_as_soon_as_the_drift_exceeds_the_round_trips() {
         for (theirs, gains) in [(30_000, true), (-30_000, false)] {
             let anchor = point(0, MS, MS, 0, theirs);
             let found = |at| anchor.run_apart(&point(at, MS, MS, 0, theirs), &lease(5_000));

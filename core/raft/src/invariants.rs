@@ -53,19 +53,19 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
     settings_are_those_in_force(raft)?;
     match &raft.role {
         Role::Follower(follower) => {
-            a_promise_outlasts_no_campaign(raft, follower.timer.deadline())?;
+            a_vote_hold_outlasts_no_campaign(raft, follower.timer.deadline())?;
             a_suspicion_needs_the_quorum_question(raft, follower)?;
             what_waits_unread_is_in_order(raft, follower)?;
             a_follower_commits_only_what_is_verified(raft)
         }
         Role::PreCandidate(campaign) | Role::Candidate(campaign) => {
             let membership = raft.electorate();
-            who_is_below_its_floor_follows(raft)?;
+            a_member_below_its_vote_floor_follows(raft)?;
             let voters = campaign.votes.iter().all(|&vote| membership.is_voter(vote));
             expect(voters, "only_voters_vote", || format!("{:?} of {membership:?}", campaign.votes))
         }
         Role::Leader(leader) => {
-            who_is_below_its_floor_follows(raft)?;
+            a_member_below_its_vote_floor_follows(raft)?;
             a_leader_leads_its_own_term(raft, leader)?;
             a_leader_has_a_state(raft)?;
             rounds_begin_before_they_are_answered(leader)?;
@@ -210,8 +210,8 @@ fn a_follower_commits_only_what_is_verified(raft: &Raft) -> Checked {
 }
 
 /// A member below its vote floor neither campaigns nor leads. [fault-model ST7]
-fn who_is_below_its_floor_follows(raft: &Raft) -> Checked {
-    expect(!raft.is_damaged(), "who_is_below_its_floor_follows", || {
+fn a_member_below_its_vote_floor_follows(raft: &Raft) -> Checked {
+    expect(!raft.is_damaged(), "a_member_below_its_vote_floor_follows", || {
         format!(
             "{} with a log up to {}, the floor is {:?}",
             raft.role_name(),
@@ -264,8 +264,8 @@ fn rounds_begin_before_they_are_answered(leader: &Leader) -> Checked {
 }
 
 /// A follower does not campaign before its vote hold is over. [replication-protocols L-3]
-fn a_promise_outlasts_no_campaign(raft: &Raft, campaigns_at: Instant) -> Checked {
-    expect(raft.vote_hold <= campaigns_at, "a_promise_outlasts_no_campaign", || {
+fn a_vote_hold_outlasts_no_campaign(raft: &Raft, campaigns_at: Instant) -> Checked {
+    expect(raft.vote_hold <= campaigns_at, "a_vote_hold_outlasts_no_campaign", || {
         format!("promised until {:?}, would campaign at {campaigns_at:?}", raft.vote_hold)
     })
 }

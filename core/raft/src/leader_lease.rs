@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_shorter_than_a_promise_on_any_pair_of_clocks_within_the_bound() {
+    fn a_lease_is_shorter_than_a_vote_hold_on_any_pair_of_clocks_within_the_bound() {
         let et = Duration::from_millis(1000);
         for rho in [0_u32, 1, 500, 5_000, 100_000, 500_000, 999_999] {
             let lease = LeaderLease { rho, margin: Duration::ZERO, watch_clocks: false };

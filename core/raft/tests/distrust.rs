@@ -73,7 +73,7 @@ fn reply(upto: u64, round: u64) -> AppendReply {
 }
 
 #[test]
-fn a_term_has_one_leader_whoever_says_that_he_leads_it_too() {
+fn a_term_has_one_leader_whichever_member_claims_to_lead_it_too() {
     let world = three();
     let (term, last) = (world.raft(A).term().0, world.raft(A).last_id());
     let claims = || {
@@ -98,7 +98,7 @@ fn a_term_has_one_leader_whoever_says_that_he_leads_it_too() {
 }
 
 #[test]
-fn no_term_is_believed_that_nobody_can_have_come_to() {
+fn no_term_is_believed_that_no_member_can_have_reached() {
     let world = three();
     let term = world.raft(A).term().0;
     let last = world.raft(A).last_id();
@@ -124,7 +124,7 @@ fn no_term_is_believed_that_nobody_can_have_come_to() {
 }
 
 #[test]
-fn nobody_acknowledges_what_the_leader_lacks_or_answers_what_it_has_not_asked() {
+fn no_member_acknowledges_what_the_leader_lacks_or_answers_what_was_not_asked() {
     let world = three();
     let (term, last) = (world.raft(A).term().0, world.raft(A).last_id().index.0);
     let acknowledges = |reply| says(B, A, term, Message::AppendReply(reply));
@@ -248,7 +248,7 @@ fn what_agreed_in_this_term_is_not_contradicted_in_it() {
 }
 
 #[test]
-fn a_snapshot_is_of_a_term_that_there_was_and_of_a_group_of_somebody() {
+fn a_snapshot_is_of_a_term_that_existed_and_of_a_group_with_members() {
     let world = three();
     let (term, last) = (world.raft(B).term().0, world.raft(B).last_id());
     let somebody = Membership::new(vec![A, B, C], vec![]);
@@ -287,7 +287,7 @@ proptest! {
     /// Goal: whatever well-formed messages others send, this member runs on, and its own state does not contradict
     /// itself.
     #[test]
-    fn well_formed_lies_end_nobody(bytes in proptest::collection::vec(any::<u8>(), 0..1_500)) {
+    fn well_formed_lies_end_no_member(bytes in proptest::collection::vec(any::<u8>(), 0..1_500)) {
         let told = liars::story(&bytes);
         prop_assert!(told.is_ok(), "{:?}", told);
     }
@@ -303,7 +303,7 @@ fn a_snapshot_that_is_readable_and_one_that_is_not_may_end_at_one_entry() {
 
 /// `KATTU_LIES` messages (50,000 by default), in stories drawn from `KATTU_SEED`.
 #[test]
-fn many_lies_end_nobody() {
+fn many_lies_end_no_member() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (wanted, seed) = (number("KATTU_LIES").unwrap_or(50_000), number("KATTU_SEED").unwrap_or(1));
     let (mut told, mut stories) = (0, 0_u64);

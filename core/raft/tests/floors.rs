@@ -41,7 +41,7 @@ fn a_leader_sends_again_what_a_peers_disk_has_lost() {
 }
 
 #[test]
-fn a_damaged_member_helps_nobody_who_lacks_what_it_has_promised() {
+fn a_damaged_member_votes_for_no_candidate_below_its_vote_floor() {
     let mut world = three();
     world.partition(&[vec![A, B], vec![C]]);
     let last = world.propose(A, b"only two have it").expect("it leads");
@@ -98,7 +98,7 @@ fn a_member_that_has_lost_what_it_cannot_know_of_is_told_and_owes_it() {
 }
 
 #[test]
-fn who_is_told_of_a_loss_helps_nobody_who_lacks_it_after_a_restart_either() {
+fn a_member_told_of_a_loss_votes_for_no_candidate_below_it_after_a_restart_either() {
     let mut world = three();
     world.partition(&[vec![A, B], vec![C]]);
     let last = world.propose(A, b"only two have it").expect("it leads");

@@ -49,7 +49,7 @@ fn append_into(raft: &mut Raft, index: u64, kind: EntryKind, payload: Vec<u8>, e
 }
 
 #[test]
-fn a_member_that_joined_takes_no_snapshot_before_its_log_says_who_belongs_to_the_group() {
+fn a_member_that_joined_takes_no_snapshot_before_its_log_has_the_membership() {
     let mut raft = joined();
     append(&mut raft, 1, EntryKind::Command, b"before anybody joined".to_vec());
     assert_eq!(raft.snapshot_meta(EntryId::new(1, 1), Stamp(1)), None, "nobody could begin with that");
@@ -90,7 +90,7 @@ fn a_driver_may_gather_the_effects_of_several_calls_though_a_snapshot_comes_amon
 /// Goal: bytes received of a larger file with the same end do not block this one: the driver gets the piece, and begins
 /// anew.
 #[test]
-fn a_piece_of_a_smaller_file_of_the_same_end_goes_to_whoever_stores() {
+fn a_piece_of_a_smaller_file_of_the_same_end_goes_to_the_store() {
     let mut raft = joined();
     let last = EntryId::new(1, 7);
     let membership = Membership::new(vec![LEADER], vec![JOINED]);

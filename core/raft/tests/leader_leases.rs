@@ -45,14 +45,14 @@ fn ask_the_old_leader(clocks: [i64; 3], watch: bool) -> Result<(), String> {
 }
 
 #[test]
-fn clocks_within_the_bound_show_nobody_the_past() {
+fn clocks_within_the_bound_cause_no_stale_read() {
     for clocks in [[0, 0, 0], [-5_000, 5_000, 5_000], [5_000, -5_000, -5_000]] {
         assert_eq!(ask_the_old_leader(clocks, true), Ok(()));
     }
 }
 
 #[test]
-fn clocks_beyond_the_bound_are_found_out_before_they_show_anybody_the_past() {
+fn clocks_beyond_the_bound_are_found_before_they_cause_a_stale_read() {
     for clocks in [[-600_000, 600_000, 600_000], [0, 600_000, 600_000], [-20_000, 0, 0]] {
         assert_eq!(ask_the_old_leader(clocks, true), Ok(()));
     }
@@ -81,7 +81,7 @@ fn storms_with_clocks_beyond_the_bound_are_noticed() {
 }
 
 #[test]
-fn a_promise_outlives_the_term_it_was_made_in() {
+fn a_vote_hold_outlives_its_term() {
     let mut world = World::started(with_leases(5_000, true), 1);
     assert!(world.elect(NodeId(1)));
     world.pass(ET / 5);
@@ -187,7 +187,7 @@ fn an_answer_states_no_longer_vote_hold_than_is_on_record() {
 }
 
 #[test]
-fn a_hand_over_that_comes_to_nothing_ends_the_lease_of_this_term_and_of_no_other() {
+fn a_failed_transfer_ends_the_lease_of_this_term_and_of_no_other() {
     let mut world = World::started(with_leases(5_000, true), 1);
     let holds = |world: &World, id: u64| {
         let raft = world.raft(NodeId(id));

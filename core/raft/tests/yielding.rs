@@ -52,7 +52,7 @@ fn clients_are_slowed_by_a_stated_share_at_most_and_go_on_when_it_has_caught_up(
 }
 
 #[test]
-fn clients_are_never_slowed_where_that_is_switched_off_nor_for_who_is_not_heard() {
+fn clients_are_never_slowed_where_that_is_off_nor_for_a_silent_follower() {
     let mut world = back_unfed(100);
     assert_eq!(write_for(&mut world, Duration::from_millis(5000)), 1000);
     assert!(!world.journal.iter().any(|line| line.contains("slows its clients")));
@@ -83,7 +83,7 @@ fn a_load_that_begins_while_a_voter_does_not_gain_has_its_share() {
 }
 
 #[test]
-fn who_asks_at_a_rate_waits_a_heartbeat_interval_and_a_tenth_at_most() {
+fn a_client_at_a_rate_waits_a_heartbeat_interval_and_a_tenth_at_most() {
     let mut world = back_unfed(80);
     let longest = world.write_at_a_rate(Duration::from_millis(20_000));
     assert!(STEP * 3 <= longest, "nobody waited: {longest:?}");

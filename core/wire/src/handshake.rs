@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_greets_the_wrong_cluster_or_member_is_told_so() {
+    fn a_handshake_with_the_wrong_cluster_or_member_is_refused_with_the_reason() {
         let hello = Hello {
             protocol_min: PROTOCOL_MIN,
             protocol_max: PROTOCOL_MAX,

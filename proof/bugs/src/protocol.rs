@@ -34,9 +34,9 @@ const PROMISES: &[(&str, &str)] = &[
     ("the_disk_owes_what_is_not_persisted", "the_disk_owes_what_is_not_persisted"),
     ("configurations_are_those_of_the_log", "configurations_are_those_of_the_log"),
     ("settings_are_those_in_force", "settings_are_those_in_force"),
-    ("who_is_below_its_floor_follows", "who_is_below_its_floor_follows"),
+    ("a_member_below_its_vote_floor_follows", "a_member_below_its_vote_floor_follows"),
     ("a_lease_is_earned", "a_lease_is_earned"),
-    ("a_promise_outlasts_no_campaign", "a_promise_outlasts_no_campaign"),
+    ("a_vote_hold_outlasts_no_campaign", "a_vote_hold_outlasts_no_campaign"),
     ("a_suspicion_needs_the_quorum_question", "a_suspicion_needs_the_quorum_question"),
     ("the_base_is_covered", "the_base_is_covered"),
 ];

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn no_disk_fills_up_where_nobody_could_see_that_it_has_room_again() {
+    fn no_disk_fills_up_where_the_return_of_room_could_not_be_seen() {
         let plans = || (0..500).map(plan);
         assert!(plans().all(|plan| !plan.small_disks || plan.lie != Some(Lie::All)));
         assert!(plans().any(|plan| plan.small_disks && plan.lie == Some(Lie::Wall)));

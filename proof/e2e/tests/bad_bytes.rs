@@ -245,7 +245,7 @@ fn a_log_overwritten_with_zeros_in_its_middle_stops_the_member_and_is_named() {
 }
 
 #[test]
-fn damage_to_the_log_of_a_member_that_runs_is_found_by_its_scrub_and_mended_from_the_others() {
+fn damage_to_the_log_of_a_member_that_runs_is_found_by_its_scrub_and_repaired_from_the_others() {
     let flags = vec!["--scrub-period".to_string(), "400".to_string()];
     let mut cluster = Cluster::with("scrub", Options { members: 3, flags });
     let leader = cluster.leader();

@@ -270,7 +270,7 @@ fn what_is_not_written_yet_says_unimplemented() {
 
 /// A session may name any log position; a request waits for a later one no longer than for anything else.
 #[test]
-fn sessions_that_have_seen_what_is_not_there_are_refused_in_time_and_hold_up_nobody() {
+fn sessions_ahead_of_the_cluster_are_refused_in_time_and_delay_no_other() {
     /// As many as may wait on one connection.
     const READS: usize = 512;
     /// A request waits for 5 s and two election timeouts.

@@ -138,7 +138,7 @@ fn status_and_member_list_have_the_promised_fields() {
 }
 
 #[test]
-fn a_short_bench_reports_what_is_promised() {
+fn a_short_bench_reports_what_its_help_says() {
     let cluster = Cluster::start("bench", 1);
     for verb in ["put", "range"] {
         let words = ["bench", verb, "--clients", "8", "--conns", "2", "--total", "500", "-o", "json"];
@@ -206,7 +206,7 @@ fn inspecting_a_log_shows_its_records() {
 }
 
 #[test]
-fn inspecting_shows_what_a_member_has_promised_and_calls_damage_to_that_damage() {
+fn inspecting_shows_the_vote_hold_and_calls_damage_to_it_damage() {
     let options = Options { members: 1, flags: vec!["--lease-reads".into()] };
     let mut cluster = Cluster::with("promised", options);
     assert_eq!(cluster.members[0].stop("TERM"), Some(0));

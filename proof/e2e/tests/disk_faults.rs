@@ -537,13 +537,13 @@ fn a_leader_with_a_slow_disk(log_io: &str) {
 }
 
 #[test]
-fn a_leader_whose_disk_is_slow_leaves_its_office_to_a_faster_member_and_nothing_is_lost_log_inline() {
+fn a_leader_with_a_slow_disk_transfers_to_a_faster_member_and_nothing_is_lost_log_inline() {
     need_rig!(Rig::Inject);
     a_leader_with_a_slow_disk("inline");
 }
 
 #[test]
-fn a_leader_whose_disk_is_slow_leaves_its_office_to_a_faster_member_and_nothing_is_lost_log_on_a_thread() {
+fn a_leader_with_a_slow_disk_transfers_to_a_faster_member_and_nothing_is_lost_log_on_a_thread() {
     need_rig!(Rig::Inject);
     a_leader_with_a_slow_disk("thread");
 }

@@ -51,7 +51,7 @@ fn diverge(data: &Path) {
 }
 
 #[test]
-fn a_member_whose_store_has_become_another_is_named_and_serves_nobody_while_the_others_go_on() {
+fn a_divergent_member_is_named_and_serves_no_client_while_the_others_go_on() {
     let flags = ["--digest-interval=200", "--snapshot-log-bytes=1048576", "--snapshot-keep-bytes=0"];
     let flags = flags.map(str::to_string).to_vec();
     let mut cluster = Cluster::with("diverge", Options { members: 3, flags });

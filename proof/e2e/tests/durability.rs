@@ -24,7 +24,7 @@ fn value(clients: &[Kv], key: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn every_acknowledged_file_survives_the_leader_and_then_everybody() {
+fn every_acknowledged_file_survives_the_leader_and_then_all_members() {
     let mut cluster = Cluster::start("import", 3);
     let (root, acked) = (cluster.folder().join("tree"), cluster.folder().join("acked"));
     let tree = tree::make(&root, 0x6b_6174_7475, FILES);
@@ -255,7 +255,7 @@ fn a_member_asked_to_stop_ends_well_and_comes_back_with_its_data() {
 }
 
 #[test]
-fn revisions_and_history_survive_a_kill_of_everybody() {
+fn revisions_and_history_survive_a_kill_of_all_members() {
     let mut cluster = Cluster::start("history", 3);
     let kv = cluster.members[cluster.leader()].kv();
     // A put with an open outcome is retried and may have been carried out twice; the revision in its answer is surely

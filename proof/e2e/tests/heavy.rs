@@ -4,7 +4,7 @@
 use kattu_e2e::heavy::{Act, Plan, run};
 
 #[test]
-fn requests_about_very_many_keys_are_refused_or_carried_out_whole_and_harm_nobody() {
+fn requests_about_very_many_keys_are_refused_or_carried_out_whole_and_harm_no_other() {
     let plan = Plan { acts: Act::ALL.to_vec(), scale: 1, judges_times: false };
     let report = run(&plan, |seen| println!("{seen:?}"));
     assert!(report.is_good(), "{report:#?}");

@@ -49,7 +49,7 @@ fn a_cluster_begins_when_its_first_members_have_met_and_goes_on_without_one_of_t
 }
 
 #[test]
-fn a_member_that_has_lost_its_directory_never_votes_whoever_can_be_reached() {
+fn a_member_that_has_lost_its_directory_never_votes_whichever_members_are_reachable() {
     let mut cluster = Cluster::start("lives-wiped", 3);
     cluster.members[0].kv().put_surely("k", "v");
     let leader = cluster.leader();
@@ -86,7 +86,7 @@ fn a_member_that_has_lost_its_directory_never_votes_whoever_can_be_reached() {
 }
 
 #[test]
-fn a_member_that_comes_back_from_an_older_copy_leads_nobody_astray() {
+fn a_member_that_comes_back_from_an_older_copy_does_no_harm() {
     let mut cluster = Cluster::start("lives-older", 3);
     for number in 0..50 {
         cluster.members[0].kv().put_surely(format!("old/{number}"), "x");

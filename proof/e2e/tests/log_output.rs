@@ -69,7 +69,7 @@ impl Drop for Piped {
 }
 
 #[test]
-fn a_member_whose_standard_error_nobody_reads_goes_on_serving_and_stops_when_it_is_told_to() {
+fn a_member_whose_standard_error_is_not_read_goes_on_serving_and_stops_when_told() {
     let mut member = Piped::start("stalled", &["--log-level=debug"]);
     member.stall();
     for number in 0..50 {
@@ -82,7 +82,7 @@ fn a_member_whose_standard_error_nobody_reads_goes_on_serving_and_stops_when_it_
 }
 
 #[test]
-fn a_disk_that_hangs_ends_a_member_whose_standard_error_nobody_reads() {
+fn a_disk_that_hangs_ends_a_member_whose_standard_error_is_not_read() {
     need_rig!(Rig::Inject);
     let mut member = Piped::start("stalled-hangs", &["--disk-stall-timeout=2000"]);
     member.stall();
@@ -97,7 +97,7 @@ fn a_disk_that_hangs_ends_a_member_whose_standard_error_nobody_reads() {
 }
 
 #[test]
-fn a_member_says_why_it_ends_to_whoever_does_read() {
+fn a_member_says_why_it_ends_to_a_reader_that_does_read() {
     need_rig!(Rig::Inject);
     let mut member = Piped::start("read-hangs", &["--disk-stall-timeout=2000"]);
     let trace = member.planned.folder().join("trace");

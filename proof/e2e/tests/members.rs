@@ -339,7 +339,7 @@ fn a_member_that_lost_its_disk_is_not_let_in_under_its_old_id() {
 }
 
 #[test]
-fn who_was_not_added_is_told_to_be_added_first() {
+fn a_member_that_was_not_added_is_told_to_be_added_first() {
     let mut cluster = Cluster::start("stranger", 1);
     cluster.members[0].kv().put("a", "1").expect("a put");
     let place = cluster.plan_joining("stranger");
@@ -352,7 +352,7 @@ fn who_was_not_added_is_told_to_be_added_first() {
 }
 
 #[test]
-fn who_finds_nobody_to_ask_says_whom_it_asked() {
+fn a_newcomer_that_finds_no_member_says_which_addresses_it_asked() {
     let mut cluster = Cluster::start("nobody", 1);
     let place = cluster.plan_joining("nobody");
     let address = cluster.members[0].peer_url().trim_start_matches("http://").to_string();
@@ -434,7 +434,7 @@ fn changes_asked_at_once_follow_each_other() {
 }
 
 #[test]
-fn who_was_added_elsewhere_is_not_let_in_here() {
+fn a_member_added_to_another_cluster_is_not_admitted_here() {
     let ours = Cluster::start("ours", 1);
     let mut theirs = Cluster::start("theirs", 1);
     let place = theirs.plan_joining("theirs");
@@ -501,7 +501,7 @@ fn leadership_moves_where_it_is_asked_to_and_never_to_a_learner() {
 }
 
 #[test]
-fn a_leader_that_is_told_to_stop_hands_over_first() {
+fn a_leader_that_is_told_to_stop_transfers_leadership_first() {
     let mut cluster = Cluster::start("hand-over", 3);
     let (mut transferred, mut early, mut log) = (0, 0, String::new());
     // It has a second for the transfer, and then ends without: where the disk stalls for longer, the round does not

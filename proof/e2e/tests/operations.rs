@@ -211,7 +211,7 @@ fn backed_up(name: &str) -> (Cluster, PathBuf) {
 }
 
 #[test]
-fn a_restored_cluster_of_three_holds_what_the_old_one_held_at_a_revision_nobody_has_seen() {
+fn a_restored_cluster_of_three_holds_what_the_old_one_held_at_a_revision_never_used() {
     let (old, file) = backed_up("restore");
     let (wanted, before) = (content(&old.members[0]), revision(&old.members[0]));
     let filled = written_at(&old.members[0], "k119"); // the last one before k007 got another value

@@ -103,7 +103,7 @@ impl Caller<'_> {
 }
 
 #[test]
-fn whoever_must_be_refused_on_a_peer_port_is_refused_and_a_line_says_why() {
+fn a_peer_without_a_valid_certificate_is_refused_and_a_line_says_why() {
     let folder = own_folder("peer-tls-refused");
     let (authority, other) = (Authority::new(&folder, "ca"), Authority::new(&folder, "other"));
     let revoked = authority.sign("revoked", &["n.example"]);
@@ -302,7 +302,7 @@ fn a_cluster_moves_from_plain_to_tls_and_back_under_load() {
 }
 
 #[test]
-fn members_renew_their_certificates_under_load_and_who_is_revoked_is_left_out() {
+fn members_renew_their_certificates_under_load_and_a_revoked_one_is_refused() {
     let folder = own_folder("peer-tls-renewed");
     let authority = Authority::new(&folder, "ca");
     let crl = authority.revoke(&[]);

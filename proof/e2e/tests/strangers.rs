@@ -94,7 +94,7 @@ fn peer(cluster: &Cluster, member: usize) -> String {
 }
 
 #[test]
-fn no_frame_of_a_stranger_ends_a_member_or_an_office() {
+fn no_frame_of_a_stranger_ends_a_member_or_a_leadership() {
     let mut scenario = Scenario::new("strangers-frames");
     let term = scenario.term();
     for to in 0..3 {
@@ -132,7 +132,7 @@ fn no_frame_of_a_stranger_ends_a_member_or_an_office() {
 }
 
 #[test]
-fn a_member_is_neither_cut_off_nor_shut_out_by_who_greets_in_its_name() {
+fn a_member_is_neither_cut_off_nor_shut_out_by_a_handshake_in_its_name() {
     let mut scenario = Scenario::new("strangers-names");
     let leader = scenario.cluster.leader();
     let (victim, address) = ((leader + 1) % 3, peer(&scenario.cluster, leader));
@@ -196,7 +196,7 @@ fn a_member_is_neither_cut_off_nor_shut_out_by_who_greets_in_its_name() {
 }
 
 #[test]
-fn strangers_cost_bounded_memory_and_nobody_dials_where_they_like() {
+fn strangers_cost_bounded_memory_and_no_member_dials_their_addresses() {
     let mut scenario = Scenario::new("strangers-memory");
     let term = scenario.term();
     let trap = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -120,7 +120,7 @@ fn in_plain(address: &str, words: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn whoever_must_be_refused_is_refused_and_a_line_says_why() {
+fn a_client_without_a_valid_certificate_is_refused_and_a_line_says_why() {
     let folder = own_folder("tls-refused");
     let (authority, other) = (Authority::new(&folder, "ca"), Authority::new(&folder, "other"));
     let revoked = authority.sign("revoked", &["client.example"]);
@@ -178,7 +178,7 @@ fn whoever_must_be_refused_is_refused_and_a_line_says_why() {
 }
 
 #[test]
-fn a_port_without_tls_says_so_to_who_speaks_it_and_a_hangup_ends_nobody() {
+fn a_port_without_tls_says_so_to_a_tls_client_and_a_hangup_ends_no_member() {
     let folder = own_folder("tls-none");
     let authority = Authority::new(&folder, "ca");
     let cluster = Cluster::start("tls-none", 1);

@@ -147,7 +147,7 @@ fn a_bound_on_the_depth_leaves_out_what_is_further_and_nothing_else() {
 }
 
 #[test]
-fn a_disk_that_loses_what_it_synced_is_noticed_by_the_quorum_of_those_who_vote_by_then() {
+fn a_disk_that_loses_what_it_synced_is_noticed_by_the_quorum_that_votes_by_then() {
     let broken = broken(&Scope { lie: Some(Lie::LosesTheLastEntry), crashes: 1, ..LEAVE });
     assert!(broken.story.starts_with("O2: 1.1 is committed"), "{broken}");
 }
@@ -168,7 +168,7 @@ const LEASE: Scope = Scope {
 };
 
 #[test]
-fn a_clock_that_is_worse_than_trusted_lets_somebody_lead_within_a_lease() {
+fn a_clock_beyond_the_bound_lets_another_member_lead_within_a_lease() {
     assert!(explore(&LEASE).is_ok(), "clocks within their bounds break nothing");
     let ways: &[[Rate; 3]] = &[[Rate::Stuck, Rate::Fastest, Rate::Fastest]];
     let broken = broken(&Scope { clocks: Some(Clocks { steps: 2, ways }), ..LEASE });
@@ -205,7 +205,7 @@ fn a_scope_with_less_in_it_has_fewer_worlds() {
 
 /// With both voters' links closed some world has a new leader; with one closed, none has. [replication-protocols E3a]
 #[test]
-fn one_lost_link_deposes_nobody_and_two_do() {
+fn one_lost_link_deposes_no_leader_and_two_do() {
     let lost = |closes| {
         let scope = Scope { closes, ..*scope::find("suspicion-3").expect("it is there") };
         let scope = Scope { crashes: 0, fires: &[(Moment::Suspicion, 7)], ..scope };

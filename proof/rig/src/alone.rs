@@ -76,7 +76,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn whoever_is_alone_may_have_clusters_of_its_own_and_others_wait_for_it() {
+    fn a_rig_that_is_alone_may_have_clusters_of_its_own_and_others_wait_for_it() {
         let (tell, told) = mpsc::channel();
         let first = alone();
         drop(Beside::new());

@@ -42,7 +42,7 @@ fn leased(seed: u64, leases: Leases, rho: u32, rate: i64) -> Plan {
 }
 
 #[test]
-fn within_the_bound_nobody_is_told_anything_old() {
+fn within_the_bound_no_read_is_stale() {
     for seed in 0..SEEDS {
         let report = storm(seed, Leases::Within, 20_000, 20_000);
         assert_eq!(report.violation, None, "seed {seed}");
@@ -51,7 +51,7 @@ fn within_the_bound_nobody_is_told_anything_old() {
 }
 
 #[test]
-fn members_that_disagree_about_leases_tell_nobody_anything_old() {
+fn members_that_disagree_about_leases_answer_no_stale_read() {
     let (same, none, half) = (Disagrees::Not, Disagrees::WithoutLeases, Disagrees::WithHalfTheTimeout);
     for (members, leased) in [
         ([same, none, none], false), // no leader has a quorum of vote holds

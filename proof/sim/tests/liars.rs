@@ -4,7 +4,7 @@ use kattu_sim::campaign::run_storms;
 use kattu_sim::{Family, Options, run_storm};
 
 #[test]
-fn a_member_that_lies_ends_nobody() {
+fn a_member_that_lies_ends_no_process() {
     let options = Options { family: Family::Liars, seconds: Some(60), ..Options::default() };
     let sum = run_storms(1..41, 2, usize::MAX, &options, |_| {});
     println!("{}; {}", sum.counts, sum.service.said_of_steps());

@@ -65,7 +65,7 @@ fn one_pair_of_three_cannot_talk_and_both_reach_the_third() {
 }
 
 #[test]
-fn only_one_member_of_five_reaches_anybody() {
+fn only_one_member_of_five_reaches_the_others() {
     for centre in [0, 3] {
         is_available(5, pairs(5, |a, b| a != centre && b != centre));
     }

@@ -90,7 +90,7 @@ fn the_log_on_a_thread_of_its_own_changes_nothing_about_that() {
 }
 
 #[test]
-fn as_many_slow_disks_of_followers_as_a_cluster_may_lose_hold_up_nobody_else() {
+fn as_many_slow_disks_of_followers_as_a_cluster_may_lose_delay_no_other_member() {
     for seed in 0..6 {
         for (members, slow) in [(3, &[Who::Member(2)][..]), (5, &[Who::Member(3), Who::Member(4)])] {
             let mut plan = plan(seed, members);

@@ -22,7 +22,7 @@ fn a_seed_takes_one_course_and_another_seed_another() {
 }
 
 #[test]
-fn small_storms_break_no_promise() {
+fn small_storms_break_no_guarantee() {
     let sum = run_storms(100..112, 2, usize::MAX, &short(15), |_| {});
     assert_eq!(sum.violations, []);
     assert_eq!(sum.storms, 12);

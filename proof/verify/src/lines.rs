@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_no_level_writes_the_lines_of_old() {
+    fn a_client_without_a_level_writes_the_old_lines() {
         let line = |event| {
             let mut bytes = Vec::new();
             write(&mut bytes, &timed(&[event])).expect("memory");

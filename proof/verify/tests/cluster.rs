@@ -255,7 +255,7 @@ fn random_clusters_raise_no_alarm() {
 }
 
 #[test]
-fn a_disk_that_forgets_what_it_promised_is_caught() {
+fn a_disk_that_forgets_a_sync_is_caught() {
     let mut caught = 0;
     for seed in 0..20 {
         let mut world = World::new(seed, 3).expect("it starts");

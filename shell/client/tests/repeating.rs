@@ -130,7 +130,7 @@ async fn a_write_that_was_received_is_never_repeated() {
 }
 
 #[tokio::test]
-async fn a_write_that_nobody_received_goes_to_the_next_member() {
+async fn a_write_that_no_member_received_goes_to_the_next_one() {
     let (well, asked) = member(Ok(())).await;
     let client = client(&[&nobody().await, &well]);
     client.put(put()).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_read_on_a_connection_that_breaks_goes_on() {
 }
 
 #[tokio::test]
-async fn when_nobody_listens_the_answer_comes_at_once() {
+async fn when_no_member_listens_the_answer_comes_at_once() {
     let (one, two) = (nobody().await, nobody().await);
     let client = client(&[&one, &two]);
     assert_eq!(client.put(put()).await.unwrap_err().kind, Kind::Unreachable);

@@ -338,7 +338,7 @@ fn a_snapshot_that_the_disk_does_not_give_back_any_more_is_gone_and_not_asked_fo
 }
 
 #[test]
-fn a_snapshot_that_says_nothing_readable_leaves_nothing_behind_and_ends_nobody() {
+fn an_unreadable_snapshot_leaves_nothing_behind_and_ends_no_member() {
     let (mut stream, meta) = (streaming(&SimDisk::new()), SnapshotMeta::default());
     for chunks in [vec![b"no tables".to_vec()], vec![]] {
         let last = EntryId { term: Term(2), index: LogIndex(7) };

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_on_another_thread_is_woken() {
+    fn a_waiter_on_another_thread_is_woken() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         for is_answered in [true, false] {
             let (reply, mut asked) = Asked::new(false);

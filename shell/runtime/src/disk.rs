@@ -1001,7 +1001,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_whose_syncs_outlast_a_heartbeat_goes_to_a_thread_and_nobody_waits_for_it_there() {
+    fn a_log_whose_syncs_outlast_a_heartbeat_moves_to_a_thread_and_delays_nothing_there() {
         let (_, mood, mut disk) = slow();
         assert!(disk.persist(&mut small(1)).is_some(), "a disk that is well");
         assert!(!is_away(&disk));
@@ -1102,7 +1102,7 @@ mod tests {
     const FOR_A_PEER: FetchFor = FetchFor::Peer(NodeId(2));
 
     #[test]
-    fn a_reading_for_a_peer_that_does_not_come_back_holds_up_nobody() {
+    fn a_read_for_a_peer_that_does_not_return_delays_no_other() {
         for is_slow in [false, true] {
             let (_, mood, mut disk) = slow();
             let mut heard = Heard::default();
@@ -1158,7 +1158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reading_that_comes_back_is_heard_by_whoever_waits() {
+    async fn a_read_that_returns_wakes_the_task_that_waits() {
         let (_, _, mut disk) = slow();
         let mut heard = Heard::default();
         for at in 1..=2 {

@@ -785,7 +785,7 @@ mod tests {
     /// Goal: a caller that can reach the port, but neither a member's address nor the path there, cannot act as a
     /// member, ends no member's connection, and leaves nothing behind.
     #[test]
-    fn nobody_speaks_in_a_members_name_who_cannot_prove_it() {
+    fn a_caller_that_proves_nothing_speaks_for_no_member() {
         run(|address, inbox, readers| async move {
             let member = connect(address, Lane::Bulk).await;
             until("it is heard", || readers.hear(PEER, Lane::Bulk)).await;
@@ -862,7 +862,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_eager_to_lead_says_so_once_and_again_when_it_has_changed_its_mind() {
+    fn a_member_states_its_priority_once_and_again_when_it_changes() {
         run(|address, inbox, _| async move {
             for (priority, told) in [(100, None), (200, Some(200)), (200, None), (100, Some(100))] {
                 let eager = table_of(Own { priority, ..own(PEER) });
@@ -894,7 +894,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_from_a_directory_is_let_in_with_that_one_only() {
+    fn a_member_known_from_a_directory_is_admitted_with_that_one_only() {
         let voter = |name: &str| MemberInfo { id: PEER, name: name.into(), ..MemberInfo::default() };
         let table = |voter: MemberInfo| Members { list: vec![voter], ..Members::default() };
         meet(table(voter("")), |address, us, _| async move {
@@ -931,7 +931,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_joins_is_told_who_is_there() {
+    fn a_newcomer_is_told_the_members() {
         let list = vec![MemberInfo { id: US, name: "n1".into(), ..MemberInfo::default() }];
         meet(Members { list: list.clone(), ..Members::default() }, |address, _, _| async move {
             let mut socket = TcpStream::connect(address).await.expect("a listener");
@@ -945,7 +945,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_joins_is_told_nothing_that_no_quorum_confirms() {
+    fn a_newcomer_is_told_nothing_that_no_quorum_confirms() {
         meet(Members::default(), |address, _, _| async move {
             let mut socket = TcpStream::connect(address).await.expect("a listener");
             let Err(Failure::Refused(why)) = handshake::ask(&mut socket, &[]).await else {
@@ -1025,7 +1025,7 @@ mod tests {
     /// frames as fit between two sockets, sent before the reader has a turn; the test takes what has arrived, as the
     /// driver does.
     #[test]
-    fn who_says_much_leaves_the_others_their_turn() {
+    fn a_peer_that_sends_much_leaves_the_others_their_turn() {
         let small = [7, 8].map(|level| bytes_of(&Frame::Level(level))); // in turn, so that each is news
         let forward = kattu_node::contract::Forward {
             from: PEER,
@@ -1123,7 +1123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_proved_who_it_is_makes_room_and_members_do_not() {
+    fn an_unproven_caller_makes_room_and_members_do_not() {
         run(|address, _, readers| async move {
             let _member = connect(address, Lane::Bulk).await;
             until("it is heard", || readers.hear(PEER, Lane::Bulk)).await;
@@ -1139,7 +1139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_one_host_makes_room_for_whoever_comes_from_another() {
+    fn a_crowd_of_one_host_makes_room_for_a_caller_from_another() {
         run(|_, _, _| async {
             let crowd_of_all = Crowd::default();
             let task = || task::spawn_local(std::future::pending::<()>());
@@ -1209,7 +1209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_makes_room_for_a_member() {
+    fn a_silent_caller_makes_room_for_a_member() {
         run(|address, _, readers| async move {
             let mut silent = Vec::new();
             for _ in 0..=CROWD_MAX {

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_have_not_published_themselves_are_like_nobody() {
+    fn members_that_have_not_published_themselves_clash_with_no_other() {
         let list = [member(1, "", ""), member(2, "", ""), member(3, "n3", "http://c:1")];
         assert!([1, 2, 3, 4].iter().all(|&id| found(NodeId(id), &list).is_empty()));
     }

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_to_any_byte_of_what_a_member_has_promised_is_found_and_told_once() {
+    fn damage_to_any_byte_of_the_vote_hold_is_found_and_reported_once() {
         let scratch = Scratch::new("promise");
         let files = RealFiles::create(&scratch.0).expect("a directory");
         let mut dir = DataDir::open(Arc::new(files)).expect("the directory is free");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_is_found_damaged_is_sent_to_nobody_any_more() {
+    fn a_snapshot_that_is_found_damaged_is_not_sent_any_more() {
         let scratch = Scratch::new("snapshot");
         let files = Arc::new(RealFiles::create(&scratch.0).expect("a directory"));
         let mut dir = DataDir::open(files.clone()).expect("the directory is free");

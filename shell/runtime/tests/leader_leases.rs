@@ -109,7 +109,7 @@ fn the_record_of_vote_holds_follows_the_clusters_election_timeout_and_outlives_a
 }
 
 #[test]
-fn a_damaged_note_of_promises_is_written_anew_even_by_who_promises_the_longest_time() {
+fn a_damaged_vote_hold_is_written_anew_even_by_a_member_with_the_longest_hold() {
     run(async {
         let mut cluster = Cluster::new(1, Threading::Inline, Threading::Inline);
         switch(&mut cluster, 0, LEASE);

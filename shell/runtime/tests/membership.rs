@@ -148,7 +148,7 @@ fn a_leader_that_is_removed_ends_and_the_others_go_on() {
 }
 
 #[test]
-fn whoever_leads_offers_the_office_to_the_member_of_highest_priority_when_that_is_back() {
+fn a_leader_offers_leadership_to_the_member_of_highest_priority_when_that_is_back() {
     run(async {
         let mut cluster = Cluster::with_favourite(3);
         let favourite = 2;
@@ -199,7 +199,7 @@ fn an_empty_directory_is_let_in_only_as_a_member_that_never_had_one() {
 }
 
 #[test]
-fn a_member_that_lags_alone_lets_nobody_in() {
+fn a_member_that_lags_admits_no_newcomer_alone() {
     run(async {
         let mut cluster = Cluster::new(3, Threading::Inline, Threading::Inline);
         let leader = cluster.leader().await;
@@ -240,7 +240,7 @@ fn a_member_that_lags_alone_lets_nobody_in() {
 }
 
 #[test]
-fn one_of_the_first_members_does_not_begin_again_whoever_of_the_others_is_there() {
+fn one_of_the_first_members_does_not_begin_again_whichever_others_are_there() {
     run(async {
         let mut cluster = Cluster::new(3, Threading::Inline, Threading::Inline);
         let leader = cluster.leader().await;

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crowd_took_comes_back_and_whoever_uses_it_gets_more() {
+    fn what_a_crowd_took_comes_back_and_a_connection_that_uses_it_gets_more() {
         let crowd = UnderWay { open: 17, all: 2 * CALLS_MAX, connections: 500, ..IDLE };
         for open in [0, 1, 12] {
             let mut ahead = first();
@@ -322,7 +322,7 @@ mod tests {
 
     /// However many clients ask, the calls under way fall to the limit, and the member never idles because of it.
     #[test]
-    fn what_is_under_way_comes_down_to_what_may_be_whoever_asks() {
+    fn what_is_under_way_comes_down_to_the_limit_whichever_connection_asks() {
         for connections in [1, 2, 21, 64, 300] {
             let mut model = Model::new(connections, 0);
             for _ in 0..2000 {

@@ -481,7 +481,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_connection_gets_half_of_what_nobody_holds_and_not_a_byte_more() {
+    fn a_connection_gets_half_of_the_free_budget_and_not_a_byte_more() {
         let budget = Arc::new(Budget::of(30 << 20));
         let one = Account::new(&budget);
         assert!(Hold::take(&one, (10 << 20) + 1).is_none(), "half of what is left then would be less");

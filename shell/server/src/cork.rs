@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_has_more_to_say_and_is_not_read_takes_nothing_from_others() {
+    async fn a_connection_that_is_not_read_takes_nothing_from_others() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let sent = vec![0; 2 * TURN_BYTES_MAX];
         tokio::io::AsyncWriteExt::write_all(&mut far, &sent).await.expect("there is room");
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_sends_much_is_read_in_turns_with_others() {
+    async fn a_connection_that_sends_much_is_read_in_turns_with_others() {
         let mut sent = vec![0; 5 * TURN_BYTES_MAX / 2];
         // In the last of them there is nothing left.
         assert_eq!(
@@ -512,7 +512,7 @@ mod tests {
 
     /// A talker goes on only after the thread has polled its sockets, so that new input is read first.
     #[tokio::test]
-    async fn whoever_says_little_is_heard_between_two_turns_of_whoever_says_much() {
+    async fn a_connection_that_sends_little_is_read_between_two_turns_of_one_that_sends_much() {
         use tokio::io::AsyncWriteExt;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it has one");

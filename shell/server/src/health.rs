@@ -204,7 +204,7 @@ mod tests {
 
     /// The task that checks holds a reference to the shared state.
     #[tokio::test]
-    async fn one_looks_for_all_who_watch_and_nobody_for_none() {
+    async fn one_query_serves_all_watchers_and_without_watchers_there_is_none() {
         let (led, watched) = (Led::default(), Arc::<Watched>::default());
         for has_leader in [true, false] {
             let mut watches: Vec<_> = (0..10).map(|_| watched.begin(&led)).collect();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_denies_this_leader_its_leases_is_named() {
+    fn a_member_that_denies_this_leader_its_leases_is_named() {
         let status = Status {
             leader: Some(NodeId(1)),
             role: "leader",
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_a_failed_hand_over_ended_is_told_with_what_brings_the_next() {
+    fn a_lease_that_a_failed_transfer_ended_is_reported_with_the_way_to_the_next() {
         let status = Status {
             leader: Some(NodeId(1)),
             role: "leader",

@@ -91,7 +91,7 @@ async fn ask(face: &Face) -> TcpStream {
 }
 
 #[tokio::test]
-async fn heads_that_nobody_reads_are_held_and_cost_the_connection() {
+async fn unread_heads_are_held_and_cost_the_connection() {
     let face = narrow(Duration::from_secs(60), 256 << 20).await;
     let before = HELD.load(Relaxed);
     let client = ask(&face).await;

@@ -235,7 +235,7 @@ fn list(of: &CertifiedIssuer<'static, KeyPair>) -> String {
 }
 
 #[test]
-fn a_list_that_its_authority_has_not_signed_is_refused_before_it_refuses_everybody() {
+fn a_revocation_list_that_its_authority_has_not_signed_is_refused_before_use() {
     let folder = Folder::new("lists");
     let authority = fill(&folder);
     let with_list = |text: &str| {

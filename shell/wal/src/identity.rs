@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joined_is_never_taken_for_one_who_was_there_from_the_beginning() {
+    fn a_member_that_joined_is_never_taken_for_a_founder() {
         let mut bytes = joined().to_bytes();
         bytes[4] = 1;
         let crc = checksum(&bytes);

@@ -168,7 +168,7 @@ fn truncation_is_a_record_like_any_other() {
 }
 
 #[test]
-fn term_and_vote_are_never_older_than_what_was_promised() {
+fn term_and_vote_are_never_older_than_what_was_synced() {
     let images = cut_everywhere(&[
         Step::Hard(A, Some(1)),
         Step::Sync,

@@ -82,7 +82,7 @@ fn a_real_log_is_written_restarted_and_read_back() {
 }
 
 #[test]
-fn a_second_process_is_refused_and_told_who_has_it() {
+fn a_second_process_is_refused_and_told_which_one_has_the_directory() {
     let scratch = Scratch::new("locked");
     let wal = create(&scratch.0);
     let error = open_dir(&scratch.0).unwrap_err();

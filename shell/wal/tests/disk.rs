@@ -172,7 +172,7 @@ fn a_lost_write_is_read_as_written_until_the_cache_is_dropped() {
 }
 
 #[test]
-fn a_write_of_what_a_lost_one_has_left_needs_no_mend() {
+fn a_write_of_what_a_lost_one_has_left_needs_no_repair() {
     for done in [true, false] {
         let (disk, file) = half_synced();
         disk.arm(Fault::WriteLost, 0);

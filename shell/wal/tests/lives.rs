@@ -16,7 +16,7 @@ fn known(disk: &SimDisk) -> Result<Vec<(NodeId, Incarnation)>, String> {
 }
 
 #[test]
-fn whoever_was_met_is_known_after_a_loss_of_power() {
+fn a_member_that_was_met_is_known_after_a_loss_of_power() {
     let disk = made(42);
     assert_eq!(known(&disk), Ok(vec![]), "nobody was met");
     let (mut lives, _) = data_dir(&disk).lives().unwrap();

@@ -125,7 +125,7 @@ fn judge(disk: &SimDisk, twin: &Twin, place: &str) -> Outcome {
 }
 
 #[test]
-fn every_flipped_byte_is_mended_or_refused_or_harmless() {
+fn every_flipped_byte_is_repaired_or_refused_or_harmless() {
     let (disk, twin) = directory(identity(), true);
     let mut counts = BTreeMap::new();
     for name in disk.names().unwrap().into_iter().filter(|name| name.ends_with(".seg")) {
@@ -140,7 +140,7 @@ fn every_flipped_byte_is_mended_or_refused_or_harmless() {
 }
 
 #[test]
-fn every_lost_sector_is_mended_or_refused_or_harmless() {
+fn every_lost_sector_is_repaired_or_refused_or_harmless() {
     for idle_mark in [true, false] {
         let (disk, twin) = directory(identity(), idle_mark);
         let mut cut = 0;
@@ -190,7 +190,7 @@ fn a_member_without_peers_is_refused_and_nothing_of_its_log_is_cut() {
 }
 
 #[test]
-fn without_being_asked_to_mend_a_log_refuses() {
+fn without_being_asked_to_repair_a_log_refuses() {
     let (disk, _) = damaged(true);
     assert!(matches!(open_strictly(&disk), Err(WalError::Damaged { file, .. }) if file == FIRST));
 }
@@ -281,7 +281,7 @@ fn a_floor_whose_end_cannot_be_made_durable_ends_the_log() {
 }
 
 #[test]
-fn a_sector_that_is_as_it_was_before_a_cut_names_nothing_as_promised() {
+fn a_sector_from_before_a_cut_names_nothing_as_synced() {
     let options = WalOptions { segment_bytes: 1 << 16, ..OPTIONS };
     let disk = SimDisk::new();
     let dir = || DataDir::open(Arc::new(disk.clone())).unwrap();
@@ -346,7 +346,7 @@ fn a_sector_that_is_as_it_was_before_a_cut_names_nothing_as_promised() {
 }
 
 #[test]
-fn a_mend_that_is_cut_anywhere_is_brought_to_its_end_by_the_next_start() {
+fn a_repair_that_is_cut_anywhere_is_completed_by_the_next_start() {
     for idle_mark in [true, false] {
         let (disk, twin) = damaged(idle_mark);
         let uncut = disk.copy();

@@ -17,7 +17,7 @@ fn identity() -> Identity {
 }
 
 #[test]
-fn a_mended_log_hands_out_only_what_is_after_the_snapshot_that_it_begins_anew_after() {
+fn a_repaired_log_reads_back_only_entries_behind_the_snapshot_it_begins_after() {
     let disk = SimDisk::new();
     let story = [
         Step::Hard(A, Some(2)),

@@ -258,7 +258,7 @@ fn one_that_waits_to_become_the_tables_is_kept_however_many_have_come_after_it()
 }
 
 #[test]
-fn a_scrub_finds_what_rotted_and_nobody_reads_it_any_more() {
+fn a_scrub_finds_rot_and_the_damaged_file_is_not_read_any_more() {
     let disk = SimDisk::new();
     let here = store(&disk);
     for index in [10, 20] {
@@ -289,7 +289,7 @@ fn serve(store: &SnapshotStore, peer: u64, index: u64, offset: u64) -> (Option<W
 }
 
 #[test]
-fn a_snapshot_that_rotted_is_given_to_nobody_once_a_peer_that_had_all_of_it_begins_anew() {
+fn a_snapshot_that_rotted_is_not_sent_once_a_peer_that_had_all_of_it_begins_anew() {
     let disk = SimDisk::new();
     let here = store(&disk);
     let total = take(&here, 300).unwrap().bytes;
@@ -338,7 +338,7 @@ fn a_snapshot_that_cannot_be_read_any_more_is_gone_and_one_that_could_not_be_rea
 }
 
 #[test]
-fn a_snapshot_whose_file_somebody_has_removed_can_be_taken_again() {
+fn a_snapshot_whose_file_was_removed_can_be_taken_again() {
     let disk = SimDisk::new();
     let here = store(&disk);
     take(&here, 300).unwrap();
@@ -349,7 +349,7 @@ fn a_snapshot_whose_file_somebody_has_removed_can_be_taken_again() {
 }
 
 #[test]
-fn what_the_scrub_found_damaged_on_the_disk_is_given_to_nobody_whatever_memory_has_of_it() {
+fn a_file_the_scrub_found_damaged_is_sent_to_no_peer_whatever_memory_has_of_it() {
     let disk = SimDisk::new();
     let here = store(&disk);
     for index in [10, 20] {

@@ -683,22 +683,22 @@ fn assert_seen(counts: &BTreeMap<FaultId, u64>, ids: &[FaultId]) {
 }
 
 #[test]
-fn power_cuts_lose_nothing_that_was_promised() {
+fn power_cuts_lose_nothing_synced() {
     assert_seen(&tell_all(Kind::PowerCuts, 0), &[FaultId::F10]);
 }
 
 #[test]
-fn a_failed_sync_ends_the_process_and_loses_nothing_that_was_promised() {
+fn a_failed_sync_ends_the_process_and_loses_nothing_synced_before() {
     assert_seen(&tell_all(Kind::FailedSyncs, 1 << 20), &[FaultId::F10, FaultId::F11]);
 }
 
 #[test]
-fn a_failed_or_short_write_ends_the_process_and_loses_nothing_that_was_promised() {
+fn a_failed_or_short_write_ends_the_process_and_loses_nothing_synced() {
     assert_seen(&tell_all(Kind::FailedWrites, 2 << 20), &[FaultId::F10, FaultId::F12]);
 }
 
 #[test]
-fn a_full_disk_is_waited_for_and_loses_nothing_that_was_promised() {
+fn a_full_disk_is_waited_for_and_loses_nothing_synced() {
     assert_seen(&tell_all(Kind::FullDisk, 3 << 20), &[FaultId::F10, FaultId::F12]);
 }
 

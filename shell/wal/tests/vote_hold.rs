@@ -10,7 +10,7 @@ use std::time::Duration;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_promise_is_found_again_and_replaced_by_the_next() {
+fn a_vote_hold_is_found_again_and_replaced_by_the_next() {
     let disk = made(42);
     assert_eq!(data_dir(&disk).vote_hold(), Ok(Ok(Duration::ZERO)), "none was ever made");
     data_dir(&disk).set_vote_hold(SECOND).unwrap();
@@ -22,7 +22,7 @@ fn a_promise_is_found_again_and_replaced_by_the_next() {
 }
 
 #[test]
-fn a_damaged_promise_and_that_of_another_are_said_to_be_unknown() {
+fn a_damaged_vote_hold_and_that_of_another_member_are_reported_as_unknown() {
     let disk = made(42);
     data_dir(&disk).set_vote_hold(SECOND).unwrap();
     let whole = disk.contents("promise").unwrap();
@@ -40,7 +40,7 @@ fn a_damaged_promise_and_that_of_another_are_said_to_be_unknown() {
 }
 
 #[test]
-fn a_directory_without_an_identity_and_with_a_promise_has_lost_it() {
+fn a_directory_with_a_vote_hold_and_without_an_identity_has_lost_it() {
     let disk = made(42);
     data_dir(&disk).set_vote_hold(SECOND).unwrap();
     disk.set_contents("identity", None);
@@ -61,7 +61,7 @@ fn looked_at(disk: &SimDisk) -> (Vec<Result<Duration, String>>, Verdict) {
 }
 
 #[test]
-fn a_look_shows_the_promise_and_calls_a_damaged_one_damage_which_keeps_nobody_from_starting() {
+fn a_look_shows_the_vote_hold_and_calls_a_damaged_one_damage_that_prevents_no_start() {
     let disk = made(42);
     let clean = Verdict::Clean { closed: false };
     assert_eq!(looked_at(&disk), (vec![], clean.clone()));
@@ -85,7 +85,7 @@ fn a_look_shows_the_promise_and_calls_a_damaged_one_damage_which_keeps_nobody_fr
 }
 
 #[test]
-fn of_a_damaged_log_and_a_damaged_promise_the_log_is_told() {
+fn of_a_damaged_log_and_a_damaged_vote_hold_the_log_is_reported() {
     let disk = made(42);
     data_dir(&disk).set_vote_hold(SECOND).unwrap();
     disk.set_contents("promise", Some(vec![0; 32]));

@@ -316,7 +316,7 @@ fn a_follower_that_commits_what_no_leader_has_is_caught() {
 }
 
 #[test]
-fn a_committed_entry_that_leaves_a_log_is_caught_whoever_knows_of_the_commit() {
+fn a_committed_entry_that_leaves_a_log_is_caught_whichever_member_knows_of_the_commit() {
     let truncate = || vec![LogBody::Truncate(LogIndex(1))];
     let mut cluster = Cluster::committed();
     caught(cluster.step(2, truncate(), vec![], |_| {}), "committed_is_final");
@@ -365,7 +365,7 @@ fn what_counts_as_persisted_is_on_the_disk() {
 }
 
 #[test]
-fn nothing_is_handed_out_before_it_is_committed_and_persisted() {
+fn nothing_is_delivered_before_it_is_committed_and_persisted() {
     let mut cluster = Cluster::committed();
     caught(cluster.step(2, vec![], vec![], |view| view.delivered = LogIndex(1)), "marks");
     let mut cluster = Cluster::committed();
@@ -421,7 +421,7 @@ fn a_match_that_falls_is_caught_unless_the_peer_has_lost_its_log_and_the_leader_
 }
 
 #[test]
-fn who_is_told_of_a_loss_has_lost_something_in_this_life_or_one_before() {
+fn a_member_told_of_a_loss_has_lost_something_in_this_run_or_an_earlier_one() {
     let told = |has_lost: bool, is_wiped: bool| {
         let mut cluster = Cluster::committed();
         cluster.step(2, vec![], vec![(1, matches(1))], |_| {}).expect("it is");
@@ -562,7 +562,7 @@ fn a_leader_while_an_older_lease_holds_is_caught() {
 }
 
 #[test]
-fn a_lease_that_is_over_dropped_or_gone_with_its_holder_excludes_nobody() {
+fn a_lease_that_is_over_dropped_or_gone_with_its_holder_excludes_no_leader() {
     let began = |cluster: &mut Cluster, member, lease, now| {
         cluster.invariants.lease(NodeId(member), lease, now).expect("nobody is excluded")
     };

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wrote_is_caught() {
+    fn a_value_that_was_never_written_is_caught() {
         assert!(judge(&[], 2, &[("a", "1", 2, 2, 1)]).is_err());
         assert!(judge(&[], 1, &[]).is_ok());
     }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_behind_a_write_of_its_session_is_caught_and_by_nobody_else() {
+    fn a_read_behind_a_write_of_its_session_is_caught_by_this_judge_alone() {
         let violation = sessions_read_what_they_saw(&behind(MINE)).expect_err("it went back");
         assert_eq!((violation.property, violation.operations), (NAME, vec![1, 2]));
         assert!(violation.story.contains("session 7 at n2 shows revision 1"), "{}", violation.story);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_bound_by_open_writes_nor_by_requests_that_say_serializable() {
+    fn open_writes_and_serializable_requests_bind_no_session() {
         let open = [invoke_at(1, 1, put("a", "1"), MINE), unknown(1), invoke_at(2, 2, get("a"), MINE)];
         let open = [&open[..], &[done(2, 1, read(&[]))]].concat();
         assert!(sessions_read_what_they_saw(&timed(&open)).is_ok());

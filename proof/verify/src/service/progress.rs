@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_talk_need_not_be_led_and_the_time_begins_anew() {
+    fn members_that_cannot_communicate_need_no_leader_and_the_time_begins_anew() {
         let mut progress = progress();
         assert_eq!(progress.look_at_leader(0, true, false), Ok(()));
         assert_eq!(progress.look_at_leader(30, false, false), Ok(()), "a cut");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_and_reachable_comes_closer() {
+    fn a_follower_that_lags_and_is_reachable_comes_closer() {
         let mut progress = progress();
         let last = LogIndex(100);
         assert_eq!(progress.look_at_member(0, B, at(10, 0), last), Ok(()));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_could_come_closer_does_however_much_it_gets() {
+    fn a_follower_that_could_come_closer_must_however_much_it_gets() {
         let mut progress = progress();
         let mut look = |now: u64, held: u64, lacks: Option<i64>| {
             progress.look_at_member(now, B, Standing { lacks, ..at(held, 0) }, LogIndex(1000 + held))
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_cut_off_or_level_or_new_is_given_its_time() {
+    fn a_follower_that_is_cut_off_or_level_or_new_is_given_its_time() {
         let mut progress = progress();
         let last = LogIndex(100);
         assert_eq!(progress.look_at_member(0, B, at(10, 0), last), Ok(()));

@@ -146,7 +146,7 @@ mod tests {
     const STALLED_LINES: usize = 200;
 
     #[test]
-    fn whoever_says_a_line_does_not_wait_for_a_reader_and_the_reader_hears_how_many_are_missing() {
+    fn a_writer_of_a_line_waits_for_no_reader_and_the_reader_learns_how_many_are_missing() {
         let (outlet, mut reader) = outlet();
         let line: Arc<str> = format!("{}\n", "x".repeat(1023)).into();
         let given = (0..LINES_MAX + STALLED_LINES).filter(|_| outlet.give(line.clone())).count();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_takes_no_line_and_stops_nobody() {
+    fn a_reader_that_is_gone_takes_no_line_and_stops_no_writer() {
         let (outlet, reader) = outlet();
         drop(reader);
         for number in 0..2 * LINES_MAX {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_started_yet_has_no_name_in_a_cluster_that_runs() {
+    fn a_member_that_has_not_started_yet_has_no_name_in_a_cluster_that_runs() {
         let roll = parse_roll("n1=http://a:1,=http://b:1,=http://c:1", Names::MayBeMissing).unwrap();
         assert_eq!(roll.keys().collect::<Vec<_>>(), ["http://b:1", "http://c:1", "n1"]);
     }

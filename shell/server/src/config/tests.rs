@@ -44,7 +44,7 @@ fn without_flags_it_is_a_cluster_of_one_on_etcds_ports() {
 }
 
 #[test]
-fn leadership_is_etcds_unless_somebody_chooses_otherwise() {
+fn leadership_is_etcds_unless_a_flag_chooses_otherwise() {
     let plain = config(&[]);
     assert_eq!(
         plain.leadership,

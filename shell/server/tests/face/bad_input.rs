@@ -29,7 +29,7 @@ async fn read_to_close(stream: &mut tokio::net::TcpStream) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn garbage_costs_its_sender_the_connection_and_nobody_else_anything() {
+async fn garbage_costs_its_sender_the_connection_and_no_other_client_anything() {
     let face = Face::start().await;
     let garbage: [&[u8]; 6] = [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello of somebody",

@@ -27,7 +27,7 @@ fn keys(kvs: &[mvccpb::KeyValue]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn an_empty_store_is_at_revision_1_and_headers_say_who_answers() {
+async fn an_empty_store_is_at_revision_1_and_headers_name_the_member() {
     let face = Face::start().await;
     let answer = face.kv().await.range(get("a")).await.unwrap().into_inner();
     let header = pb::ResponseHeader { cluster_id: CLUSTER, member_id: MEMBER, revision: 1, raft_term: TERM };
@@ -301,7 +301,7 @@ async fn refusals_and_doubts_arrive_with_code_and_text() {
 }
 
 #[tokio::test]
-async fn a_caller_who_wants_a_leader_is_told_at_once_that_there_is_none() {
+async fn a_call_that_requires_a_leader_fails_at_once_without_one() {
     let face = Face::start().await;
     face.store.set(|state| (state.leaderless, state.silent) = (true, true));
     let mut kv = face.kv().await;

@@ -90,7 +90,7 @@ async fn put_big(face: &Face, bytes: usize) {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_are_held_up_to_a_share_and_refused_beyond_it() {
+async fn unread_answers_are_held_up_to_a_share_and_refused_beyond_it() {
     let face = face_with(30 * MIB).await;
     put_big(&face, 1 << 20).await;
     let mut client = by_hand(&face).await;
@@ -153,7 +153,7 @@ async fn a_client_that_leaves_takes_everything_with_it_that_was_held_for_it() {
 /// Goal: a client that resets its writes, or leaves, has no more of them here than one that waits. Method: a replica
 /// that accepts every request, and answers none.
 #[tokio::test]
-async fn a_write_that_the_replica_has_is_held_until_it_is_answered_whoever_waits_for_it() {
+async fn a_write_that_the_replica_has_is_held_until_it_is_answered_even_if_its_client_left() {
     const LARGE: usize = 600 << 10;
     let face = face_with(3 * MIB).await;
     face.store.set(|state| (state.silent, state.left) = (true, Some(Vec::new())));
@@ -658,7 +658,7 @@ fn ask_at_once(client: &SendRequest<Bytes>, puts: usize) -> Vec<tokio::task::Joi
 
 /// Calls beyond the limit wait at the client, and are sent when others are answered. [fault-model F50]
 #[tokio::test]
-async fn whoever_asks_for_more_than_is_answered_has_the_rest_wait_at_home() {
+async fn a_client_that_requests_more_than_is_answered_keeps_the_rest_on_its_side() {
     const ASKED: usize = 2000;
     let calls_max = 256;
     let face = overloaded(calls_max).await;

@@ -247,7 +247,7 @@ async fn alarms_are_raised_and_cleared_through_the_log() {
 
 /// Every member keeps raised alarms, so that a client may not raise alarms for any number of ids of no member.
 #[tokio::test]
-async fn an_alarm_is_raised_for_a_member_or_for_nobody_and_for_no_stranger() {
+async fn an_alarm_is_raised_for_one_member_or_for_all_and_for_no_stranger() {
     let face = Face::start().await;
     let mut maintenance = MaintenanceClient::new(face.channel().await);
     let ask = |action: AlarmAction, member_id: u64| pb::AlarmRequest {

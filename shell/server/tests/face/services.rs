@@ -133,7 +133,7 @@ async fn what_is_not_written_yet_says_so_at_once() {
 }
 
 #[tokio::test]
-async fn a_service_that_nobody_knows_is_unimplemented_too() {
+async fn an_unknown_service_is_unimplemented_too() {
     let face = Face::start().await;
     let mut client = tonic::client::Grpc::new(face.channel().await);
     let long = "x".repeat(8_000);

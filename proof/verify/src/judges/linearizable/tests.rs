@@ -69,7 +69,7 @@ fn a_refused_write_never_takes_effect() {
 }
 
 #[test]
-fn many_open_writes_that_nobody_saw_do_not_explode() {
+fn many_open_writes_that_no_read_saw_do_not_explode() {
     let mut history = Vec::new();
     for id in 0..200 {
         history.extend([invoke(id, put("a", &format!("lost {id}"))), unknown(id)]);
@@ -106,7 +106,7 @@ fn a_transaction_acts_on_all_its_keys_at_once() {
 }
 
 #[test]
-fn a_count_of_keys_that_nobody_wrote_is_caught() {
+fn a_count_of_keys_that_were_never_written_is_caught() {
     let count = |told: i64| {
         let asked = crate::history::Operation::Range {
             key: "x".to_string(),

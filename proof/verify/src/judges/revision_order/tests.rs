@@ -164,7 +164,7 @@ fn compactions_ascend() {
 }
 
 #[test]
-fn a_revision_that_nobody_can_have_made_is_caught_whatever_its_size() {
+fn a_revision_that_no_write_can_have_made_is_caught_whatever_its_size() {
     let history = [invoke(1, get("a")), done(1, i64::MAX, read(&[]))];
     assert!(judge(&history).is_err());
     assert!(judge(&[invoke(1, get("a")), done(1, 0, read(&[]))]).is_err());
