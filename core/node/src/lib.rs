@@ -5,8 +5,8 @@
 //! apply.
 //!
 //! Reading order: `contract` (events and effects) · `node` (dispatch) · `writes` · `reads` · `confirmation` (from when on a
-//! member serves after a start) · `members` (changes of
-//! members) · `newcomer` (admission of a new member) · `snapshots` (when one is taken) · `compare` (when digests are
+//! member serves after a start) · `members` (changes of members) · `newcomer` (admission of a new member) · `leadership`
+//! (when a leader transfers leadership by itself) · `snapshots` (when one is taken) · `compare` (when digests are
 //! compared) · `level` (features that the log may use) · `keeper` · `table` (its members) · `digests`, `alarms`
 //! (divergent members) · `frozen` (its tables as bytes) · `command` (the content of an entry).
 #![no_std]
@@ -21,6 +21,7 @@ pub mod contract;
 pub mod digests;
 pub mod frozen;
 mod keeper;
+mod leadership;
 pub mod level;
 mod members;
 pub mod newcomer;
@@ -31,5 +32,6 @@ mod table;
 mod writes;
 
 pub use keeper::{Keeper, RequestLimits};
+pub use leadership::TransferConfig;
 pub use node::{Node, NodeConfig};
 pub use snapshots::SnapshotLimits;

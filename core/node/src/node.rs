@@ -10,6 +10,7 @@ use crate::command::Publish;
 use crate::compare::Compare;
 use crate::confirmation::Confirmation;
 use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
+use crate::leadership::{TransferConfig, TransferPolicy};
 use crate::level::Levels;
 use crate::members::Changes;
 use crate::reads::Reads;
@@ -38,6 +39,8 @@ pub struct NodeConfig {
     pub pending_bytes_max: usize,
     /// When snapshots are taken.
     pub snapshots: SnapshotLimits,
+    /// When this member, as leader, transfers leadership by itself.
+    pub transfers: TransferConfig,
     /// Time between two comparisons of members' digests; zero for none.
     pub digest_interval: Duration,
     /// The newest feature level that this member may announce: [`crate::level::KNOWN`], or less to act as an older
@@ -51,8 +54,8 @@ pub struct NodeConfig {
 
 impl NodeConfig {
     /// A replica of this protocol configuration as a cluster is usually run: clients wait as long as etcd's do, writes
-    /// that wait for a place in the log take at most as many bytes as the log may have uncommitted, nothing is published
-    /// and digests are not compared.
+    /// that wait for a place in the log take at most as many bytes as the log may have uncommitted, no leader transfers
+    /// leadership by itself, nothing is published and digests are not compared.
     #[must_use]
     pub fn new(raft: Config) -> NodeConfig {
         NodeConfig {
@@ -60,6 +63,7 @@ impl NodeConfig {
             pending_max: 1 << 18,
             pending_bytes_max: raft.limits.uncommitted_bytes_max,
             snapshots: SnapshotLimits::default(),
+            transfers: TransferConfig::default(),
             digest_interval: Duration::ZERO,
             level_known: crate::level::KNOWN,
             name: String::new(),
@@ -87,6 +91,7 @@ pub struct Node {
     pub(crate) snapshots: Snapshots,
     pub(crate) compare: Compare,
     pub(crate) levels: Levels,
+    pub(crate) transfers: TransferPolicy,
     seen: LeaderView,
     leader_changes: u64,
     /// Peers that sent a falsehood, how often, and the last one.
@@ -139,6 +144,7 @@ impl Node {
             snapshots: Snapshots::new(config.snapshots),
             compare: Compare::new(config.digest_interval),
             levels: Levels::default(),
+            transfers: TransferPolicy::new(config.transfers),
             seen,
             leader_changes: 0,
             distrusted: BTreeMap::new(),
@@ -164,6 +170,7 @@ impl Node {
         match event {
             Event::Tick => {
                 self.raft.tick(now, out);
+                self.transfer_by_policy(now, out);
                 self.transfer_if_divergent(now, out);
                 self.expire_writes(now, effects);
                 self.expire_reads(now, effects);
@@ -181,7 +188,7 @@ impl Node {
             Event::Peer(PeerMessage::ForwardReply(reply)) => self.on_forward_reply(now, reply, effects),
             Event::Unsent(forward) => self.on_unsent(now, forward),
             Event::Persisted(lsn) => self.raft.persisted(now, lsn, out),
-            Event::DiskTook(took) => self.raft.disk_took(took),
+            Event::DiskTook(took) => self.on_disk_took(took),
             Event::VoteHoldRecorded(length) => self.raft.vote_hold_recorded(length),
             Event::Computed(done) => self.raft.computed(now, done, out),
             Event::Fetched { fetch, entries } => self.raft.fetched(now, fetch, entries, out),
@@ -333,6 +340,8 @@ impl Node {
             }
             let term_moved = seen.term != self.seen.term;
             self.seen = seen;
+            let leads = self.raft.is_leader();
+            self.transfers.leader_changed(now, self.raft.timing().election_timeout, leads);
             self.on_leadership_change(term_moved, effects);
             self.reads.ask_at_once();
         }

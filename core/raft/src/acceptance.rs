@@ -225,7 +225,7 @@ impl Raft {
         pending_ack.room = room;
         let gap = pending_ack.gap.take().filter(|gap| verified < gap.prev); // later appends may have filled it
         let (round, bulk) = (pending_ack.round, pending_ack.bulk);
-        let (vote_hold, disk) = (self.own_vote_hold(), self.disk_time.took);
+        let (vote_hold, disk) = (self.own_vote_hold(), self.disk_time);
         let clock = self.own_clock(moment);
         let reply = AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room };
         effects.send.push(self.envelope(leader, Message::AppendReply(reply)));

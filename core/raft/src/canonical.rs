@@ -18,8 +18,7 @@
 //!      ([`Raft::canonicalize_in_time`]): every deadline stays as far ahead as it is, every age is kept as far as it is
 //!      compared with a timeout, and every election timeout is the shortest one. The driver may advance the time late,
 //!      so every longer one can happen, too.
-//!   6. Disk times are dropped: explorers leave [`LeadershipConfig::leave_slow_disk`](crate::LeadershipConfig) off, and
-//!      then there are none.
+//!   6. Disk times are dropped: they decide nothing here, and explorers report none.
 //!   7. Clocks are not watched: their readings lie ever further back, so no two such states would be one.
 //!   8. There are no jobs: an append that waits for one behaves like one that is still under way, which explorers choose
 //!      already.
@@ -31,7 +30,6 @@ use crate::entry::Entry;
 use crate::raft::Raft;
 use crate::rng::Rng;
 use crate::role::{Role, Timer};
-use crate::slow_disk::{DiskTime, Verdict};
 use crate::types::{Duration, Instant, LogIndex, Lsn, NodeId};
 use crate::yielding::Yielding;
 use alloc::vec::Vec;
@@ -236,11 +234,6 @@ impl Raft {
                     transfer.abort_at = canonical.deadline(transfer.abort_at, canonical.transfer());
                 }
                 leader.lease.canonicalize(&canonical);
-                leader.offer_at = match self.config.leadership.transfer_to_priority {
-                    true => canonical.deadline(leader.offer_at, canonical.election_timeout),
-                    false => Instant(0), // not used
-                };
-                leader.own_disk = Verdict::new(CANONICAL_NOW, Duration::ZERO); // not used while states are explored
                 leader.yielding = Yielding::new(CANONICAL_NOW); // explorers never wait for admission
                 for progress in leader.peers.values_mut() {
                     progress.canonicalize(&canonical);
@@ -253,7 +246,7 @@ impl Raft {
         };
         self.grace_until = Instant(0); // as if the start were long ago: a refusal until then is like a lost message
         self.returning = None; // explorers leave `LeadershipConfig::asks_first` off
-        self.disk_time = DiskTime::default();
+        self.disk_time = Duration::ZERO;
         self.delivery.canonicalize(&canonical);
         self.rng = Rng::new(0, 0);
         let shift = self.durability.canonicalize(&canonical);

@@ -57,11 +57,6 @@ pub struct LeadershipConfig {
     /// 100 they end earlier, down to `ET..1.25·ET` for 255. Ignored without pre-vote, where an eager member that cannot
     /// win would keep all others from trying. Does not affect safety, and does not guarantee which member leads.
     pub priority: u8,
-    /// A leader transfers leadership to a voter of higher priority that is well and has caught up.
-    pub transfer_to_priority: bool,
-    /// A leader whose disk is far slower than that of an eligible voter transfers leadership to it; every member times
-    /// its disk for that and reports the time. [fault-model F17]
-    pub leave_slow_disk: bool,
     /// A voter whose link to its leader was closed by the other end starts a pre-vote after a random part of this, and
     /// as much again for each voter before it; at most a tenth of `ET` counts. `None`: it waits for `ET`. Ignored while
     /// leader leases are on. [replication-protocols E3a]
@@ -76,8 +71,6 @@ impl Default for LeadershipConfig {
     fn default() -> LeadershipConfig {
         LeadershipConfig {
             priority: PRIORITY,
-            transfer_to_priority: false,
-            leave_slow_disk: false,
             suspicion: Some(Duration::from_millis(2)),
             leader_lease: None,
             asks_first: false,

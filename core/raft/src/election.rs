@@ -26,7 +26,6 @@ use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::read::ReadQueue;
 use crate::role::{Campaign, Follower, Leader, Role, Timer};
-use crate::slow_disk::Verdict;
 use crate::suspicion::FastElection;
 use crate::trace::Trace;
 use crate::types::{Duration, Instant, NodeId, Round, Term};
@@ -312,8 +311,6 @@ impl Raft {
             transfer: None,
             lease: LeaderLeaseState::new(config),
             heartbeats: Heartbeats::default(),
-            offer_at: now + config.election_timeout,
-            own_disk: Verdict::new(now, config.election_timeout),
             yielding: Yielding::new(now),
         };
         self.take_role(Role::Leader(leader), effects);

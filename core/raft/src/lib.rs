@@ -25,7 +25,7 @@
 //! of roles and messages; `role` the state of each role; [`log`] and `marks` the entries and the positions along them.
 //! Then the chapters: `election`, `leading`, `replication` with `progress`, `flow`, `liveness` and `life`, `contact`,
 //! `acceptance` with [`compute`], [`quorum`] and `commit` with `forms`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
-//! `suspicion`, `transfer`, `slow_disk`, `yielding`, [`distrust`], `vote_floor`, `reminder`, [`membership`] with
+//! `suspicion`, `transfer`, `yielding`, [`distrust`], `vote_floor`, `reminder`, [`membership`] with
 //! [`extensions`], `configurations`, `settings` and `change`, [`snapshot`]. [`policy`] names the seams of the protocol's
 //! variants; [`invariants`] lists the facts that always hold; [`canonical`] defines
 //! the form in which explorers of all interleavings compare states.
@@ -96,7 +96,6 @@ mod replication;
 mod rng;
 mod role;
 mod settings;
-mod slow_disk;
 pub mod snapshot;
 mod suspicion;
 pub mod trace;
@@ -128,7 +127,7 @@ pub use settings::timing_found;
 pub use snapshot::{ChunkRead, ChunkStored, ReadChunk, SnapshotMeta, StoreChunk};
 pub use suspicion::LinkEnd;
 pub use trace::Trace;
-pub use transfer::TransferError;
+pub use transfer::{Successor, TransferError};
 pub use types::{
     Duration, EntryId, GroupId, Incarnation, Instant, LogIndex, Lsn, NodeId, Round, Stamp, Term,
 };

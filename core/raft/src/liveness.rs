@@ -34,7 +34,7 @@ pub(crate) struct Liveness {
     round_asked: Round,
     /// Measurements of its clock.
     pub(crate) gauge: Gauge,
-    /// How long its disk takes, as last reported; zero if it was not. [`crate::slow_disk`]
+    /// How long its disk takes, as last reported; zero if it was not. [`Raft::disk_took`](crate::Raft::disk_took)
     pub(crate) disk: Duration,
 }
 

@@ -24,7 +24,6 @@ use crate::reminder::Returning;
 use crate::rng::Rng;
 use crate::role::{Follower, Role, Timer};
 use crate::settings::OwnSettings;
-use crate::slow_disk::DiskTime;
 use crate::snapshot::{Incoming, Installing, SnapshotMeta};
 use crate::trace::Trace;
 use crate::types::{Duration, EntryId, Instant, LogIndex, Lsn, NodeId, Round, Stamp, Term};
@@ -58,8 +57,8 @@ pub struct Raft {
     pub(crate) installing: Option<Installing>,
     pub(crate) marks: Marks,
     pub(crate) durability: Durability,
-    /// The measured sync times of this disk.
-    pub(crate) disk_time: DiskTime,
+    /// How long this disk took for the last group of records, as answers report it; zero before the first report.
+    pub(crate) disk_time: Duration,
     pub(crate) delivery: Delivery,
     /// Reads of the log under way; they outlive the role that requested them.
     pub(crate) fetches: Vec<Fetch>,
@@ -157,7 +156,7 @@ impl Raft {
             installing: None,
             marks: Marks { applied: covered, delivered: covered, committed, persisted: last.index },
             durability: Durability::recover(lsn, committed),
-            disk_time: DiskTime::default(),
+            disk_time: Duration::ZERO,
             delivery: Delivery::new(if covered < committed { now } else { Instant::NEVER }),
             fetches: Vec::new(),
             jobs: JobId(0),
@@ -228,9 +227,6 @@ impl Raft {
         leading.tick_transfer(now, effects);
         leading.tick_heartbeat(now, effects);
         leading.tick_questions(now, effects);
-        self.tick_offer(now, effects);
-        self.tick_slow_disk(now, effects);
-        let Some(mut leading) = self.leading() else { return };
         leading.tick_yielding(now, effects);
         leading.tick_commit_notices(now, effects);
         leading.tick_streams(now, effects);

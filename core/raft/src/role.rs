@@ -20,7 +20,6 @@ use crate::leader_lease::LeaderLeaseState;
 use crate::message::{Gap, Room};
 use crate::progress::Progress;
 use crate::read::{PendingReads, ReadQueue};
-use crate::slow_disk::Verdict;
 use crate::suspicion::FastElection;
 use crate::transfer::Transfer;
 use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Stamp};
@@ -160,10 +159,6 @@ pub(crate) struct Leader {
     pub(crate) lease: LeaderLeaseState,
     /// When the newest heartbeats began; kept only if clocks are watched.
     pub(crate) heartbeats: Heartbeats,
-    /// Leadership is not offered to a voter of higher priority before this.
-    pub(crate) offer_at: Instant,
-    /// Its verdict on its own disk. [`crate::slow_disk`]
-    pub(crate) own_disk: Verdict,
     /// Whether it slows clients down while a voter is behind. [`crate::yielding`]
     pub(crate) yielding: Yielding,
 }

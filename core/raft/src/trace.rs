@@ -38,8 +38,8 @@ pub enum Trace {
     TransferBegan(NodeId),
     /// The transfer to this voter failed; this leader goes on.
     TransferFailed(NodeId),
-    /// This leader's disk has been slow for long, another voter's is not: leadership is transferred to it. [fault-model
-    /// F17]
+    /// This leader's disk has been slow for long, another voter's is not: leadership is transferred to it. The replica
+    /// above this peer decides that. [fault-model F17]
     SlowDisk {
         /// Duration of this leader's last write.
         own: Duration,

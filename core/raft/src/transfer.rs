@@ -1,7 +1,7 @@
 //! Transfer: a leader transfers leadership to a voter of its choice.
 //!
-//! In:    a request for a transfer; answers of the target; `TimeoutNow` at the target.
-//! Out:   `TimeoutNow`; a campaign that voters must not ignore; the choice of a good successor.
+//! In:    a request for a transfer; answers of the target; `TimeoutNow` at the target; how long this member's disk takes.
+//! Out:   `TimeoutNow`; a campaign that voters must not ignore; the voters that could take over, and the best of them.
 //! Rules: [Ongaro14 §3.10; replication-protocols M9, L-6]
 //!   1. From the request on no proposal is accepted, so the target can catch up with a log that stands still. The
 //!      driver holds writes back meanwhile: they are refused for a moment, never lost.
@@ -15,20 +15,17 @@
 //!      of what came before its log. (`vote_floor.rs`, `reminder.rs`)
 //!
 //! A failed transfer costs an election at worst. Safety never depends on it: its campaign is a campaign like any other.
-//! Knows nothing of: operators, processes that stop.
+//! Knows nothing of: the reasons for a transfer, operators, processes that stop.
 
 use crate::contract::Effects;
 use crate::flow::Mode;
 use crate::leading::Leading;
 use crate::message::{Message, TimeoutNow};
-use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::role::{Follower, Leader, Role};
 use crate::trace::Trace;
-use crate::types::{Instant, NodeId};
-
-/// Election timeouts between a failed offer to a voter of higher priority and the next offer.
-const OFFERS_APART: u32 = 10;
+use crate::types::{Duration, Instant, LogIndex, NodeId};
+use core::cmp::Reverse;
 
 /// Why a leader does not begin a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +58,32 @@ impl core::fmt::Display for TransferError {
 }
 
 impl core::error::Error for TransferError {}
+
+/// A voter that could take over, as its leader knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Successor {
+    /// The voter.
+    pub voter: NodeId,
+    /// Whether its disk holds everything that is committed.
+    pub holds_committed: bool,
+    /// Highest index known to be on its disk and equal to the leader's.
+    pub matched: LogIndex,
+    /// Its priority, as far as it is known. [`Raft::priority_of`]
+    pub priority: u8,
+    /// When it was last heard.
+    pub last_contact: Instant,
+    /// How long its disk takes, as it last reported; zero if it has not.
+    pub disk: Duration,
+}
+
+impl Successor {
+    /// The order in which voters should take over; the last is the best. Those that hold everything committed come
+    /// after the others; of those, the one of higher priority; then the one whose log is nearer to the leader's.
+    #[must_use]
+    pub fn rank(&self) -> impl Ord + use<> {
+        (self.holds_committed, self.priority, self.matched, Reverse(self.voter))
+    }
+}
 
 /// A transfer under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -153,29 +176,45 @@ impl Raft {
         self.role.leader()?.transfer.as_ref().map(|transfer| transfer.target)
     }
 
-    /// The best successor. Of the voters heard within an election timeout, those that hold everything committed come
-    /// first; of those, the one of highest priority; then the one whose log is nearest to the leader's. `None` unless
-    /// this peer leads.
+    /// Whether this leader has committed an entry of its term, and no transfer is under way. `false` unless this peer
+    /// leads.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.role
+            .leader()
+            .is_some_and(|leader| leader.term_start <= self.marks.committed && leader.transfer.is_none())
+    }
+
+    /// The best successor: the last by [`Successor::rank`]. `None` unless this peer leads.
     #[must_use]
     pub fn best_successor(&self, now: Instant) -> Option<NodeId> {
-        self.successors(now)
-            .max_by_key(|&(voter, progress)| {
-                let holds_committed = self.marks.committed <= progress.matched;
-                (holds_committed, self.priority_of(voter), progress.matched, core::cmp::Reverse(voter))
-            })
-            .map(|(voter, _)| voter)
+        self.successors(now).max_by_key(Successor::rank).map(|successor| successor.voter)
     }
 
     /// The voters that were heard within an election timeout and follow this leader's log. Empty unless this peer
     /// leads.
-    pub(crate) fn successors(&self, now: Instant) -> impl Iterator<Item = (NodeId, &Progress)> {
+    pub fn successors(&self, now: Instant) -> impl Iterator<Item = Successor> + Clone {
         let peers = self.role.leader().into_iter().flat_map(|leader| {
             self.voters().iter().filter_map(|&voter| Some((voter, leader.peers.get(&voter)?)))
         });
         let within = self.config.election_timeout;
-        peers.filter(move |(_, progress)| {
+        let able = peers.filter(move |(_, progress)| {
             progress.liveness.is_heard(now, within) && matches!(progress.flow.mode, Mode::Replicate)
+        });
+        able.map(|(voter, progress)| Successor {
+            voter,
+            holds_committed: self.marks.committed <= progress.matched,
+            matched: progress.matched,
+            priority: self.priority_of(voter),
+            last_contact: progress.liveness.last_contact(),
+            disk: progress.liveness.disk,
         })
+    }
+
+    /// This disk took so long to write and sync a group of records; every answer to the leader reports it from now on.
+    /// The driver may report each group that contained more than commit marks, or none.
+    pub fn disk_took(&mut self, took: Duration) {
+        self.disk_time = took.max(Duration::from_nanos(1)); // zero means unknown
     }
 
     /// The leader asks this peer to campaign.
@@ -190,30 +229,10 @@ impl Raft {
         }
     }
 
-    /// Transfers leadership to a voter of higher priority that is well and has caught up. Off unless configured.
-    pub(crate) fn tick_offer(&mut self, now: Instant, effects: &mut Effects) {
-        let heartbeat_interval = self.config.heartbeat_interval;
-        let Some(leader) = self.role.leader() else { return };
-        let settled = leader.term_start <= self.marks.committed && leader.transfer.is_none();
-        if !self.config.leadership.transfer_to_priority || !settled || now < leader.offer_at {
-            return;
-        }
-        let Some(better) = self.best_successor(now) else { return };
-        let Some(progress) = leader.peers.get(&better) else { return };
-        let caught_up = self.marks.committed <= progress.matched;
-        let well = now.since(progress.liveness.last_contact()) <= heartbeat_interval * 2;
-        if caught_up && well && self.priority_of(self.config.id) < self.priority_of(better) {
-            let _ = self.transfer(now, better, effects); // cannot fail: it is a voter, and none is under way
-            let next = now + self.config.election_timeout * OFFERS_APART;
-            if let Some(leader) = self.role.leader_mut() {
-                leader.offer_at = next;
-            }
-        }
-    }
-
     /// A member's priority, as far as it is known: 100 by default. [`Config`](crate::Config) sets it for this peer,
     /// [`Raft::set_priority`] for others.
-    pub(crate) fn priority_of(&self, member: NodeId) -> u8 {
+    #[must_use]
+    pub fn priority_of(&self, member: NodeId) -> u8 {
         if member == self.config.id {
             return self.config.leadership.priority;
         }
@@ -221,7 +240,7 @@ impl Raft {
         told.map_or(crate::config::PRIORITY, |(_, priority)| *priority)
     }
 
-    /// Sets another member's priority. It decides which voter is offered leadership, and which one starts a pre-vote
+    /// Sets another member's priority. It decides which voter is the best successor, and which one starts a pre-vote
     /// first when the leader seems dead; safety does not depend on it.
     pub fn set_priority(&mut self, member: NodeId, priority: u8) {
         self.priorities.retain(|(known, _)| *known != member);

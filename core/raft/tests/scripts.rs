@@ -71,8 +71,6 @@ impl Stage {
                         Some(LeaderLease { rho: rho.parse()?, margin, watch_clocks: true });
                 }
                 ("margin", _) => {}
-                ("transfer-to-priority", "on") => config.leadership.transfer_to_priority = true,
-                ("slow_disk", "leave") => config.leadership.leave_slow_disk = true,
                 ("priorities", priorities) => {
                     if let Some(priority) = priorities.split(' ').nth(id as usize - 1) {
                         config.leadership.priority = priority.parse()?;
@@ -228,13 +226,6 @@ impl Stage {
                 self.world.tick(id);
             }
             "pass" => self.world.pass(Duration::from_millis(number(0)?)),
-            "write_for" => {
-                let times = keys.get("took").ok_or("how long does each disk take?")?.split(' ');
-                let times = times.map(|ms| Ok(Duration::from_millis(ms.parse()?)));
-                let times = times.collect::<Result<Vec<_>, Box<dyn Error>>>()?;
-                let took = |_: &World, id: NodeId| times.get(id.0 as usize - 1).copied().unwrap_or_default();
-                self.world.write_for(Duration::from_millis(number(0)?), took);
-            }
             "wait" => self.world.now += Duration::from_millis(number(0)?),
             "propose" => {
                 let id = member()?;
@@ -544,11 +535,6 @@ fn reads() {
 #[test]
 fn transfers() {
     run_folder("transfers");
-}
-
-#[test]
-fn slow_disks() {
-    run_folder("slow_disks");
 }
 
 #[test]

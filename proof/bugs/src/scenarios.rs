@@ -152,7 +152,7 @@ pub fn trial(name: &str, seed: u64) {
         "lease-counted-in-one-set" => leader_leases::a_change_that_nobody_hears_of(seed),
         "lease-kept-though-clocks-differ" => clocks::a_leader_with_proof(seed),
         "own-disk-compared-with-the-slowest" => slow_disks::a_leader_on_one_of_two(seed),
-        "slow-disk-left-at-once" => slow_disks::an_office_that_slows(seed),
+        "slow-disk-left-at-once" => slow_disks::an_office_that_slows(),
         "rebuilt-at-the-old-revision" | "rebuilt-under-the-old-id" | "restored-in-place" => {
             rebuilt::beside_a_storm(seed)
         }

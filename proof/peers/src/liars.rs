@@ -215,11 +215,7 @@ fn config(flags: u8) -> Config {
     Config {
         incarnation: Incarnation(100),
         learners: vec![NodeId(4)],
-        leadership: kattu_raft::LeadershipConfig {
-            leader_lease: lease,
-            leave_slow_disk: flags & 2 == 2,
-            ..Default::default()
-        },
+        leadership: kattu_raft::LeadershipConfig { leader_lease: lease, ..Default::default() },
         parallel_append: flags & 4 == 0,
         pipelining: flags & 8 == 0,
         limits: Limits {

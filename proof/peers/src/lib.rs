@@ -28,7 +28,6 @@ pub mod disk;
 pub mod late;
 pub mod leading;
 pub mod liars;
-mod pace;
 pub mod safety;
 pub mod show;
 pub mod storm;

@@ -88,13 +88,11 @@ fn draw_leadership(dice: &mut Dice, configs: &mut [Config], clocks: Clocks) {
     let watch = clocks == Clocks::Within;
     let lease =
         LeaderLease { rho, margin: Duration::from_millis(dice.roll(3) as u64 * 10), watch_clocks: watch };
-    let (leased, suspicious, transfers) = (dice.one_in(2), !dice.one_in(4), dice.one_in(5));
+    let (leased, suspicious) = (dice.one_in(2), !dice.one_in(4));
     for config in configs {
         let may = config.check_quorum && (leased || clocks == Clocks::Beyond);
         config.leadership = LeadershipConfig {
             priority: [100, 100, 100, 0, 255][dice.roll(5)],
-            transfer_to_priority: transfers,
-            leave_slow_disk: false,
             suspicion: Some(Duration::from_millis(1 + dice.roll(10) as u64)).filter(|_| suspicious),
             leader_lease: Some(lease).filter(|_| may),
             ..LeadershipConfig::default()
@@ -117,12 +115,6 @@ fn draw_disagreement(seed: u64, configs: &mut [Config], clocks: Clocks) {
             _ => {}
         }
     }
-}
-
-/// In half of the groups leaders leave slow disks. Drawn from separate dice, too.
-fn draw_slow_disks(seed: u64, configs: &mut [Config]) {
-    let leaves = Dice(seed ^ 0x536c_6f77).one_in(2);
-    configs.iter_mut().for_each(|config| config.leadership.leave_slow_disk = leaves);
 }
 
 /// In a third of the groups payloads of larger appends are read by jobs, in half of these never at once. Drawn from
@@ -554,7 +546,7 @@ fn transfer(world: &mut World) {
     }
     let term = world.raft(leader).term();
     match world.act(leader, |raft, now, effects| raft.transfer(now, target, effects)) {
-        Ok(()) | Err(kattu_raft::TransferError::UnderWay) => {} // to a voter of higher priority
+        Ok(()) | Err(kattu_raft::TransferError::UnderWay) => {}
         Err(error) => panic!("{leader:?} does not hand over to {target:?}: {error}"),
     }
     let calm = |world: &World| world.leader().is_some_and(|leader| world.raft(leader).term() > term);
@@ -581,7 +573,6 @@ fn of(seed: u64, steps: usize, clocks: Clocks, timings_change: bool) -> World {
     let mut configs = draw_group(&mut dice);
     draw_leadership(&mut dice, &mut configs, clocks);
     draw_disagreement(seed, &mut configs, clocks);
-    draw_slow_disks(seed, &mut configs);
     let mut jobs = draw_jobs(seed, &mut configs);
     // A removed member that does not learn of it asks for votes; only pre-vote and stickiness keep that harmless.
     let members_change = configs[0].pre_vote && !dice.one_in(3);

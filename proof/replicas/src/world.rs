@@ -5,12 +5,15 @@ use kattu_node::command::encode_kv;
 use kattu_node::contract::Effects;
 use kattu_node::contract::*;
 use kattu_node::frozen::Frozen;
-use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
+use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits, TransferConfig};
 use kattu_raft::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The election timeout of all members.
 pub const ET: Duration = Duration::from_millis(1000);
+
+/// The time between two writes of [`World::write_for`].
+const WRITES_APART: Duration = Duration::from_millis(25);
 
 /// One replica, and what its host keeps for it.
 pub struct Member {
@@ -49,6 +52,8 @@ pub struct World {
     pub limits: SnapshotLimits,
     /// Time between two comparisons; zero for none.
     pub digest_interval: Duration,
+    /// When leaders transfer leadership by themselves.
+    pub transfers: TransferConfig,
     /// Snapshots cannot be written.
     pub full: bool,
     /// Snapshots are damaged as soon as they are written.
@@ -71,7 +76,6 @@ pub fn raft_config(id: NodeId, size: u64) -> Config {
     Config {
         election_timeout: ET,
         heartbeat_interval: ET / 10,
-        leadership: LeadershipConfig { transfer_to_priority: true, ..LeadershipConfig::default() },
         limits: Limits { read_apart_bytes_min: 16, ..Limits::default() }, // some appends have jobs
         ..Config::new(id, (1..=size).map(NodeId), RecordEncoder::BARE)
     }
@@ -110,11 +114,22 @@ impl World {
         World::with(size, SnapshotLimits::default(), digest_interval)
     }
 
-    /// The same with both.
+    /// The same with both. A leader transfers leadership to a voter of higher priority.
     pub fn with(size: u64, limits: SnapshotLimits, digest_interval: Duration) -> World {
+        let transfers = TransferConfig { to_priority: true, from_slow_disk: false };
+        World::of(size, limits, digest_interval, transfers)
+    }
+
+    /// A cluster of `size` voters whose leaders transfer leadership by themselves in these cases.
+    pub fn transferring(size: u64, transfers: TransferConfig) -> World {
+        World::of(size, SnapshotLimits::default(), Duration::ZERO, transfers)
+    }
+
+    fn of(size: u64, limits: SnapshotLimits, digest_interval: Duration, transfers: TransferConfig) -> World {
         let mut world = World {
             limits,
             digest_interval,
+            transfers,
             full: false,
             ruins: false,
             tried: 0,
@@ -148,6 +163,7 @@ impl World {
             pending_max: 100,
             pending_bytes_max: 1 << 20,
             snapshots: self.limits,
+            transfers: self.transfers,
             digest_interval: self.digest_interval,
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
@@ -396,6 +412,22 @@ impl World {
                 }
             }
             self.deliver();
+        }
+    }
+
+    /// Time passes while a client writes to the leader, one write after the other. With each write the driver of each
+    /// member reports that its disk took as long as `took` returns; the disks hold nothing up.
+    pub fn write_for(&mut self, duration: Duration, took: impl Fn(&World, u64) -> Duration) {
+        let end = self.now + duration;
+        while self.now < end {
+            if let Some(leader) = self.leader() {
+                self.ask(leader, put("written", "again"));
+            }
+            for id in self.members.keys().map(|id| id.0).collect::<Vec<_>>() {
+                let time = took(self, id);
+                self.give(id, Event::DiskTook(time));
+            }
+            self.pass(WRITES_APART.min(end.since(self.now)));
         }
     }
 

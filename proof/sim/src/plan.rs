@@ -10,7 +10,7 @@ use crate::family::{self, Family, Serving};
 use crate::inject::{Change, Inject, Injection, Kind, Kinds, draw_injections};
 use crate::liar::{self, Lies};
 use kattu_disk::Speed;
-use kattu_node::{SnapshotLimits, level};
+use kattu_node::{SnapshotLimits, TransferConfig, level};
 use kattu_raft::{Duration, LeaderLease, LeadershipConfig, Limits, Timing};
 use std::fmt;
 
@@ -98,8 +98,10 @@ pub struct Settings {
     pub heartbeat_interval: Duration,
     /// Pre-vote and check-quorum, which belong together.
     pub pre_vote: bool,
-    /// Suspicion, leader leases, transfers by priority; the priority is each member's own.
+    /// Suspicion, leader leases; the priority is each member's own.
     pub leadership: LeadershipConfig,
+    /// When leaders transfer leadership by themselves.
+    pub transfers: TransferConfig,
     /// The priority of each member; a member beyond the list has the default.
     pub priorities: Vec<u8>,
     /// How members differ about leader leases, by slot: without any, or with a shorter vote hold, because their
@@ -255,7 +257,7 @@ impl Plan {
         draw_snapshots(&mut Dice::new(seed, "snapshots"), options.snapshots, &mut settings);
         let mut pace = draw_pace(&mut Dice::new(seed, "pace"), &settings);
         draw_leadership(&mut Dice::new(seed, "leadership"), options.leases, &mut settings, &mut pace);
-        settings.leadership.leave_slow_disk = !Dice::new(seed, "leave slow disk").one_in(3);
+        settings.transfers.from_slow_disk = !Dice::new(seed, "leave slow disk").one_in(3);
         settings.leadership.asks_first = !Dice::new(seed, "asks first").one_in(4);
         draw_disagreement(&mut Dice::new(seed, "disagreement"), &mut settings);
         draw_jobs(&mut Dice::new(seed, "read apart"), &mut settings);
@@ -402,7 +404,7 @@ impl fmt::Display for Plan {
             without(settings.pre_vote, "pre-vote"),
             without(settings.pipelining, "pipelining"),
             without(settings.parallel_append, "parallel append"),
-            without(settings.leadership.leave_slow_disk, "leaving of slow disks"),
+            without(settings.transfers.from_slow_disk, "leaving of slow disks"),
             without(settings.snapshots.log_bytes_min < u64::MAX, "snapshots"),
             match settings.leases {
                 Leases::Off => "",
@@ -427,11 +429,8 @@ fn default_settings() -> Settings {
         election_timeout: Duration::from_millis(1000),
         heartbeat_interval: Duration::from_millis(100),
         pre_vote: true,
-        leadership: LeadershipConfig {
-            leave_slow_disk: true,
-            asks_first: true,
-            ..LeadershipConfig::default()
-        },
+        leadership: LeadershipConfig { asks_first: true, ..LeadershipConfig::default() },
+        transfers: TransferConfig { to_priority: false, from_slow_disk: true },
         priorities: Vec::new(),
         disagree: Vec::new(),
         leases: Leases::Off,
@@ -519,6 +518,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         heartbeat_interval: Duration::from_millis(heartbeat_ms),
         pre_vote: !dice.one_in(10),
         leadership: LeadershipConfig::default(),
+        transfers: TransferConfig::default(),
         priorities: Vec::new(),
         disagree: Vec::new(),
         leases: Leases::Off,
@@ -586,12 +586,12 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
     // Trusted exactly as far as clocks are wrong, or a little further.
     let spare = *dice.pick(&[0, 0, 1, 500]);
     let margin = if dice.one_in(2) { 0 } else { dice.log_within(US, MS) };
-    let transfer_to_priority = dice.one_in(2);
+    settings.transfers.to_priority = dice.one_in(2);
     settings.digest_interval = match dice.one_in(3) {
         true => Duration::ZERO,
         false => Duration::from_millis(dice.log_within(500, 60_000)),
     };
-    settings.leadership = LeadershipConfig { suspicion, transfer_to_priority, ..LeadershipConfig::default() };
+    settings.leadership = LeadershipConfig { suspicion, ..LeadershipConfig::default() };
     settings.leases = match wanted.unwrap_or(drawn) {
         leases if settings.pre_vote => leases,
         _ => Leases::Off, // leases need pre-votes
@@ -619,7 +619,7 @@ fn draw_leadership(dice: &mut Dice, wanted: Option<Leases>, settings: &mut Setti
         let slow = dice.below(3) as usize;
         pace.rates = (0..9).map(|member| if member == slow { -300_000 } else { 300_000 }).collect();
         settings.priorities = (0..9).map(|member| if member == slow { 255 } else { 100 }).collect();
-        settings.leadership.transfer_to_priority = true;
+        settings.transfers.to_priority = true;
     }
 }
 

@@ -1419,6 +1419,7 @@ impl World {
             pending_max: settings.pending_max,
             pending_bytes_max: settings.pending_bytes_max,
             snapshots: settings.snapshots,
+            transfers: settings.transfers,
             digest_interval: settings.digest_interval,
             level_known: if self.sh.older == Some(member) { 0 } else { settings.level },
             name: format!("n{}", id.0),

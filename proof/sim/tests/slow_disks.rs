@@ -96,7 +96,7 @@ fn as_many_slow_disks_of_followers_as_a_cluster_may_lose_delay_no_other_member()
             let mut plan = plan(seed, members);
             plan.settings.priorities =
                 (0..members).map(|member| if member == 0 { 255 } else { 100 }).collect();
-            plan.settings.leadership.transfer_to_priority = true; // so that the first one leads by the time
+            plan.settings.transfers.to_priority = true; // so that the first one leads by the time
             let report = with_slow(plan, slow);
             assert_eq!(report.counts.left, 0, "seed {seed}, {members} members: {}", report.counts);
             let fast = median(&report, 10 * SEC, SLOW_AT);
@@ -110,7 +110,7 @@ fn as_many_slow_disks_of_followers_as_a_cluster_may_lose_delay_no_other_member()
 fn where_all_disks_are_slow_the_first_leader_stays() {
     for seed in 0..3 {
         let plan = Plan::slow_disk(seed, 300);
-        assert!(plan.settings.leadership.leave_slow_disk);
+        assert!(plan.settings.transfers.from_slow_disk);
         let report = run_plan(plan, &Options::default());
         assert_eq!(report.violation, None, "seed {seed}");
         let counts = report.counts;

@@ -26,7 +26,7 @@ use kattu_member::peer_address::PeerAddress;
 use kattu_member::peer_table::Own;
 use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
 use kattu_node::contract::MemberInfo;
-use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits};
+use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits, TransferConfig};
 use kattu_raft::extensions::ELECTION_TIMEOUT_MAX;
 use kattu_raft::{
     Config, Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Recovered, Timing,
@@ -114,6 +114,8 @@ pub struct RuntimeConfig {
     pub timing_is_given: bool,
     /// Leader priority, how soon a dead leader is replaced, how far clocks are trusted.
     pub leadership: LeadershipConfig,
+    /// When this member, as leader, transfers leadership by itself.
+    pub transfers: TransferConfig,
     /// Bounds of the protocol.
     pub limits: Limits,
     /// Largest client request, in bytes: frames and log blocks have room for it.
@@ -607,6 +609,7 @@ fn node_config(config: &RuntimeConfig, timing: Timing, name: String, raft: Confi
         // The timing in force, which may not be that of `raft`.
         request_timeout: Duration::from_secs(5) + timing.election_timeout * 2,
         snapshots: config.snapshots,
+        transfers: config.transfers,
         digest_interval: config.digest_interval,
         name,
         client_urls: config.client_urls.clone(),

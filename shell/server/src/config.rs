@@ -21,6 +21,7 @@ pub use values::parse_duration;
 use crate::ahead::CALLS_MAX;
 use crate::compactor::Retention;
 use crate::history::Budget;
+use kattu_node::TransferConfig;
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, LeadershipConfig, NodeId};
 use kattu_runtime::report::LogOptions;
@@ -34,6 +35,7 @@ use std::path::{Path, PathBuf};
 use urls::Url;
 use values::{
     client_memory, client_patience, duration, leadership, log, quota, read_consistency, retention, sector,
+    transfers,
 };
 
 /// Largest value of `--max-request-bytes`. [fault-model §10]
@@ -90,6 +92,8 @@ pub struct ServeConfig {
     pub timing_is_given: bool,
     /// Election priority, speed of failover, trust in clocks.
     pub leadership: LeadershipConfig,
+    /// When this member, as leader, transfers leadership by itself.
+    pub transfers: TransferConfig,
     /// Level of reads whose request names none.
     pub read_consistency: Consistency,
     /// Largest request, in bytes as it goes into the log.
@@ -322,6 +326,7 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
             .iter()
             .any(|flag| given.text(flag).is_some()),
         leadership: leadership(given)?,
+        transfers: transfers(given)?,
         read_consistency: read_consistency(given)?,
         request_bytes_max: request_bytes_max as usize,
         max_txn_ops: given.number("max-txn-ops", 128, 1, 1 << 20)? as usize,

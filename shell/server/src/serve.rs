@@ -330,6 +330,7 @@ pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTl
         heartbeat_interval: config.heartbeat_interval,
         timing_is_given: config.timing_is_given,
         leadership: config.leadership,
+        transfers: config.transfers,
         limits: Limits {
             inflight_bytes_max: in_flight,
             snapshot_bytes_per_s: config.snapshot_bytes_per_s,

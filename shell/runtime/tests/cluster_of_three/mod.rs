@@ -50,7 +50,7 @@ impl Cluster {
     pub fn with_favourite(favourite: u64) -> Cluster {
         let (election, heartbeat) = (Duration::from_millis(500), Duration::from_millis(50));
         Cluster::start(3, Threading::Inline, Threading::Inline, election, heartbeat, |config| {
-            config.leadership.transfer_to_priority = true;
+            config.transfers.to_priority = true;
             if config.id == NodeId(favourite) {
                 config.leadership.priority = 200;
             }
@@ -100,6 +100,7 @@ impl Cluster {
                 heartbeat_interval: heartbeat,
                 timing_is_given: true,
                 leadership: Default::default(),
+                transfers: Default::default(),
                 limits: Limits { read_apart_bytes_min: 1 << 10, ..Limits::default() },
                 request_bytes_max: 3 << 19,
                 quota_bytes: 0,

@@ -1,6 +1,7 @@
 //! Whole configurations: the values that result, and the errors.
 
 use super::*;
+use kattu_node::TransferConfig;
 use kattu_raft::LeaderLease;
 use kattu_runtime::report::{Format, Level, Output};
 
@@ -46,10 +47,8 @@ fn without_flags_it_is_a_cluster_of_one_on_etcds_ports() {
 #[test]
 fn leadership_is_etcds_unless_a_flag_chooses_otherwise() {
     let plain = config(&[]);
-    assert_eq!(
-        plain.leadership,
-        LeadershipConfig { leave_slow_disk: true, asks_first: true, ..LeadershipConfig::default() }
-    );
+    assert_eq!(plain.leadership, LeadershipConfig { asks_first: true, ..LeadershipConfig::default() });
+    assert_eq!(plain.transfers, TransferConfig { to_priority: false, from_slow_disk: true });
     assert_eq!(plain.read_consistency, Consistency::Linearizable);
     let chosen = config(&[
         "--election-priority=200",
@@ -62,16 +61,10 @@ fn leadership_is_etcds_unless_a_flag_chooses_otherwise() {
         "--read-consistency=bounded=100ms",
     ]);
     let lease = LeaderLease { rho: 1000, margin: Duration::from_millis(5), watch_clocks: true };
-    let (transfer_to_priority, leave_slow_disk) = (true, false);
-    let leadership = LeadershipConfig {
-        priority: 200,
-        transfer_to_priority,
-        leave_slow_disk,
-        suspicion: None,
-        leader_lease: Some(lease),
-        asks_first: true,
-    };
+    let leadership =
+        LeadershipConfig { priority: 200, suspicion: None, leader_lease: Some(lease), asks_first: true };
     assert_eq!(chosen.leadership, leadership);
+    assert_eq!(chosen.transfers, TransferConfig { to_priority: true, from_slow_disk: false });
     assert_eq!(chosen.read_consistency, Consistency::Bounded(Duration::from_millis(100)));
 }
 

@@ -8,6 +8,7 @@ use crate::budget;
 use crate::compactor::Retention;
 use crate::face::GRPC_OVERHEAD_BYTES;
 use crate::level;
+use kattu_node::TransferConfig;
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, LeaderLease, LeadershipConfig};
 use kattu_runtime::report::{Format, Level, LogOptions, Output};
@@ -30,11 +31,17 @@ pub(super) fn leadership(given: &Reader<'_>) -> Result<LeadershipConfig, ConfigE
     let lease = LeaderLease { rho: rho as u32, margin: Duration::from_millis(margin), watch_clocks: true };
     Ok(LeadershipConfig {
         priority: given.number("election-priority", 100, 0, 255)? as u8,
-        transfer_to_priority: given.switch("leader-transfer")?,
-        leave_slow_disk: given.one_of("leave-slow-disk", &[("true", true), ("false", false)])?,
         suspicion: (0 < suspicion).then(|| Duration::from_millis(suspicion)),
         leader_lease: leases.then_some(lease),
         asks_first: true,
+    })
+}
+
+/// When a leader transfers leadership by itself.
+pub(super) fn transfers(given: &Reader<'_>) -> Result<TransferConfig, ConfigError> {
+    Ok(TransferConfig {
+        to_priority: given.switch("leader-transfer")?,
+        from_slow_disk: given.one_of("leave-slow-disk", &[("true", true), ("false", false)])?,
     })
 }
 
