@@ -370,11 +370,12 @@ impl World {
         Err(Violation::new("levels_rise", story))
     }
 
-    /// Where all members know the level that brings shared settings, all of them must go by the same timing.
+    /// Where all members know the level that brings shared settings, all of them must go by the same timing. No member
+    /// reaches one that is isolated, whatever the configuration says by now.
     fn share_settings(&mut self, bound: u64) -> Result<(), Violation> {
         let timings = |world: &World| {
-            let rafts = world.current().into_iter().filter_map(|it| world.members[it].process.as_ref());
-            let timings = rafts.map(|process| {
+            let reached = world.current().into_iter().filter(|&it| !world.is_isolated(it));
+            let timings = reached.filter_map(|it| world.members[it].process.as_ref()).map(|process| {
                 let raft = process.node().raft();
                 (process.keeper().health().level, raft.membership().extensions.timing, raft.timing())
             });
