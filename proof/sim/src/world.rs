@@ -26,6 +26,7 @@ use crate::report::{Counts, Violation};
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
 use kattu_disk::{FaultId, SimDisk, Truth};
+use kattu_member::opening::{self, Tables};
 use kattu_member::peer_table::{Own, PeerTable};
 use kattu_member::step::LIMITS;
 use kattu_node::contract::{
@@ -1243,17 +1244,15 @@ impl World {
             let error = error.clone();
             self.sh.line(Some(member), "snapshot", || error.to_string());
             self.sh.counts.uncovered += 1;
-            if self.current().len() == 1 {
-                return Err(error); // no other member has what is lost
-            }
         }
-        let tables = match &recovered.snapshot {
-            Some(meta) => {
-                let thawed = thaw(&wal.snapshots(), meta.last)?.expect("a checked snapshot holds tables");
-                let bytes = wal.snapshots().get(GROUP, meta.last)?.map_or(0, |snapshot| snapshot.bytes);
+        let first = opening::first_tables(wal.identity(), wal.complaints(), &recovered);
+        let tables = match first.map_err(WalError::clone)? {
+            Tables::Snapshot(last) => {
+                let thawed = thaw(&wal.snapshots(), last)?.expect("a checked snapshot holds tables");
+                let bytes = wal.snapshots().get(GROUP, last)?.map_or(0, |snapshot| snapshot.bytes);
                 Some((thawed, bytes))
             }
-            None => None,
+            Tables::Founders | Tables::Awaited(_) => None,
         };
         Ok((wal, recovered, tables))
     }

@@ -8,7 +8,7 @@
 //! Time comes in as an argument, and what is to be done comes out as data: a completion, a job, a note for the operator. So
 //! the simulator tries what production runs, and not a copy of it. (docs/decisions/0058)
 //!
-//! Reading order: `member` (a batch, step by step) · `step` (what its executor does) · `host` (what executes it) · `apply` (the
+//! Reading order: `member` (a batch, step by step) · `step` (what its executor does) · `opening` (from which tables it starts) · `host` (what executes it) · `apply` (the
 //! keeper, here or on a thread) · `log` (syncs, full disks, the next segment) · `log_orders` (a log on its own thread), `log_moves` (when
 //! it goes there) · `capacity`
 //! (when growth is refused) · `computing` (jobs that are not done) · `peer_table`, `peer_address` (which members it knows) · `handshake`, `proofs`, `join` (how members
@@ -29,6 +29,7 @@ pub mod log;
 pub mod log_moves;
 pub mod log_orders;
 pub mod member;
+pub mod opening;
 pub mod pauses;
 pub mod peer_address;
 pub mod peer_table;

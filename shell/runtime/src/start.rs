@@ -21,6 +21,7 @@ use crate::watchdog::Watchdog;
 use crate::{clock, entropy};
 use kattu_member::capacity::Capacity;
 use kattu_member::lanes;
+use kattu_member::opening::{self, Tables};
 use kattu_member::pauses;
 use kattu_member::peer_address::PeerAddress;
 use kattu_member::peer_table::Own;
@@ -28,10 +29,10 @@ use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
 use kattu_node::contract::MemberInfo;
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits, TransferConfig};
 use kattu_raft::extensions::ELECTION_TIMEOUT_MAX;
+use kattu_raft::timing_found;
 use kattu_raft::{
     Config, Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Recovered, Timing,
 };
-use kattu_raft::{newest_found, timing_found};
 use kattu_tls::{ServerTls, Speaks};
 use kattu_wal::{
     DataDir, Identity, Incarnations, InitialMember, RealFiles, VoteHoldRecord, Wal, WalError, WalOptions,
@@ -325,7 +326,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         ));
     }
     metrics.log_damaged.set(u64::from(recovered.vote_floor.is_some()));
-    facts.has_peers.store(!is_alone(&identity, &recovered), Ordering::Relaxed);
+    facts.has_peers.store(!opening::is_alone(&identity, &recovered), Ordering::Relaxed);
     let store = wal.snapshots();
     let place = config.data_dir.clone();
     scrub::start(place, config.scrub_period, facts.clone(), store.clone(), metrics.clone())
@@ -448,38 +449,24 @@ fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result
             other => crate::report::warn(format_args!("{other}")),
         }
     }
-    let Some(meta) = &recovered.snapshot else {
-        let uncovered = wal.complaints().iter().find(|error| matches!(error, WalError::Uncovered { .. }));
-        return match uncovered {
-            // No other member has what is lost.
-            Some(error) if is_alone(identity, recovered) => {
-                Err(StartError::Data(error.clone().of_only_copy()))
-            }
-            Some(_) => {
-                crate::report::warn(format_args!(
-                    "requesting a snapshot from the leader, not serving before it is installed"
-                ));
-                Ok((Keeper::new(first_members(identity)), 0))
-            }
-            None => Ok((Keeper::new(first_members(identity)), 0)),
-        };
+    let last = match opening::first_tables(identity, wal.complaints(), recovered) {
+        Ok(Tables::Snapshot(last)) => last,
+        Ok(Tables::Founders) => return Ok((Keeper::new(first_members(identity)), 0)),
+        Ok(Tables::Awaited(_)) => {
+            crate::report::warn(format_args!(
+                "requesting a snapshot from the leader, not serving before it is installed"
+            ));
+            return Ok((Keeper::new(first_members(identity)), 0));
+        }
+        Err(lost) => return Err(StartError::Data(lost.clone().of_only_copy())),
     };
     let goes_on = AtomicBool::new(false);
     let began = std::time::Instant::now();
-    let thawed = thaw(&wal.snapshots(), GroupId(0), meta.last, &goes_on).map_err(StartError::Snapshot)?;
+    let thawed = thaw(&wal.snapshots(), GroupId(0), last, &goes_on).map_err(StartError::Snapshot)?;
     let (keeper, snapshot) = thawed.expect("it is not stopped");
     let took = began.elapsed();
     crate::report::info(format_args!("starts from {}: {} bytes in {took:?}", snapshot.name, snapshot.bytes));
     Ok((keeper, snapshot.bytes))
-}
-
-/// Whether no other member has this member's data, as far as its log and its snapshot tell: the identity still counts
-/// only if the group has never changed its configuration.
-fn is_alone(identity: &Identity, recovered: &Recovered) -> bool {
-    match newest_found(&recovered.memberships, recovered.snapshot.as_ref()) {
-        Some(newest) => newest.members().count() == 1,
-        None => identity.joined.is_none() && identity.members.len() == 1,
-    }
 }
 
 /// A data directory that is open.
@@ -641,51 +628,4 @@ async fn listen(places: &[(SocketAddr, Speaks)]) -> Result<Vec<(TcpListener, Spe
         listeners.push((listener, speaks.clone()));
     }
     Ok(listeners)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kattu_raft::{EntryId, LogIndex, Membership, SnapshotMeta};
-
-    #[test]
-    fn whether_others_have_what_a_member_has_say_the_log_then_the_snapshot_then_the_identity() {
-        let of = |count: u64| Membership::new((1..=count).map(NodeId).collect(), vec![]);
-        let identity = |count: u64| {
-            let member = |id| InitialMember { id: NodeId(id), name: String::new(), peer_urls: vec![] };
-            let members = (1..=count).map(member).collect();
-            Identity { members, ..Identity::single(0xC1, NodeId(1), Incarnation(1), "n1") }
-        };
-        let joined = Identity { joined: Some(vec![]), ..identity(1) };
-        let found = |in_log: Option<(u64, u64)>, in_snapshot: Option<(u64, u64)>| Recovered {
-            memberships: in_log.map(|(at, count)| (LogIndex(at), of(count))).into_iter().collect(),
-            snapshot: in_snapshot.map(|(at, count)| SnapshotMeta {
-                last: EntryId::new(1, 100),
-                membership: of(count),
-                membership_at: LogIndex(at),
-                ..SnapshotMeta::default()
-            }),
-            ..Recovered::default()
-        };
-        let table = [
-            (identity(1), found(None, None), true),
-            (identity(3), found(None, None), false),
-            (joined, found(None, None), false),
-            // The configuration has left the log: a founder that grew, one that was left alone.
-            (identity(1), found(None, Some((50, 3))), false),
-            (identity(3), found(None, Some((50, 1))), true),
-            (identity(3), found(None, Some((0, 3))), false),
-            (identity(1), found(None, Some((0, 1))), true),
-            // It is in the log, behind what the snapshot says.
-            (identity(3), found(Some((150, 1)), Some((50, 3))), true),
-            (identity(1), found(Some((150, 2)), Some((50, 1))), false),
-            // An older one is still in the log.
-            (identity(3), found(Some((20, 3)), Some((50, 1))), true),
-            (identity(1), found(Some((50, 3)), Some((50, 3))), false),
-            (identity(1), found(Some((20, 2)), None), false),
-        ];
-        for (identity, recovered, alone) in table {
-            assert_eq!(is_alone(&identity, &recovered), alone, "{:?}, {recovered:?}", identity.members);
-        }
-    }
 }
