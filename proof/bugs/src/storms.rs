@@ -18,7 +18,7 @@ const SECONDS: u64 = 25;
 const CLIENTS: u32 = 6;
 
 /// Bugs of reads of sessions and of bounded ones.
-const OF_LEVELS: [&str; 1] = ["bounded-read-asks-nobody"];
+const OF_LEVELS: [&str; 2] = ["bounded-read-asks-nobody", "answers-before-their-position"];
 
 /// Bugs of settings that members share.
 const OF_SETTINGS: [&str; 3] =

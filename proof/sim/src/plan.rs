@@ -464,8 +464,10 @@ fn default_settings() -> Settings {
 pub(crate) const SPARES: u64 = 6;
 
 /// How much goes into one batch: fewer tasks may wait for a keeper than in production, so that the limit is reached.
-pub(crate) const LIMITS: kattu_member::step::Limits =
-    kattu_member::step::Limits { tasks: 4096, ..kattu_member::step::LIMITS };
+pub(crate) const LIMITS: kattu_member::step::Limits = kattu_member::step::Limits {
+    tasks: kattu_member::step::LIMITS.tasks / 128,
+    ..kattu_member::step::LIMITS
+};
 
 /// Requests that may wait in front of a replica: fewer than in production, so that the limit is reached.
 pub(crate) const CALLS_MAX: usize = kattu_member::step::CALLS_MAX / 32;
