@@ -2,6 +2,7 @@
 //! well they seem to fit.
 
 use kattu_raft::SharedBytes;
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 fn hash(bytes: &SharedBytes) -> u64 {
@@ -31,6 +32,8 @@ fn ranges_of_a_buffer_are_its_bytes() {
         assert!(joined.is_none_or(|joined| joined[..] == content[first.start..next.end]));
         assert!(left.join(&other.slice(next.clone())).is_none(), "of another buffer");
     }
+    let hashes: BTreeSet<u64> = ranges.iter().map(|range| hash(&whole.slice(range.clone()))).collect();
+    assert_eq!(hashes.len(), 20 * 21 / 2 + 1, "all that differ in content, the empty ones being equal");
     let none = SharedBytes::from(Vec::new());
     assert!(none.is_empty() && none == SharedBytes::default() && none.join(&whole).is_none());
 }
