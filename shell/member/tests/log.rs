@@ -129,6 +129,16 @@ fn a_sync_tells_the_last_record_of_its_group_and_the_time_unless_it_wrote_commit
         let Completion::Persisted(_, _, took) = rig.sync(NOW) else { panic!("it is durable") };
         assert_eq!((took, blocks(&rig) - before), (Some(TOOK), one), "no mark behind it");
     }
+    // The same in one piece.
+    let mut rig = Rig::new();
+    rig.append(&[10]);
+    rig.sync(NOW);
+    let before = blocks(&rig);
+    let commit = rig.records(&Step::Commit(GROUP));
+    let entry = rig.records(&Step::Entries(GROUP, vec![10]));
+    rig.log.append(&[commit, entry].concat()).expect("it takes them");
+    let Completion::Persisted(_, _, took) = rig.sync(NOW) else { panic!("it is durable") };
+    assert_eq!((took, blocks(&rig) - before), (Some(TOOK), 1), "no mark behind it");
 }
 
 #[test]
