@@ -385,7 +385,7 @@ impl<'t> Visit<'t> for Walk<'_> {
         let is_constant =
             name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
         let text = self.source(&path.span().byte_range()).to_string();
-        if is_constant && name != "MAX" && name != "MIN" {
+        if is_constant && !["MAX", "MIN", "ZERO"].contains(&&*name) {
             self.add(Kind::Constant, Shape::Expression, path.span(), format!("{text} / 2"));
         }
         for (one, other) in [("Less", "Greater"), ("Greater", "Less")] {
@@ -605,6 +605,7 @@ mod tests {
         for body in [
             "assert!(a < 1, \"{}\", b + 1);",
             "let x: [u8; 4];",
+            "Duration::ZERO",
             "Vec::with_capacity(a + 1)",
             "x.reserve(2);",
             "if a < b.capacity() { *b = Vec::new(); }",
