@@ -81,6 +81,12 @@ fn nothing_is_delivered_between_a_snapshot_and_the_durable_base_behind_it() {
         assert_eq!(raft.applied_delivered(), delivered);
 
         let base = effects.persist.last().expect("the log's new base").lsn;
+        // A driver that gathers the effects of several calls has an entry of before in hand: the snapshot is not for this batch.
+        let (mut gathering, mut gathered) = (raft.clone(), Effects::default());
+        gathered.apply = entries(1..=1);
+        gathering.persisted(NOW, base, &mut gathered);
+        assert!(gathered.install.is_none() && gathered.apply.len() == 1 && gathered.fetch.is_empty());
+
         raft.persisted(NOW, base, &mut effects);
         assert_eq!(effects.install, Some(meta));
         let behind_it: Vec<EntryId> = effects.apply.iter().map(Entry::id).collect();
