@@ -10,6 +10,7 @@ mod bugs;
 mod chaos;
 mod check;
 mod commands;
+mod coverage;
 mod explore;
 mod fix;
 mod house;

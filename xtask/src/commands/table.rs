@@ -5,7 +5,9 @@
 //! Knows nothing of: how the table is printed.
 
 use super::{Command, Group, alone};
-use crate::{bench, bugs, chaos, check, explore, fix, house, mutate, power, rigs, test, tools, upgrade};
+use crate::{
+    bench, bugs, chaos, check, coverage, explore, fix, house, mutate, power, rigs, test, tools, upgrade,
+};
 
 /// All of them, by group, in the order in which they are printed.
 pub const COMMANDS: &[Command] = &[
@@ -159,6 +161,15 @@ pub const COMMANDS: &[Command] = &[
         time: "15 min a crate",
         group: Group::Rigs,
         run: mutate::run,
+    },
+    Command {
+        name: "coverage",
+        arguments: "[--storms N (1000)] [--seed S (0)]",
+        about: "the lines of `shell/member` that storms execute: at least 84 %",
+        more: "The lines that none executes are named. It needs llvm-tools, a component of rustup.",
+        time: "15 min",
+        group: Group::Rigs,
+        run: coverage::run,
     },
     Command {
         name: "fuzz",
