@@ -47,7 +47,7 @@ impl Process {
         thread.is_planned = false;
         // It is an owner of its own: what the node's thread does meanwhile is another step.
         let of_node = std::mem::take(&mut self.hands.eyes.work);
-        let is_busy = self.hands.keep(sh, &mut sh.slice.clone())?;
+        let is_busy = self.hands.keep(sh, &mut sh.limits.slice.clone())?;
         let work = std::mem::replace(&mut self.hands.eyes.work, of_node);
         sh.service.stepped(self.hands.member, work)?;
         self.look_for_compaction(sh);
@@ -63,7 +63,7 @@ impl Hands {
     pub(crate) fn plan_keeper(&mut self, sh: &mut Shared, goes_on: bool) {
         let Some(thread) = &mut self.apply else { return };
         if !std::mem::replace(&mut thread.is_planned, true) {
-            let slices = if goes_on { LIMITS.slice / sh.slice.clamp(1, LIMITS.slice) } else { 1 };
+            let slices = if goes_on { LIMITS.slice / sh.limits.slice.clamp(1, LIMITS.slice) } else { 1 };
             let takes = sh.dice.below(sh.pace.apply / (slices as u64).min(SLICES_PER_WAKE) + 1);
             sh.queue.plan(sh.now + takes, Planned::Kept { member: self.member, run: self.run });
         }

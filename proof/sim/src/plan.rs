@@ -463,11 +463,11 @@ fn default_settings() -> Settings {
 /// Members that may be added in one storm.
 pub(crate) const SPARES: u64 = 6;
 
-/// How much goes into one batch: fewer tasks may wait for a keeper than in production, so that the limit is reached.
-pub(crate) const LIMITS: kattu_member::step::Limits = kattu_member::step::Limits {
-    tasks: kattu_member::step::LIMITS.tasks / 128,
-    ..kattu_member::step::LIMITS
-};
+/// Tasks that may wait for a keeper: fewer than in production, so that the limit is reached.
+pub(crate) const TASKS_MAX: usize = kattu_member::step::LIMITS.tasks / 128;
+
+/// The same where service is judged: more, because rates are compared there that this limit would cut.
+pub(crate) const TASKS_MAX_SERVED: usize = kattu_member::step::LIMITS.tasks / 16;
 
 /// Requests that may wait in front of a replica: fewer than in production, so that the limit is reached.
 pub(crate) const CALLS_MAX: usize = kattu_member::step::CALLS_MAX / 32;

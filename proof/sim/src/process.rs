@@ -21,7 +21,7 @@ use kattu_member::apply::{Apart, Progress};
 use kattu_member::capacity::Capacity;
 use kattu_member::log::Completion;
 use kattu_member::member::Member;
-use kattu_member::step::{FINISH_UNITS, Limits, Placed, Stage, Step};
+use kattu_member::step::{FINISH_UNITS, Placed, Stage, Step};
 use kattu_node::contract::{Doubt, Event, Members, Outcome, PeerMessage, Refusal, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::LogIndex;
@@ -84,7 +84,7 @@ impl Process {
         let room = log.get().room();
         let now = clock.at(sh.now);
         let capacity = Capacity::new(sh.settings.quota);
-        let node = Member::start(now, node, placed, capacity, room, plan::LIMITS);
+        let node = Member::start(now, node, placed, capacity, room, sh.limits);
         let hands = Hands {
             member,
             run,
@@ -185,7 +185,7 @@ impl Process {
                     return Ok(());
                 }
                 hands.eyes.events_in_batch = 0;
-                self.member.limit(Limits { slice: sh.slice, ..plan::LIMITS }, sh.settings.quota);
+                self.member.limit(sh.limits, sh.settings.quota);
                 self.member.begin(&mut Now { hands, sh })?;
             }
             if !self.carry_out(sh)? {

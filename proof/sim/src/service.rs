@@ -9,11 +9,11 @@ use crate::clock::{MS, SEC, US};
 use crate::load::{Ask, Stream, Timed};
 use crate::net::id_of;
 use crate::paths::{BULK, CONTROL, Wire};
-use crate::plan::Plan;
+use crate::plan::{Plan, TASKS_MAX_SERVED};
 use crate::report::Violation;
 use crate::trace::Told;
 use crate::world::World;
-use kattu_member::step::LIMITS;
+use kattu_member::step::{LIMITS, Limits};
 use kattu_node::SnapshotLimits;
 use kattu_raft::{LinkEnd, LogIndex};
 use kattu_verify::service::{BoundedMemory, Done, Held, LinkCount, RECOVERY, Work, no_metastable_state};
@@ -200,10 +200,11 @@ const RUSH_SCALE: usize = 32;
 /// Nanoseconds for a unit of work there: a member can do some thousand writes per second.
 const RUSH_UNIT: u64 = 25 * US;
 
-/// A world in which keepers work in the slices of production: small ones would cost what production does not pay.
+/// A world in which keepers work in the slices of production, small ones would cost what production does not pay; and in
+/// which as many tasks may wait as where service is judged.
 fn as_in_production(plan: Plan) -> World {
     let mut world = World::new(plan, Arc::new(Mutex::new(Told::default())));
-    world.sh.slice = LIMITS.slice;
+    world.sh.limits = Limits { tasks: TASKS_MAX_SERVED, ..LIMITS };
     world
 }
 
@@ -226,7 +227,7 @@ pub fn rush(seed: u64, silent: Option<&'static str>) -> Result<Rushed, Violation
     }
     world.sh.service.silent = silent;
     world.sh.service.count_work(RUSH_UNIT, u64::MAX);
-    world.sh.slice = LIMITS.slice / RUSH_SCALE as i64;
+    world.sh.limits.slice = LIMITS.slice / RUSH_SCALE as i64;
     let mut peak = Done { requests: 0, time: SEC };
     let mut rate = 500;
     // Until more than a tenth is not served.

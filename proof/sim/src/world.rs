@@ -19,7 +19,7 @@ use crate::net::{CLUSTER, Net, Others, id_of};
 use crate::observer::Observer;
 use crate::operator::{Asked, Operator, info_of};
 use crate::paths::{Around, Flying};
-use crate::plan::{Disagrees, Pace, Plan, Settings};
+use crate::plan::{self, Disagrees, Pace, Plan, Settings};
 use crate::process::Process;
 use crate::queue::Queue;
 use crate::report::{Counts, Violation};
@@ -28,7 +28,7 @@ use crate::trace::{Told, Trace};
 use kattu_disk::{FaultId, SimDisk, Truth};
 use kattu_member::opening::{self, Tables};
 use kattu_member::peer_table::{Own, PeerTable};
-use kattu_member::step::LIMITS;
+use kattu_member::step::{LIMITS, Limits};
 use kattu_node::contract::{
     Consistency, Doubt, Event as Input, Forward, MemberInfo, Outcome, PeerMessage, Refusal, Request,
 };
@@ -241,8 +241,8 @@ pub(crate) struct Shared {
     pub(crate) job_dice: Dice,
     pub(crate) diverged: Diverged,
     pub(crate) service: Service,
-    /// Units of work in one slice of a keeper.
-    pub(crate) slice: i64,
+    /// How much goes into one batch.
+    pub(crate) limits: Limits,
     /// A member that announces no feature level, as an older version does not.
     pub(crate) older: Option<usize>,
     /// The lying member.
@@ -369,10 +369,15 @@ pub(crate) struct World {
     pub(crate) load: Load,
 }
 
-/// As in production, or so small that no task fits into one slice.
-fn draw_slice(seed: u64) -> i64 {
+/// Slices are as in production, or so small that no task fits into one. Where service is judged they are always as in
+/// production.
+fn draw_limits(seed: u64, is_served: bool) -> Limits {
     let mut dice = Dice::new(seed, "slices");
-    if dice.one_in(3) { LIMITS.slice } else { dice.log_within(1, 4096) as i64 }
+    match is_served {
+        true => Limits { tasks: plan::TASKS_MAX_SERVED, ..LIMITS },
+        false if dice.one_in(3) => Limits { tasks: plan::TASKS_MAX, ..LIMITS },
+        false => Limits { tasks: plan::TASKS_MAX, slice: dice.log_within(1, 4096) as i64, ..LIMITS },
+    }
 }
 
 fn draw_older(seed: u64, count: usize) -> Option<usize> {
@@ -422,7 +427,7 @@ impl World {
             dice: Dice::new(seed, "processes"),
             job_dice: Dice::new(seed, "jobs"),
             service: Service::default(),
-            slice: if plan.service.is_some() { LIMITS.slice } else { draw_slice(seed) },
+            limits: draw_limits(seed, plan.service.is_some()),
             older: draw_older(seed, plan.members as usize),
             diverged: Diverged::new(plan.kinds.has(crate::inject::Kind::Diverge)),
             forgot: BTreeMap::new(),
