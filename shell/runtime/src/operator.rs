@@ -159,7 +159,8 @@ pub(crate) fn tell_absent(node: &Node, peer_table: &PeerTable, waited: Duration)
         format!("member {:x} ({at})", id.0)
     };
     let absent = absent.map(place).collect::<Vec<_>>().join(", ");
-    let cause = Cause { what: "the cluster has not started yet", whose: 0 };
+    // Two causes: the limit of lines must not hide that the one has become the other.
+    let cause = Cause { what: "the cluster has started without this member", whose: 0 };
     if peer_table.ask(|table| table.was_known()) || node.raft().others_began() {
         return report::warn_of(
             cause,
@@ -170,6 +171,7 @@ pub(crate) fn tell_absent(node: &Node, peer_table: &PeerTable, waited: Duration)
             ),
         );
     }
+    let cause = Cause { what: "the cluster has not started yet", whose: 0 };
     report::warn_of(
         cause,
         format_args!(
