@@ -283,7 +283,8 @@ pub fn price(name: &str, this: &[f64], other: &[f64]) -> Option<String> {
     let most = other.iter().copied().fold(0.0, f64::max);
     let is_dearer = others * PRICE < mine && most < least;
     let verdict = if is_dearer { "DEARER" } else { "no dearer" };
-    println!("| {name} | {mine:.3} | {others:.3} | {:.3} | {verdict} |", mine / others);
+    let ratio = if mine == others { 1.0 } else { mine / others }; // 0 of 0 is as much
+    println!("| {name} | {mine:.3} | {others:.3} | {ratio:.3} | {verdict} |");
     is_dearer.then(|| name.to_string())
 }
 
