@@ -146,21 +146,6 @@ const CRATES: &[Crate] = &[
     },
     Crate { name: "kattu-power", may_know: &["kattu-rig", "kattu-random", "kattu-verify"], never: &[] },
     Crate {
-        name: "kattu-bench",
-        may_know: &[
-            "kattu-client",
-            "kattu-proto",
-            "kattu-server",
-            "kattu-runtime",
-            "kattu-wal",
-            "kattu-wire",
-            "kattu-node",
-            "kattu-kv",
-            "kattu-raft",
-        ],
-        never: &[],
-    },
-    Crate {
         name: "kattu-fuzz",
         may_know: &[
             "kattu-disk",
@@ -180,7 +165,6 @@ const CRATES: &[Crate] = &[
             "kattu-tls",
             "kattu-client",
             "kattu-output",
-            "kattu-bench",
             "kattu-runtime",
             "kattu-wal",
             "kattu-wire",

@@ -50,7 +50,7 @@ pub struct File {
 }
 
 /// First folders of the workspace, in the order of ARCHITECTURE.md.
-pub const ROOMS: &[&str] = &["core", "shell", "kattu", "proof", "lab", "xtask"];
+pub const ROOMS: &[&str] = &["core", "shell", "kattu", "proof", "xtask"];
 
 impl Package {
     /// The first folder of its path.

@@ -77,14 +77,13 @@ pub fn section(house: &House) -> Section {
     };
     let of_rooms = |rooms: &[&str]| sum(&|file| rooms.contains(&house.room(file)));
     let (product, proof, xtask) = (of_rooms(PRODUCT), of_rooms(&["proof"]), of_rooms(&["xtask"]));
-    let (lab, all) = (of_rooms(&["lab"]), of_rooms(ROOMS));
+    let all = of_rooms(ROOMS);
     let proof_and_xtask = proof.source + xtask.source;
     let per_product = |lines: usize| format!("{:.2}", lines as f64 / product.source as f64);
 
     let mut rows = columns(&[
         row([&"product (core, shell, kattu)", &grouped(product.source)]),
         row([&"proof + xtask", &grouped(proof_and_xtask)]),
-        row([&"lab", &grouped(lab.source)]),
         row([&"tests, in src/", &grouped(all.tests_inside)]),
         row([&"tests, in tests/", &grouped(all.tests_beside)]),
         row([&"tests, both", &grouped(all.tests())]),
@@ -118,7 +117,6 @@ pub fn section(house: &House) -> Section {
             "proof_and_xtask": proof_and_xtask,
             "proof": proof.source,
             "xtask": xtask.source,
-            "lab": lab.source,
             "tests_in_src": all.tests_inside,
             "tests_in_tests": all.tests_beside,
             "tests": all.tests(),

@@ -10,7 +10,7 @@ use super::markdown::Page;
 use std::collections::BTreeSet;
 
 /// Folders at the root; those that the repository has besides them count, too.
-const ROOMS: &[&str] = &["core", "shell", "proof", "kattu", "xtask", "docs", "lab"];
+const ROOMS: &[&str] = &["core", "shell", "proof", "kattu", "xtask", "docs"];
 
 /// Every file of the repository, and every folder.
 pub struct Tree {
@@ -174,7 +174,7 @@ mod tests {
             ("`core/kv/src/{lib,gone}.rs`", "docs/a.md:1: there is no `core/kv/src/gone.rs`"),
             ("`core/*/gone`", "docs/a.md:1: there is no `core/*/gone`"),
             ("`core/gone.rs:7`", "docs/a.md:1: there is no `core/gone.rs`"),
-            ("`lab/bench`", "docs/a.md:1: there is no `lab/bench`"),
+            ("`shell/gone`", "docs/a.md:1: there is no `shell/gone`"),
             ("`PLAN.md`", "docs/a.md:1: there is no `PLAN.md`"),
             ("`cat\ncore/gone`", "docs/a.md:2: there is no `core/gone`"),
         ];
