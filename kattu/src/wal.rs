@@ -120,6 +120,8 @@ fn item_json(item: &Item) -> Value {
         }
         Item::Incarnations { state: Ok(count) } => json!({"kind": "lives", "voters": count}),
         Item::Incarnations { state: Err(what) } => json!({"kind": "lives", "bad": what}),
+        Item::KnownMembers { state: Ok(count) } => json!({"kind": "members", "members": count}),
+        Item::KnownMembers { state: Err(what) } => json!({"kind": "members", "bad": what}),
         Item::VoteHold { state: Err(what) } => json!({"kind": "promise", "bad": what}),
         Item::Entry { at, group, head, payload_bytes } => json!({
             "kind": "entry",

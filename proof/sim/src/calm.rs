@@ -50,6 +50,7 @@ impl World {
                 bound as f64 / SEC as f64,
                 dumb.join(" and ")
             );
+            self.tell_which_members_are_known();
             return Err(Violation::new("available_after_the_storm", story));
         }
         self.answer_everybody(bound)?;
@@ -176,13 +177,6 @@ impl World {
         let id = crate::net::id_of(member);
         let is_untrusted = diverged.is_divergent(id) || diverged.is_named(id);
         self.members[member].ruined || is_untrusted || self.is_isolated(member)
-    }
-
-    /// Whether no member that this one knows is in the cluster any more: all were replaced while it was away, or since the
-    /// snapshot that it lost. An operator has to replace it, too. [docs/walks/membership.md]
-    fn is_isolated(&self, member: usize) -> bool {
-        let current = self.current();
-        current.len() > 1 && current.contains(&member) && !self.knows_another(member, member)
     }
 
     /// A divergent member must be reported, soon after the next mark. [fault-model F70]

@@ -10,11 +10,11 @@
 //! | `inject.rs` | the faults as a list |
 //! | `world.rs` | members, clients and time |
 //! | `process.rs`, `end.rs`, `log.rs`, `segments.rs` | one member, driven as production drives it |
-//! | `net.rs`, `meeting.rs` | what members decide about connections, carried out |
+//! | `net.rs`, `peers.rs`, `meeting.rs` | what members decide about connections, carried out |
 //! | `frames.rs`, `paths.rs` | messages as bytes, and what happens to them on their way |
 //! | `clients.rs` | operations of clients, and their history |
 //! | `storm.rs` | carries out the faults |
-//! | `operator.rs` | changes of members |
+//! | `operator.rs`, `in_touch.rs` | changes of members, and which members know each other |
 //! | `restore.rs`, `sim_dirs.rs`, `rerun.rs` | new clusters from backups or survivors, beside the storm |
 //! | `calm.rs` | checks after the storm |
 //! | `observer.rs` | checks during the storm |
@@ -50,6 +50,7 @@ mod end;
 pub mod family;
 pub mod faults;
 mod frames;
+mod in_touch;
 pub mod inject;
 mod judged;
 mod liar;
@@ -60,6 +61,7 @@ mod net;
 mod observer;
 mod operator;
 mod paths;
+mod peers;
 mod plan;
 mod process;
 mod queue;

@@ -6,8 +6,9 @@
 //! Knows nothing of: what happens on the way, messages.
 
 use crate::log::GROUP;
-use crate::net::{CLUSTER, Net, Others, Peers, id_of};
+use crate::net::{CLUSTER, Net, Others, id_of};
 use crate::paths::{Around, KINDS, LANES};
+use crate::peers::Peers;
 use kattu_member::dialler::Failure;
 use kattu_member::handshake::{self, Caller, Door, First, Heard, Proving};
 use kattu_node::contract::Event;
@@ -28,7 +29,7 @@ impl Net {
         let hello = handshake::hello(&self.peers[from].table, id_of(to), KINDS[lane]);
         let (answer, caller) = match self.first(around, to, &hello) {
             First::Member(answer, caller) => (answer, Some(caller)),
-            First::Refused(answer, _) | First::Founder(answer) => (answer, None),
+            First::Refused(answer, _) | First::Answered(answer) => (answer, None),
             First::Newcomer(join) => unreachable!("{join:?}"),
         };
         let answer = self.carried(&answer);
@@ -111,7 +112,8 @@ impl Net {
         stranger: usize,
         others: &Others<'_>,
     ) {
-        let mut is_named = false;
+        let mut has_news = false;
+        let mut knowing = None;
         if around.now < self.peers[member].ask_again_at {
             return;
         }
@@ -119,41 +121,45 @@ impl Net {
             if !self.peers[member].table.is_linked(id_of(peer)) {
                 continue;
             }
-            let answer = self.ask_for_members(around, member, peer, others);
-            let names = |list: &MemberList| list.members.list.iter().any(|it| it.id == id_of(stranger));
-            is_named |= answer.as_ref().is_ok_and(names);
+            let answer = self.ask_for_members(around, (member, peer), &handshake::member_asks(), others);
+            if self.is_reached(member, peer, others) && self.peers[peer].table.knows(id_of(stranger)) {
+                knowing = Some(peer);
+            }
             let peers = &mut self.peers[member];
-            if peers.vouching.is_settled(answer, &mut peers.table) {
+            has_news = peers.vouching.is_settled(answer, &mut peers.table);
+            if has_news {
                 break;
             }
         }
         let peers = &mut self.peers[member];
         peers.ask_again_at = around.now + peers.vouching.pause().as_nanos() as u64;
-        if is_named && !peers.table.knows(id_of(stranger)) {
-            self.kept_out = Some(format!("n{} keeps n{} out, which others named", member + 1, stranger + 1));
+        if let Some(knowing) = knowing.filter(|_| !has_news && !peers.table.knows(id_of(stranger))) {
+            let (member, stranger, knowing) = (member + 1, stranger + 1, knowing + 1);
+            let story =
+                format!("n{member} has asked n{knowing}, which knows n{stranger}, and keeps n{stranger} out");
+            self.broken = Some(("named_members_are_let_in", story));
         }
     }
 
-    /// Asks one member for the list of members, as a newcomer does.
+    /// Asks one member for the list of members, as a newcomer or a member does.
     pub(crate) fn ask_for_members(
         &mut self,
         around: &Around<'_>,
-        by: usize,
-        asked: usize,
+        (by, asked): (usize, usize),
+        question: &Frame,
         others: &Others<'_>,
     ) -> Result<MemberList, Failure> {
         if !self.is_reached(by, asked, others) {
             return Err(Failure::Away);
         }
-        let urls = [format!("http://n{}", by + 1)];
-        let answer = match self.first(around, asked, &handshake::newcomer_asks(&urls)) {
+        let answer = match self.first(around, asked, question) {
             First::Newcomer(_) => {
                 handshake::answer_to_newcomer(&self.peers[asked].table, (others.confirmed)(asked)).0
             }
-            First::Refused(answer, _) | First::Founder(answer) | First::Member(answer, _) => answer,
+            First::Refused(answer, _) | First::Answered(answer) | First::Member(answer, _) => answer,
         };
         let answer = self.carried(&answer);
-        handshake::newcomer_is_told(answer)
+        handshake::members_are_told(answer)
     }
 
     /// A founder without a directory asks the others whether it had one. Returns the members that have met it since they
@@ -171,7 +177,7 @@ impl Net {
             }
             let asks = handshake::founder_asks(CLUSTER, id_of(founder), id_of(asked));
             let is_known = match self.first(around, asked, &asks) {
-                First::Founder(answer) | First::Refused(answer, _) => {
+                First::Answered(answer) | First::Refused(answer, _) => {
                     let answer = self.carried(&answer);
                     handshake::founder_is_known(&answer, CLUSTER, id_of(founder))
                 }

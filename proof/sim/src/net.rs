@@ -6,6 +6,7 @@
 
 use crate::inject::Kind;
 use crate::paths::{Around, BULK, KINDS, LANES, Paths, SILENCE_MAX, SNAPSHOT};
+use crate::peers::Peers;
 use crate::plan::Plan;
 use crate::world::Event;
 use kattu_member::dialler::{Dialler, Failure, Next};
@@ -13,22 +14,16 @@ use kattu_member::handshake::Caller;
 use kattu_member::join::Vouching;
 use kattu_member::lanes;
 use kattu_member::pauses;
-use kattu_member::peer_table::{Output, PeerTable};
+use kattu_member::peer_table::PeerTable;
 use kattu_node::contract::Members;
-use kattu_raft::{Duration, Incarnation, LinkEnd, NodeId};
+use kattu_raft::{Duration, LinkEnd, NodeId};
 use kattu_wire::{Codec, FrameWriter};
-use std::collections::BTreeMap;
 
 /// The cluster's id, in every handshake.
 pub(crate) const CLUSTER: u64 = 0xC1;
 
 pub(crate) fn id_of(member: usize) -> NodeId {
     NodeId(member as u64 + 1)
-}
-
-/// The members that a table links, of so many: a bit each.
-fn linked_by(table: &PeerTable, members: usize) -> u32 {
-    (0..members).filter(|&peer| table.is_linked(id_of(peer))).fold(0, |mask, peer| mask | 1 << peer)
 }
 
 /// What the network asks of the members' processes.
@@ -51,25 +46,6 @@ pub(crate) struct Link {
     not_before: u64,
 }
 
-/// What a member knows of the others.
-#[derive(Debug, Default)]
-pub(crate) struct Peers {
-    pub(crate) table: PeerTable,
-    pub(crate) vouching: Vouching,
-    /// No question about strangers before this.
-    pub(crate) ask_again_at: u64,
-    /// Current run of its process; 0 while it is down.
-    pub(crate) run: u32,
-    /// Its machine vanished without a word, so that no other member was told.
-    silent: bool,
-    /// Members that it dials: a bit each.
-    linked: u32,
-    /// Members that were let in by this run: a bit each.
-    pub(crate) met: u32,
-    /// The voters' directories that are written down in the directory of this incarnation.
-    book: (Incarnation, BTreeMap<NodeId, Incarnation>),
-}
-
 /// All links.
 pub(crate) struct Net {
     pub(crate) paths: Paths,
@@ -85,8 +61,8 @@ pub(crate) struct Net {
     pub(crate) challenges: u64,
     /// Messages decoded.
     pub(crate) heard: u64,
-    /// A member was not let in although others named it; to be taken by the world.
-    pub(crate) kept_out: Option<String>,
+    /// A rule of members that know each other is broken: the rule, and how; to be taken by the world.
+    pub(crate) broken: Option<(&'static str, String)>,
 }
 
 impl Net {
@@ -110,7 +86,7 @@ impl Net {
             codec: Codec::new(crc32c::crc32c_append),
             challenges: 0,
             heard: 0,
-            kept_out: None,
+            broken: None,
         }
     }
 
@@ -141,49 +117,6 @@ impl Net {
     pub(crate) fn table(&mut self, around: &mut Around<'_>, member: usize, members: &Members) {
         self.peers[member].table.follow(members.clone());
         self.carry_out(around, member);
-    }
-
-    /// Carries out what a peer table has decided: writes down directories, and dials members that are new. What is open to a
-    /// member that left stays open until it ends. Returns whether a stranger came.
-    pub(crate) fn carry_out(&mut self, around: &mut Around<'_>, member: usize) -> bool {
-        let all = self.peers.len();
-        let Peers { table, book, linked, .. } = &mut self.peers[member];
-        let Output { places_changed, stranger_came, remember, .. } = table.take_output();
-        if let Some((voter, life)) = remember {
-            book.1.insert(voter, life);
-            table.remembered(voter);
-        }
-        if places_changed {
-            let now = linked_by(table, all);
-            let new = now & !std::mem::replace(linked, now);
-            for peer in (0..all).filter(|&peer| new >> peer & 1 == 1) {
-                self.dial_first(around, member, peer);
-            }
-        }
-        stranger_came
-    }
-
-    /// A member's process has started with this table: it dials all members that it knows, and those that still have a connection
-    /// to its former run lose it.
-    pub(crate) fn started(&mut self, around: &mut Around<'_>, member: usize, run: u32, mut table: PeerTable) {
-        let peers = &mut self.peers[member];
-        let incarnation = table.own().incarnation;
-        if peers.book.0 != incarnation {
-            peers.book = (incarnation, BTreeMap::new());
-        }
-        table.recall(peers.book.1.iter().map(|(&voter, &life)| (voter, life)));
-        table.take_output();
-        let linked = linked_by(&table, self.peers.len());
-        let book = std::mem::take(&mut self.peers[member].book);
-        self.peers[member] = Peers { table, run, linked, book, ..Peers::default() };
-        for peer in (0..self.peers.len()).filter(|&peer| peer != member) {
-            for lane in LANES {
-                self.close(around, peer, member, lane, LinkEnd::Otherwise, true);
-            }
-            if linked >> peer & 1 == 1 {
-                self.dial_first(around, member, peer);
-            }
-        }
     }
 
     /// A member's process has ended. If its machine vanished with it, no other member is told.
@@ -299,7 +232,7 @@ impl Net {
     }
 
     /// The first attempt to reach a member.
-    fn dial_first(&mut self, around: &mut Around<'_>, member: usize, peer: usize) {
+    pub(crate) fn dial_first(&mut self, around: &mut Around<'_>, member: usize, peer: usize) {
         for lane in LANES {
             let mut dialler = Dialler::new(id_of(peer), self.retry_max);
             if lane != SNAPSHOT && !self.paths.lane(member, peer, lane).is_up {

@@ -13,6 +13,7 @@ use crate::log::GROUP;
 use crate::net::id_of;
 use crate::report::Violation;
 use crate::world::{Event, World};
+use kattu_member::handshake::newcomer_asks;
 use kattu_member::join::{Joining, Newcomer, NotJoined, Step};
 use kattu_node::contract::{MemberChange, MemberInfo, MemberRefusal, Outcome, Refusal, ReplyBody, Request};
 use kattu_node::newcomer::CannotJoin;
@@ -197,7 +198,7 @@ impl World {
         let staying = membership.voters.iter().filter(stays).count();
         let is_able = |id: &&NodeId| {
             let member = (id.0 - 1) as usize;
-            self.is_whole(member) && (staying == 1 || self.knows_another(member, slot))
+            self.is_whole(member) && (staying == 1 || self.is_in_touch(member, slot))
         };
         let able = membership.voters.iter().filter(stays).filter(is_able).count();
         !self.is_whole(slot) || staying < 2 * able
@@ -265,13 +266,15 @@ impl World {
             group: GROUP,
             incarnation: Incarnation(Dice::new(seed, "newcomers").fork(self.sh.now).roll()),
         };
+        let question = newcomer_asks(&info_of(slot).peer_urls);
         let (mut joining, me) = (Joining::new(newcomer, others), id_of(slot));
         let mut is_removed = false;
         loop {
             match joining.next(|member| member.id == me) {
                 Step::Ask(asked) => {
-                    let answer = self
-                        .with_others(|net, around, others| net.ask_for_members(around, slot, asked, others));
+                    let answer = self.with_others(|net, around, others| {
+                        net.ask_for_members(around, (slot, asked), &question, others)
+                    });
                     is_removed |= answer.as_ref().is_ok_and(|list| list.members.removed.contains(&me));
                     joining.told(answer);
                 }

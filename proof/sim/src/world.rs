@@ -614,9 +614,9 @@ impl World {
             Event::Dial { from, to, lane, connection } => self
                 .with_others(|net, around, others| {
                     net.dial(around, (from, to, lane), connection, others);
-                    net.kept_out.take()
+                    net.broken.take()
                 })
-                .map_or(Ok(()), |story| Err(Violation::new("named_members_are_let_in", story))),
+                .map_or(Ok(()), |(rule, story)| Err(Violation::new(rule, story))),
             Event::Start { member, number } => {
                 if self.members[member].starts == number {
                     self.start(member)
@@ -1328,19 +1328,13 @@ impl World {
     pub(crate) fn may_be_lost(&self, member: usize) -> bool {
         let is_lost = |id: &&NodeId| {
             let other = (id.0 - 1) as usize;
-            other == member || !self.is_whole(other) || !self.knows_another(other, member)
+            other == member || !self.is_whole(other) || !self.is_in_touch(other, member)
         };
         let bears = |set: &[NodeId]| set.is_empty() || 2 * set.iter().filter(is_lost).count() < set.len();
         self.sh
             .observer
             .memberships()
             .all(|membership| bears(&membership.voters) && bears(&membership.outgoing))
-    }
-
-    /// Whether a member knows another one in the cluster, when one of them has left: if not, it lets no member in.
-    /// [docs/walks/membership.md]
-    pub(crate) fn knows_another(&self, member: usize, without: usize) -> bool {
-        self.current().into_iter().any(|other| other != without && self.sh.net.links(member, other))
     }
 
     /// Whether all current members are whole.
@@ -1467,8 +1461,7 @@ impl World {
             quota: QUOTA,
         };
         let found = joined.into_iter().flatten().map(|found| (found.id, found.peer_urls)).collect();
-        let mut peer_table = PeerTable::new(own, found);
-        peer_table.follow(members);
+        let peer_table = PeerTable::new(own, found);
         let disk = state.disk.mount();
         let covered = keeper.applied();
         let process = Process::new((member, run), node, keeper, (wal, disk), clock, &mut self.sh);
@@ -1483,7 +1476,10 @@ impl World {
         self.count_fired(member);
         self.members[member].disk_failed = false;
         let (net, mut around) = self.sh.net();
-        net.started(&mut around, member, run, peer_table);
+        net.started(&mut around, (member, run), peer_table, members);
+        if let Some((rule, story)) = net.broken.take() {
+            return Err(Violation::new(rule, story));
+        }
         if is_removed {
             return self.leave(member, "finds in its snapshot that it was removed");
         }

@@ -4,6 +4,7 @@
 //!   member   ── Hello ──▶ Welcome, Removed, Conflict or Refused; then Introduction (peer URLs), Level, Quota, messages
 //!   founder  ── Hello ──▶ the same, without an incarnation and an Introduction: is this id known already?
 //!   newcomer ── Join ───▶ MemberList, confirmed by a quorum, or Refused; then the connection is closed
+//!   member   ── Join, without peer URLs ──▶ MemberList, all members known here: is a stranger among them?
 //! ```
 //! Cluster, addressee and membership are checked before anything else is read. A caller that does not belong gets the
 //! reason, and the connection is closed. A caller that claims to be a member has to prove it ([`crate::proofs`]):
@@ -40,8 +41,9 @@ pub enum First {
     Member(Frame, Caller),
     /// A newcomer, which waits for [`answer_to_newcomer`].
     Newcomer(Join),
-    /// A founder that is about to make its directory: it is answered with this frame, and the connection is closed.
-    Founder(Frame),
+    /// A founder that is about to make its directory, or a member that asks about a stranger: it is answered with this frame,
+    /// and the connection is closed.
+    Answered(Frame),
     /// It is answered with this frame, and the connection is closed; the text says why.
     Refused(Frame, String),
 }
@@ -73,7 +75,7 @@ impl Door<'_> {
     pub fn first(&self, frame: Frame, table: &mut PeerTable) -> First {
         match frame {
             Frame::Hello(hello) => self.on_hello(hello, table),
-            Frame::Join(join) => newcomer(join),
+            Frame::Join(join) => newcomer(join, table),
             _ => refused("a peer connection must begin with a handshake".into()),
         }
     }
@@ -85,7 +87,7 @@ impl Door<'_> {
             // A founder asks under each id that its cluster may have, and only one of them is right. If its flags name
             // another cluster, both sides report that when it comes with its directory.
             Err(reason) if hello.incarnation == NO_DIRECTORY && hello.cluster != cluster => {
-                return First::Founder(Frame::Refused(Refused { reason }));
+                return First::Answered(Frame::Refused(Refused { reason }));
             }
             Err(reason) => return refused(reason),
         };
@@ -111,7 +113,7 @@ impl Door<'_> {
         }
         let mut welcome = Welcome { protocol, from: own, incarnation: table.own().incarnation, proof: 0 };
         if hello.incarnation == NO_DIRECTORY {
-            return First::Founder(Frame::Welcome(welcome));
+            return First::Answered(Frame::Welcome(welcome));
         }
         if !knows {
             table.stranger_came();
@@ -141,7 +143,7 @@ impl Door<'_> {
     }
 }
 
-fn newcomer(join: Join) -> First {
+fn newcomer(join: Join, table: &PeerTable) -> First {
     if join.protocol_max < PROTOCOL_MIN || PROTOCOL_MAX < join.protocol_min {
         return refused(format!(
             "the joining member speaks protocol versions {}..={}, this member speaks {PROTOCOL_MIN}..={PROTOCOL_MAX}: upgrade \
@@ -149,7 +151,10 @@ fn newcomer(join: Join) -> First {
             join.protocol_min, join.protocol_max
         ));
     }
-    First::Newcomer(join)
+    match join.peer_urls.is_empty() {
+        true => First::Answered(Frame::MemberList(table.named())),
+        false => First::Newcomer(join),
+    }
 }
 
 /// The answer to a newcomer: the members that a quorum has just confirmed, or why they are not known, which both sides log.
@@ -446,11 +451,17 @@ pub fn newcomer_asks(peer_urls: &[String]) -> Frame {
     })
 }
 
-/// What the answer to a newcomer means.
+/// Asks which members a known member knows. One of an older version answers as to a newcomer.
+#[must_use]
+pub fn member_asks() -> Frame {
+    newcomer_asks(&[])
+}
+
+/// What the answer to a newcomer or a member means.
 ///
 /// # Errors
 /// Why there is no list of members.
-pub fn newcomer_is_told(answer: Frame) -> Result<MemberList, Failure> {
+pub fn members_are_told(answer: Frame) -> Result<MemberList, Failure> {
     match answer {
         Frame::MemberList(member_list) => Ok(member_list),
         Frame::Refused(refused) => Err(Failure::Refused(refused.reason)),

@@ -9,7 +9,8 @@
 //!
 //! A member that was away may be called by one that others have added meanwhile, and that may be the leader. Its claim
 //! alone does not count, and the address it announces is not dialled: otherwise a stranger could make a member dial any
-//! address. The known members are asked for the member list, as by a newcomer, and answer what a quorum has confirmed.
+//! address. The known members are asked instead, and name all members that they know. No quorum has to confirm that: it may
+//! need the vote of the member that asks.
 //! Knows nothing of: how members are added, addresses, clocks, the messages of a stranger.
 
 use crate::dialler::Failure;
@@ -164,16 +165,11 @@ impl Default for Vouching {
 }
 
 impl Vouching {
-    /// A known member has answered. Returns whether that settles the question; otherwise the next one is asked.
+    /// A known member has answered. Returns whether it has named a member that was not known; otherwise the next one is
+    /// asked.
     pub fn is_settled(&mut self, answer: Result<MemberList, Failure>, table: &mut PeerTable) -> bool {
-        let Ok(list) = answer else { return false };
-        match table.vouched_for(list) {
-            Some(is_news) => {
-                self.has_news = is_news;
-                true
-            }
-            None => false,
-        }
+        self.has_news = answer.is_ok_and(|list| table.vouched_for(list));
+        self.has_news
     }
 
     /// The known members were asked: the pause before the next question.
@@ -276,7 +272,7 @@ mod tests {
         assert!(vouching.is_settled(Ok(member_list(9, vec![member(4, false)], &[])), &mut table));
         assert!(table.knows(NodeId(4)));
         assert_eq!(vouching.pause(), VOUCH_PAUSE_MIN, "it brought news");
-        assert!(vouching.is_settled(Ok(member_list(9, vec![member(4, false)], &[])), &mut table));
+        assert!(!vouching.is_settled(Ok(member_list(9, vec![member(4, false)], &[])), &mut table));
         assert_eq!(vouching.pause(), VOUCH_PAUSE_MIN * 2, "it named no other");
     }
 }

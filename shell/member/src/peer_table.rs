@@ -2,11 +2,14 @@
 //!
 //! ```text
 //!   the applied table of members ─┐                 ┌─▶ which members are dialled, at which addresses
-//!   what known members have named ┼─▶ peer table ───┼─▶ which callers are admitted, and which are refused   (`handshake`)
+//!   what known members name ──────┼─▶ peer table ───┼─▶ which callers are admitted, and which are refused   (`handshake`)
 //!   what members announce ────────┘                 └─▶ Output: what is to be done, and told to the operator
 //! ```
 //! Rules: 1. A caller that is missing in this table may have been added while this member was away, and may be the leader
-//!           [Ongaro14 §4.1]. The known members are asked; a member that they do not name is neither dialled nor heard.
+//!           [Ongaro14 §4.1]. The known members are asked; a member that they do not name is neither dialled nor heard. They
+//!           name all members that they know, and no quorum is needed for that: this table, too, may be old, and a caller
+//!           that it lists is admitted. Ids are never used again, so a member that was removed before is known as removed.
+//!           What they have named is known after a restart, too.
 //!        2. A voter has one directory for life. A member that is about to make another one, or comes with another one than
 //!           before, is refused: the votes and acknowledgements it gave in the first one are forgotten. [fault-model F61]
 //!        3. All members hold the same data, so the least quota of any member is the limit.
@@ -15,8 +18,9 @@
 use crate::peer_address::PeerAddress;
 use crate::proofs::Proofs;
 use kattu_node::contract::{MemberInfo, Members};
-use kattu_raft::{Incarnation, LeadershipConfig, NodeId};
+use kattu_raft::{Incarnation, LeadershipConfig, LogIndex, NodeId};
 use kattu_wire::{Hello, Introduction, MemberList};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The incarnation of a member that has no directory yet.
@@ -27,6 +31,12 @@ const TOLD_PLACES_MAX: usize = 16;
 
 /// Longest peer URL that is accepted.
 const TOLD_PLACE_BYTES_MAX: usize = 512;
+
+/// Members that are kept of what others have named: more than any cluster has in its time.
+const FOUND_MAX: usize = 4096;
+
+/// The other members that this one knows, with their peer URLs.
+pub type PeerUrls = BTreeMap<NodeId, Vec<String>>;
 
 /// What the table is told of its own member.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +83,9 @@ pub struct Output {
     /// To be written to the disk, and confirmed by [`PeerTable::remembered`]: the directory that a voter came from. What is
     /// not confirmed is ordered again when the voter comes again.
     pub remember: Option<(NodeId, Incarnation)>,
+    /// To be written to the disk, and confirmed by [`PeerTable::noted`]: all other members that this one knows, if they are
+    /// not those that are there. What is not confirmed is ordered again with the next change.
+    pub note_members: Option<PeerUrls>,
     /// For the operator.
     pub notes: Vec<Note>,
 }
@@ -87,8 +100,13 @@ pub struct PeerTable {
     level: u16,
     /// The table of members, as applied here.
     members: Members,
-    /// Members that others have named, when this one joined or asked them since; the table may not list them yet.
-    found: BTreeMap<NodeId, Vec<String>>,
+    /// Members that others have named, when this one joined or asked them since, and those that earlier runs knew; the table
+    /// may not list them yet.
+    found: PeerUrls,
+    /// The newest table that named any of them.
+    found_at: LogIndex,
+    /// The members that are on the disk.
+    noted: PeerUrls,
     /// The leader priorities that others have announced.
     priorities: BTreeMap<NodeId, u8>,
     /// Peer URLs that members have announced after their proof: a table that this member has not been able to follow
@@ -112,10 +130,16 @@ pub struct PeerTable {
 }
 
 impl PeerTable {
-    /// A table that knows the members that others have named, when this one joined.
+    /// A table that knows the members that others have named, when this one joined. The identity of the directory names
+    /// them, or else the members that the cluster began with.
     #[must_use]
-    pub fn new(own: Own, found: BTreeMap<NodeId, Vec<String>>) -> PeerTable {
-        PeerTable { own, found, ..PeerTable::default() }
+    pub fn new(own: Own, found: PeerUrls) -> PeerTable {
+        let mut noted = found.clone();
+        if found.is_empty() {
+            noted.extend(own.began_with.iter().map(|member| (member.id, member.peer_urls.clone())));
+        }
+        noted.remove(&own.id);
+        PeerTable { own, found, noted, ..PeerTable::default() }
     }
 
     /// What is to be done since the last call.
@@ -138,22 +162,57 @@ impl PeerTable {
         self.told_places.retain(|id, _| !removed.contains(id));
         self.quotas.retain(|id, _| !removed.contains(id));
         self.find_least_quota();
-        self.release_challenges();
+        self.members_changed();
     }
 
-    /// A known member has answered with these members, which a quorum has confirmed to it. Returns whether that names a
-    /// member that was not known; `None` if the answer is of no use here: another cluster's, or not newer than the table.
-    pub fn vouched_for(&mut self, list: MemberList) -> Option<bool> {
-        if list.cluster != self.own.cluster || list.members.at <= self.members.at {
-            return None;
+    /// A known member has named these members. Returns whether that is news: a member of this cluster that was neither known
+    /// nor removed.
+    pub fn vouched_for(&mut self, list: MemberList) -> bool {
+        if list.cluster != self.own.cluster {
+            return false;
         }
-        let is_news = list.members.list.iter().any(|member| !self.knows(member.id));
-        self.found.extend(list.members.list.into_iter().map(|member| (member.id, member.peer_urls)));
-        self.release_challenges();
-        Some(is_news)
+        let is_newer = self.found_at < list.members.at;
+        self.found_at = self.found_at.max(list.members.at);
+        let mut is_news = false;
+        for MemberInfo { id, peer_urls, .. } in list.members.list {
+            let has_room = self.found.len() < FOUND_MAX || self.found.contains_key(&id);
+            if self.members.removed.contains(&id) || !has_room || !is_bounded(&peer_urls) {
+                continue;
+            }
+            is_news |= !self.knows(id);
+            match self.found.entry(id) {
+                Entry::Vacant(entry) => drop(entry.insert(peer_urls)),
+                Entry::Occupied(mut entry) if is_newer => drop(entry.insert(peer_urls)),
+                Entry::Occupied(_) => {}
+            }
+        }
+        if is_news || is_newer {
+            self.members_changed();
+        }
+        is_news
     }
 
-    fn release_challenges(&mut self) {
+    /// The members that this one knows, for a member that asks about a stranger.
+    pub(crate) fn named(&self) -> MemberList {
+        let is_unlisted = |id: &NodeId| !self.is_listed(*id) && !self.members.removed.contains(id);
+        let found = self.found.iter().filter(|(id, _)| is_unlisted(id));
+        let found =
+            found.map(|(&id, urls)| MemberInfo { id, peer_urls: urls.clone(), ..MemberInfo::default() });
+        let Members { at, list, removed } = self.members.clone();
+        self.member_list(Members { at, list: list.into_iter().chain(found).collect(), removed })
+    }
+
+    /// All members but this one that the table lists, or others have named so far, with their peer URLs.
+    fn peer_urls(&self) -> PeerUrls {
+        let mut urls = self.found.clone();
+        urls.extend(self.members.list.iter().map(|member| (member.id, member.peer_urls.clone())));
+        urls.retain(|id, _| self.is_linked(*id));
+        urls
+    }
+
+    fn members_changed(&mut self) {
+        let known = self.peer_urls();
+        self.output.note_members = Some(known).filter(|known| *known != self.noted);
         self.output.places_changed = true;
         let PeerTable { proofs, found, members, .. } = self;
         proofs.put(|id| is_known(members, found, id));
@@ -168,10 +227,7 @@ impl PeerTable {
     /// The addresses of all other members: those the table lists, and those that only known members have named so far.
     #[must_use]
     pub fn places(&self) -> BTreeMap<NodeId, Vec<PeerAddress>> {
-        let mut urls = self.found.clone();
-        urls.extend(self.members.list.iter().map(|member| (member.id, member.peer_urls.clone())));
-        urls.retain(|id, _| self.is_linked(*id));
-        urls.into_iter().map(|(id, urls)| (id, self.addresses_of(id, &urls))).collect()
+        self.peer_urls().into_iter().map(|(id, urls)| (id, self.addresses_of(id, &urls))).collect()
     }
 
     /// Whether this member keeps connections to another one: a member that the table lists, or known members have named.
@@ -221,7 +277,8 @@ impl PeerTable {
     }
 
     /// Whether another member was removed.
-    pub(crate) fn has_removed(&self, id: NodeId) -> bool {
+    #[must_use]
+    pub fn has_removed(&self, id: NodeId) -> bool {
         self.members.removed.contains(&id)
     }
 
@@ -256,9 +313,7 @@ impl PeerTable {
 
     /// A member announces its peer URLs, after its proof.
     pub(crate) fn learnt_places(&mut self, of: NodeId, urls: Vec<String>) {
-        let is_bounded =
-            urls.len() <= TOLD_PLACES_MAX && urls.iter().all(|url| url.len() <= TOLD_PLACE_BYTES_MAX);
-        if is_bounded && self.knows(of) && self.told_places.get(&of) != Some(&urls) {
+        if is_bounded(&urls) && self.knows(of) && self.told_places.get(&of) != Some(&urls) {
             self.told_places.insert(of, urls);
             self.output.places_changed = true;
         }
@@ -300,7 +355,7 @@ impl PeerTable {
         Introduction { peer_urls: self.own_peer_urls().to_vec(), priority: self.own.priority }
     }
 
-    /// The answer to a newcomer; `members` are confirmed by a quorum.
+    /// The answer to a newcomer or a member; for a newcomer, `members` are confirmed by a quorum.
     pub(crate) fn member_list(&self, members: Members) -> MemberList {
         let mut heard = self.heard.clone();
         heard.insert(self.own.id);
@@ -310,6 +365,17 @@ impl PeerTable {
             members,
             heard: heard.into_iter().collect(),
         }
+    }
+
+    /// Takes over the members that were written down in earlier runs.
+    pub fn recall_members(&mut self, known: PeerUrls) {
+        self.found.extend(known.iter().map(|(&id, urls)| (id, urls.clone())));
+        self.noted = known;
+    }
+
+    /// These members are on the disk.
+    pub fn noted(&mut self, known: PeerUrls) {
+        self.noted = known;
     }
 
     // ── Directories ──
@@ -390,7 +456,11 @@ impl PeerTable {
     }
 }
 
-fn is_known(members: &Members, found: &BTreeMap<NodeId, Vec<String>>, id: NodeId) -> bool {
+fn is_bounded(urls: &[String]) -> bool {
+    urls.len() <= TOLD_PLACES_MAX && urls.iter().all(|url| url.len() <= TOLD_PLACE_BYTES_MAX)
+}
+
+fn is_known(members: &Members, found: &PeerUrls, id: NodeId) -> bool {
     let is_named = found.contains_key(&id) && !members.removed.contains(&id);
     is_named || members.list.iter().any(|member| member.id == id)
 }
@@ -399,7 +469,6 @@ fn is_known(members: &Members, found: &BTreeMap<NodeId, Vec<String>>, id: NodeId
 mod tests {
     use super::*;
     use crate::peer_address;
-    use kattu_raft::LogIndex;
     use kattu_wire::{Lane, PROTOCOL_MAX, PROTOCOL_MIN};
 
     const US: NodeId = NodeId(1);
@@ -444,11 +513,10 @@ mod tests {
         assert!(!table.knows(NodeId(3)) && table.take_output().places_changed);
         assert!(!table.take_output().places_changed, "once");
         let all = vec![member(2, "http://elsewhere:2"), member(3, "http://c:3")];
-        assert_eq!(table.vouched_for(MemberList { cluster: 0xC2, ..named(1, all.clone()) }), None);
-        assert_eq!(table.vouched_for(named(0, all.clone())), None, "the table is as new");
-        assert_eq!(table.vouched_for(named(1, all.clone())), Some(true));
+        assert!(!table.vouched_for(MemberList { cluster: 0xC2, ..named(1, all.clone()) }));
+        assert!(table.vouched_for(named(1, all.clone())));
         assert!(table.take_output().places_changed && table.knows(NodeId(3)), "others have added it");
-        assert_eq!(table.vouched_for(named(2, all)), Some(false), "it names no other");
+        assert!(!table.vouched_for(named(2, all)), "it names no other");
         assert_eq!(places(&table), ["2 b:2", "3 c:3"], "of its own members the table knows better");
         let removed = vec![NodeId(3)];
         table.follow(Members { list, removed, ..Members::default() });
@@ -456,6 +524,70 @@ mod tests {
         assert!(!table.knows(NodeId(3)) && !table.is_linked(NodeId(3)) && !table.is_removed());
         table.follow(Members { removed: vec![US], ..Members::default() });
         assert!(table.is_removed());
+    }
+
+    #[test]
+    fn of_a_named_member_the_newest_address_counts_and_lists_are_bounded() {
+        let mut table = table();
+        assert!(table.vouched_for(named(5, vec![member(2, "http://b:2")])));
+        assert!(table.vouched_for(named(4, vec![member(2, "http://older:2"), member(3, "http://c:3")])));
+        assert_eq!(
+            places(&table),
+            ["2 b:2", "3 c:3"],
+            "an older table still names a member that was not known"
+        );
+        assert!(!table.vouched_for(named(6, vec![member(2, "http://newer:2")])));
+        assert_eq!(places(&table), ["2 newer:2", "3 c:3"]);
+        for too_much in [vec!["http://x:1".to_string(); 17], vec![format!("http://{}:1", "x".repeat(512))]] {
+            let of = MemberInfo { id: NodeId(4), peer_urls: too_much, ..MemberInfo::default() };
+            assert!(!table.vouched_for(named(7, vec![of])) && !table.knows(NodeId(4)));
+        }
+        let many = (1000..1000 + FOUND_MAX as u64).map(|id| member(id, "http://x:1"));
+        assert!(table.vouched_for(named(8, many.collect())));
+        assert_eq!(table.places().len(), FOUND_MAX);
+        assert!(!table.vouched_for(named(9, vec![member(9, "http://x:1")])), "there is no room");
+        assert!(!table.vouched_for(named(10, vec![member(3, "http://c:4")])) && table.knows(NodeId(3)));
+        assert!(places(&table).contains(&"3 c:4".to_string()), "the known ones keep their place");
+    }
+
+    #[test]
+    fn the_members_that_are_known_are_written_down_and_known_in_the_next_run() {
+        let known = |ids: &[u64]| -> PeerUrls {
+            ids.iter().map(|&id| (NodeId(id), vec![format!("http://n{id}:1")])).collect()
+        };
+        let of =
+            |ids: &[u64]| ids.iter().map(|&id| member(id, &format!("http://n{id}:1"))).collect::<Vec<_>>();
+        let began_with = of(&[1, 2, 3]);
+        let own = || Own { cluster: 0xC1, id: US, began_with: began_with.clone(), ..Own::default() };
+        let mut table = PeerTable::new(own(), BTreeMap::new());
+        let first = Members { list: began_with.clone(), ..Members::default() };
+        table.follow(first.clone());
+        assert_eq!(table.take_output().note_members, None, "the identity of the directory names them");
+        assert!(table.vouched_for(named(7, of(&[3, 4]))));
+        assert_eq!(table.take_output().note_members, Some(known(&[2, 3, 4])));
+        assert!(!table.vouched_for(named(8, of(&[3, 4]))));
+        assert_eq!(table.take_output().note_members, Some(known(&[2, 3, 4])), "it was not confirmed");
+        table.noted(known(&[2, 3, 4]));
+        assert!(!table.vouched_for(named(9, of(&[3, 4]))));
+        assert_eq!(table.take_output().note_members, None);
+
+        let mut next_run = PeerTable::new(own(), BTreeMap::new());
+        next_run.recall_members(known(&[2, 3, 4]));
+        next_run.follow(first);
+        assert!(
+            next_run.knows(NodeId(4)) && next_run.is_linked(NodeId(4)),
+            "its table is older than the file"
+        );
+        assert_eq!(next_run.take_output().note_members, None);
+        next_run.follow(Members { list: of(&[1, 4]), removed: vec![NodeId(2), NodeId(3)], at: LogIndex(9) });
+        assert_eq!(
+            next_run.take_output().note_members,
+            Some(known(&[4])),
+            "those that were removed are not kept"
+        );
+
+        let joined = PeerTable::new(own(), known(&[1, 2, 4]));
+        assert_eq!(joined.noted, known(&[2, 4]), "the members that it found when it joined");
     }
 
     #[test]

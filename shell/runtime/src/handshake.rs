@@ -29,8 +29,8 @@ pub(crate) enum Received {
     Member(Caller, Option<Asked>),
     /// A newcomer, which waits for [`tell`].
     Newcomer(Join),
-    /// A founder that only asked, and has its answer.
-    Founder,
+    /// A founder or a member that only asked, and has its answer.
+    Answered,
 }
 
 /// An incoming connection that was challenged; forgotten when dropped.
@@ -125,11 +125,11 @@ pub(crate) async fn is_known(socket: &mut impl Duplex, cluster: u64, from: NodeI
             .is_ok_and(|answer| handshake::founder_is_known(&answer, cluster, from))
 }
 
-/// Asks the member at the other end for the list of members.
-pub(crate) async fn ask(socket: &mut impl Duplex, peer_urls: &[String]) -> Result<MemberList, Failure> {
-    say(socket, &handshake::newcomer_asks(peer_urls)).await.map_err(|_| Failure::Away)?;
+/// Asks the member at the other end for the list of members, as [`handshake::newcomer_asks`] or [`handshake::member_asks`].
+pub(crate) async fn ask(socket: &mut impl Duplex, question: &Frame) -> Result<MemberList, Failure> {
+    say(socket, question).await.map_err(|_| Failure::Away)?;
     let answer = hear(socket, MEMBER_LIST_BYTES_MAX).await.map_err(Unheard::failure)?;
-    handshake::newcomer_is_told(answer)
+    handshake::members_are_told(answer)
 }
 
 /// Answers the handshake of a caller: returns its kind, or why the connection was closed. `signed` is the certificate
@@ -157,9 +157,9 @@ pub(crate) async fn receive(
             Ok(Received::Member(caller, asked))
         }
         First::Newcomer(join) => Ok(Received::Newcomer(join)),
-        First::Founder(answer) => {
+        First::Answered(answer) => {
             close_with(socket, &answer).await;
-            Ok(Received::Founder)
+            Ok(Received::Answered)
         }
         First::Refused(answer, reason) => {
             close_with(socket, &answer).await;

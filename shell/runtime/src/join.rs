@@ -12,6 +12,7 @@ use crate::handshake;
 use crate::start::Member;
 use crate::tls;
 use kattu_member::dialler::Failure;
+use kattu_member::handshake::newcomer_asks;
 use kattu_member::join::{ANSWER_MAX, Joining, Newcomer, NotJoined, Step};
 use kattu_member::peer_address::{self, PeerAddress};
 use kattu_node::contract::MemberInfo;
@@ -19,7 +20,7 @@ use kattu_node::newcomer::CannotJoin;
 use kattu_raft::{Duration, GroupId, Incarnation, NodeId};
 use kattu_tls::ServerTls;
 use kattu_wal::Identity;
-use kattu_wire::MemberList;
+use kattu_wire::{Frame, MemberList};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -52,9 +53,10 @@ pub(crate) async fn identity(joiner: &Joiner<'_>) -> Result<Identity, String> {
     let places = |urls: &[String]| urls.iter().filter_map(|url| PeerAddress::of(url)).collect::<Vec<_>>();
     let mine = places(peer_urls);
     let is_me = |member: &MemberInfo| places(&member.peer_urls).iter().any(|place| mine.contains(place));
+    let question = newcomer_asks(peer_urls);
     loop {
         match joining.next(is_me) {
-            Step::Ask(address) => joining.told(one(&address, *tls, peer_urls).await),
+            Step::Ask(address) => joining.told(one(&address, *tls, &question).await),
             Step::Pause(pause) => tokio::time::sleep(pause).await,
             Step::Over(identity) => return identity.map_err(|why| worded(&why, joiner)),
         }
@@ -81,11 +83,11 @@ fn worded(why: &NotJoined<PeerAddress>, joiner: &Joiner<'_>) -> String {
 pub(crate) async fn one(
     address: &PeerAddress,
     tls: Option<&Arc<ServerTls>>,
-    peer_urls: &[String],
+    question: &Frame,
 ) -> Result<MemberList, Failure> {
     let asking = async {
         let mut dialled = tls::dial(address, tls).await?;
-        handshake::ask(&mut dialled.socket, peer_urls).await
+        handshake::ask(&mut dialled.socket, question).await
     };
     tokio::time::timeout(ANSWER_MAX, asking).await.unwrap_or(Err(Failure::Away))
 }

@@ -273,7 +273,7 @@ impl PeerListener {
                     ),
                 };
             }
-            Ok(Ok(Received::Founder)) => return,
+            Ok(Ok(Received::Answered)) => return,
             Ok(Err(reason)) => return self.refused(address, &reason),
             Err(_) => return self.refused(address, "no handshake within 5 s"),
         };
@@ -553,6 +553,7 @@ mod tests {
     use super::*;
     use crate::engine::Call;
     use kattu_member::dialler::Failure;
+    use kattu_member::handshake::{member_asks, newcomer_asks};
     use kattu_member::peer_address::PeerAddress;
     use kattu_member::peer_table::Own;
     use kattu_node::contract::{MemberInfo, Members, Outcome, PeerMessage, Refusal, Reply, ReplyBody};
@@ -768,7 +769,7 @@ mod tests {
             let list = vec![MemberInfo { id: PEER, peer_urls, ..MemberInfo::default() }];
             let members = Members { at: LogIndex(1), list, removed: vec![] };
             let list = MemberList { cluster: 0xC1, began_with: vec![], members, heard: vec![] };
-            assert_eq!(us.with(|table| table.vouched_for(list)), Some(true));
+            assert!(us.with(|table| table.vouched_for(list)));
             assert_eq!(
                 us.places(),
                 [(PEER, PeerAddress::of("http://10.0.0.2:2380").into_iter().collect())].into()
@@ -935,7 +936,8 @@ mod tests {
         let list = vec![MemberInfo { id: US, name: "n1".into(), ..MemberInfo::default() }];
         meet(Members { list: list.clone(), ..Members::default() }, |address, _, _| async move {
             let mut socket = TcpStream::connect(address).await.expect("a listener");
-            let Ok(member_list) = handshake::ask(&mut socket, &[]).await else { panic!("no answer") };
+            let question = newcomer_asks(&["http://n4:2380".into()]);
+            let Ok(member_list) = handshake::ask(&mut socket, &question).await else { panic!("no answer") };
             assert_eq!(
                 (member_list.cluster, member_list.members.list, member_list.heard),
                 (0xC1, list, vec![US])
@@ -948,10 +950,14 @@ mod tests {
     fn a_newcomer_is_told_nothing_that_no_quorum_confirms() {
         meet(Members::default(), |address, _, _| async move {
             let mut socket = TcpStream::connect(address).await.expect("a listener");
-            let Err(Failure::Refused(why)) = handshake::ask(&mut socket, &[]).await else {
+            let question = newcomer_asks(&["http://n4:2380".into()]);
+            let Err(Failure::Refused(why)) = handshake::ask(&mut socket, &question).await else {
                 panic!("it got an answer")
             };
             assert!(why.contains("quorum"), "{why}");
+            let mut socket = TcpStream::connect(address).await.expect("a listener");
+            let named = handshake::ask(&mut socket, &member_asks()).await;
+            assert!(named.is_ok(), "a member that asks about a stranger needs no quorum: {named:?}");
         });
     }
 

@@ -1,8 +1,8 @@
 //! The peer table of this process: what [`kattu_member::peer_table`] decides, carried out.
 //!
 //! In:    calls from connections, from the links and from the driver.
-//! Out:   wake-ups for links, diallers and the questions about strangers; the file with the voters' directories; lines for the
-//!        operator.
+//! Out:   wake-ups for links, diallers and the questions about strangers; the files with the voters' directories and the known
+//!        members; lines for the operator.
 //! Knows nothing of: frames, sockets, the rules of the table.
 
 use crate::report;
@@ -11,7 +11,7 @@ use kattu_member::peer_table::{Note, Output, Own, PeerTable as Table};
 use kattu_node::contract::Members;
 use kattu_raft::{Incarnation, NodeId};
 use kattu_tls::ServerTls;
-use kattu_wal::Incarnations;
+use kattu_wal::{Incarnations, KnownMembers, PeerUrls};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,9 @@ pub(crate) struct PeerTable {
     pub(crate) tls: Option<Arc<ServerTls>>,
     table: RefCell<Table>,
     /// The voters' directories on the disk.
-    book: RefCell<Option<Incarnations>>,
+    lives: RefCell<Option<Incarnations>>,
+    /// The known members on the disk.
+    known: RefCell<Option<KnownMembers>>,
     /// Members' addresses may have changed since the links looked.
     places_changed: Cell<bool>,
     proofs_changed: Notify,
@@ -36,19 +38,21 @@ pub(crate) struct PeerTable {
 
 impl PeerTable {
     /// A table of this member that knows the members that others have named, when this one joined.
-    pub(crate) fn new(
-        own: Own,
-        found: BTreeMap<NodeId, Vec<String>>,
-        tls: Option<Arc<ServerTls>>,
-    ) -> PeerTable {
+    pub(crate) fn new(own: Own, found: PeerUrls, tls: Option<Arc<ServerTls>>) -> PeerTable {
         let id = own.id;
         PeerTable { id, tls, table: RefCell::new(Table::new(own, found)), ..PeerTable::default() }
     }
 
     /// Takes over what was recorded of other members in earlier runs.
-    pub(crate) fn recall(&self, book: Incarnations) {
-        self.with(|table| table.recall(book.all()));
-        *self.book.borrow_mut() = Some(book);
+    pub(crate) fn recall(&self, lives: Incarnations, known: KnownMembers) {
+        self.with(|table| {
+            table.recall(lives.all());
+            if let Some(known) = known.all() {
+                table.recall_members(known.clone());
+            }
+        });
+        *self.lives.borrow_mut() = Some(lives);
+        *self.known.borrow_mut() = Some(known);
     }
 
     /// Lets the table decide, and carries out what follows.
@@ -67,7 +71,7 @@ impl PeerTable {
     }
 
     fn carry_out(&self, output: Output) {
-        let Output { places_changed, stranger_came, proofs_changed, remember, notes } = output;
+        let Output { places_changed, stranger_came, proofs_changed, remember, note_members, notes } = output;
         if places_changed {
             self.places_changed.set(true);
         }
@@ -80,6 +84,9 @@ impl PeerTable {
         if let Some((voter, life)) = remember {
             self.remember(voter, life);
         }
+        if let Some(known) = note_members {
+            self.note_members(known);
+        }
         for note in notes {
             let Note::SmallerQuota { of, bytes, own } = note;
             report::info(format_args!(
@@ -90,14 +97,26 @@ impl PeerTable {
     }
 
     fn remember(&self, voter: NodeId, life: Incarnation) {
-        let mut book = self.book.borrow_mut();
-        let Some(book) = &mut *book else { return };
-        match book.meet(voter, life) {
+        let mut lives = self.lives.borrow_mut();
+        let Some(lives) = &mut *lives else { return };
+        match lives.meet(voter, life) {
             Ok(()) => self.table.borrow_mut().remembered(voter),
             Err(error) => report::warn(format_args!(
                 "cannot record the data directory of member {:x}: {error}; after a restart this member may admit it with \
                  another one, which lacks its votes and acknowledgements",
                 voter.0
+            )),
+        }
+    }
+
+    fn note_members(&self, members: PeerUrls) {
+        let mut known = self.known.borrow_mut();
+        let Some(known) = &mut *known else { return };
+        match known.set(members.clone()) {
+            Ok(()) => self.table.borrow_mut().noted(members),
+            Err(error) => report::warn(format_args!(
+                "cannot record the members of the cluster: {error}; after a restart this member may have to be told of the \
+                 others again before it admits them"
             )),
         }
     }

@@ -29,6 +29,8 @@ const FIRST: u32 = 8;
 
 /// The data directories of the other voters.
 const INCARNATIONS: &str = "lives";
+/// The members that this one knows.
+const KNOWN_MEMBERS: &str = "members";
 /// The vote hold that this member may have granted.
 const VOTE_HOLD: &str = "promise";
 
@@ -118,6 +120,10 @@ fn look(place: &std::path::Path) -> Found {
                     INCARNATIONS.into(),
                     format!("lives: {what}; the next start records them anew"),
                 ));
+            }
+            Item::KnownMembers { state: Err(what) } => {
+                let what = format!("members: {what}; the next start writes down the members it knows anew");
+                found.insert((KNOWN_MEMBERS.into(), what));
             }
             Item::VoteHold { state: Err(what) } => {
                 let what =

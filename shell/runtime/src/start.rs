@@ -35,7 +35,8 @@ use kattu_raft::{
 };
 use kattu_tls::{ServerTls, Speaks};
 use kattu_wal::{
-    DataDir, Identity, Incarnations, InitialMember, RealFiles, VoteHoldRecord, Wal, WalError, WalOptions,
+    DataDir, Identity, Incarnations, InitialMember, KnownMembers, RealFiles, VoteHoldRecord, Wal, WalError,
+    WalOptions,
 };
 use std::fmt;
 use std::net::SocketAddr;
@@ -304,7 +305,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     }
     let listeners = listen(&config.listen_peers).await?;
 
-    let Opened { wal, recovered, identity, lives, record } = open(&config, &own, group).await?;
+    let Opened { wal, recovered, identity, lives, known, record } = open(&config, &own, group).await?;
     let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
     note_flags(Some(config.timing()).filter(|_| config.timing_is_given), found);
     let timing = found.unwrap_or(config.timing());
@@ -371,7 +372,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     };
     let found = found.map(|member| (member.id, member.peer_urls.clone())).collect();
     let peer_table = Rc::new(PeerTable::new(about_us, found, config.peer_tls.clone()));
-    peer_table.recall(lives);
+    peer_table.recall(lives, known);
     peer_table.follow(members.clone());
     let frame_bytes_max = lanes::frame_bytes_max(&config.limits, config.request_bytes_max);
     let readers = Rc::new(Readers::default());
@@ -475,6 +476,7 @@ struct Opened {
     recovered: Recovered,
     identity: Identity,
     lives: Incarnations,
+    known: KnownMembers,
     record: VoteHoldRecord,
 }
 
@@ -505,11 +507,17 @@ async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Op
             "file `lives` (data directories of the other members) is unreadable: {what}; recording them anew"
         ));
     }
+    let (known, wrong) = dir.known_members()?;
+    if let Some(what) = wrong {
+        crate::report::warn(format_args!(
+            "file `members` (the other members and their peer URLs) is unreadable: {what}; recording them anew"
+        ));
+    }
     let (wal, mut recovered) = Wal::repair(dir, options)?;
     let mut recovered = recovered.remove(&group).unwrap_or_default();
     recovered.vote_hold = vote_hold_of_earlier_runs(&noted);
     record_vote_hold(config, &recovered, noted, &record)?;
-    Ok(Opened { wal, recovered, identity, lives, record })
+    Ok(Opened { wal, recovered, identity, lives, known, record })
 }
 
 /// The founding members under their first ids, at their present addresses.

@@ -8,6 +8,7 @@ use kattu_node::contract::{
 };
 use kattu_raft::{Duration, NodeId};
 use kattu_runtime::{End, Engine, Threading};
+use kattu_wal::{Item, RealFiles, inspect};
 
 /// Asks until the answer is about this change, and not about other events. Also returns whether an earlier try is in
 /// doubt: it may have taken effect.
@@ -90,6 +91,24 @@ async fn grow(cluster: &mut Cluster, asked: usize, id: u64) -> usize {
     new
 }
 
+/// Waits until a member has written down so many other members.
+async fn has_noted(cluster: &Cluster, member: usize, count: usize) {
+    let files = RealFiles::existing(&cluster.data_dirs()[member]).expect("a directory");
+    for _ in 0..1000 {
+        let mut noted = None;
+        let verdict = inspect(&files, &mut |item| {
+            if let Item::KnownMembers { state } = item {
+                noted = Some(state.expect("it is written whole"));
+            }
+        });
+        if verdict.is_ok() && noted == Some(count) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("member {member} has not written down {count} others");
+}
+
 async fn grows_and_shrinks(place: Threading) {
     let mut cluster = Cluster::new(1, place, place);
     put_until_done(&cluster.engine(0), "a", "before").await;
@@ -99,6 +118,9 @@ async fn grows_and_shrinks(place: Threading) {
     assert_eq!(read(&cluster.engine(third), "a").await.as_deref(), Some("before"));
     for member in [0, second, third] {
         has_peers(&cluster.engine(member), true).await;
+    }
+    for member in [0, second] {
+        has_noted(&cluster, member, 2).await; // the identity of the third one names all
     }
     cluster.kill(second);
     put_until_done(&cluster.engine(0), "a", "two of three").await;
@@ -119,6 +141,7 @@ async fn grows_and_shrinks(place: Threading) {
     put_until_done(&cluster.engine(0), "a", "alone").await;
     assert_eq!(read(&cluster.engine(0), "a").await.as_deref(), Some("alone"));
     has_peers(&cluster.engine(0), false).await;
+    has_noted(&cluster, 0, 0).await;
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::io;
 use std::sync::Arc;
 
 pub(crate) mod incarnations;
+pub(crate) mod known_members;
 pub(crate) mod vote_hold;
 
 /// The file with the identity of the directory; without it, the directory has no owner yet. `docs/formats/identity.md`
@@ -150,6 +151,7 @@ impl DataDir {
             if name.starts_with("floor-")
                 || name == vote_hold::VOTE_HOLD
                 || name == incarnations::INCARNATIONS
+                || name == known_members::KNOWN_MEMBERS
             {
                 let what = format!("the file is missing although {name} holds state of an earlier run");
                 return Err(WalError::damaged(IDENTITY, 0, what));

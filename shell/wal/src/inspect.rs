@@ -4,6 +4,7 @@
 
 use crate::block::flags;
 use crate::dir::incarnations::{self, INCARNATIONS};
+use crate::dir::known_members::{self, KNOWN_MEMBERS};
 use crate::dir::vote_hold::{self, VOTE_HOLD};
 use crate::dir::{IDENTITY, read_identity};
 use crate::error::WalError;
@@ -45,6 +46,11 @@ pub enum Item {
     },
     /// The incarnations of the other voters; only if any was met.
     Incarnations {
+        /// Their number; or why the file cannot be read.
+        state: Result<usize, String>,
+    },
+    /// The other members that this one knows; only if they were written down.
+    KnownMembers {
         /// Their number; or why the file cannot be read.
         state: Result<usize, String>,
     },
@@ -140,6 +146,10 @@ impl fmt::Display for Item {
                 write!(f, "lives     incarnations of {count} other voters")
             }
             Item::Incarnations { state: Err(what) } => write!(f, "lives     bad: {what}"),
+            Item::KnownMembers { state: Ok(count) } => {
+                write!(f, "members   peer URLs of {count} other members")
+            }
+            Item::KnownMembers { state: Err(what) } => write!(f, "members   bad: {what}"),
             Item::VoteHold { state: Ok(vote_hold) } => write!(f, "promise   vote hold {vote_hold:?}"),
             Item::VoteHold { state: Err(what) } => write!(f, "promise   bad: {what}"),
             Item::Entry { at, group, head, payload_bytes } => write!(
@@ -233,6 +243,10 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
     if let Some(state) = lives.clone() {
         visit(Item::Incarnations { state });
     }
+    let members = known_members::look(files, &identity)?.map(|found| found.map(|known| known.len()));
+    if let Some(state) = members.clone() {
+        visit(Item::KnownMembers { state });
+    }
     let vote_hold = vote_hold::look(files, &identity)?;
     if let Some(state) = vote_hold.clone() {
         visit(Item::VoteHold { state });
@@ -309,6 +323,9 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
     // first.
     if let Some(Err(what)) = lives {
         return Err(WalError::damaged(INCARNATIONS, 0, what));
+    }
+    if let Some(Err(what)) = members {
+        return Err(WalError::damaged(KNOWN_MEMBERS, 0, what));
     }
     if let Some(Err(what)) = vote_hold {
         return Err(WalError::damaged(VOTE_HOLD, 0, what));

@@ -62,6 +62,7 @@ mod vote_floor;
 mod wal;
 
 pub use dir::incarnations::Incarnations;
+pub use dir::known_members::{KnownMembers, PeerUrls};
 pub use dir::vote_hold::VoteHoldRecord;
 pub use dir::{DataDir, IDENTITY};
 pub use error::WalError;

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  0       4      8     12     16        24
-//!  ├ magic ┼ vers ┼ crc ┼ word ┼ file id ┼ fields …
+//!  ├ magic ┼ vers ┼ crc ┼ word ┼ file id ┼ payload: fields of eight bytes, or bytes …
 //! ```
-//! Little-endian; the checksum covers the rest. Each file gives `word` and the fields a meaning of its own.
+//! Little-endian; the checksum covers the rest. Each file gives `word` and the payload a meaning of its own.
 //! Knows nothing of: that meaning.
 
 use crate::error::WalError;
@@ -12,7 +12,7 @@ use crate::files::Files;
 use crate::identity::{Identity, VERSION};
 use crate::segment::publish_whole;
 
-/// Bytes before the fields.
+/// Bytes before the payload.
 pub(crate) const HEAD_BYTES: usize = 24;
 
 /// What a look at a file shows; `None` if there is no file. `Err` within: the file exists and cannot be read.
@@ -46,15 +46,21 @@ impl<'a> SmallFile<'a> {
         SmallFile { group: Some(group), ..self }
     }
 
-    /// Makes the file durable, or replaces it.
+    /// Makes the file durable with these fields, or replaces it.
     pub(crate) fn store(&self, files: &dyn Files, word: u32, fields: &[u64]) -> Result<(), WalError> {
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + fields.len() * 8);
+        let payload: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
+        self.store_payload(files, word, &payload)
+    }
+
+    /// Makes the file durable with this payload, or replaces it.
+    pub(crate) fn store_payload(&self, files: &dyn Files, word: u32, payload: &[u8]) -> Result<(), WalError> {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + payload.len());
         bytes.extend(self.magic);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend([0; 4]);
         bytes.extend(word.to_le_bytes());
         bytes.extend(self.file_id.to_le_bytes());
-        fields.iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+        bytes.extend(payload);
         let crc = checksum(&bytes);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
         publish_whole(files, self.name, &bytes)
@@ -126,6 +132,11 @@ impl Content {
     /// Bytes of the whole file.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len()
+    }
+
+    /// All behind the head.
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.0[HEAD_BYTES..]
     }
 
     /// The field with this number, from 0.

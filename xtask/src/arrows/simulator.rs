@@ -16,7 +16,7 @@ use syn::visit::{self, Visit};
 /// The executor of one member.
 const EXECUTOR: [&str; 4] = ["process.rs", "log.rs", "snapshots.rs", "net.rs"];
 /// It is to become a thousand; lower this when it can be lowered.
-const LINES_MAX: usize = 1187;
+const LINES_MAX: usize = 1120;
 
 const MEMBER: &str = "shell/member/src";
 const SIMULATOR: &str = "proof/sim/src";
@@ -160,10 +160,9 @@ mod tests {
     fn an_executor_that_has_grown_is_named_with_its_lines() {
         assert_eq!(too_long(LINES_MAX), None);
         let wrong = too_long(LINES_MAX + 1).unwrap_or_default();
-        assert!(
-            wrong.starts_with("proof/sim/src/{process.rs,log.rs,snapshots.rs,net.rs}: 1188 lines"),
-            "{wrong}"
-        );
+        let found =
+            format!("proof/sim/src/{{process.rs,log.rs,snapshots.rs,net.rs}}: {} lines", LINES_MAX + 1);
+        assert!(wrong.starts_with(&found), "{wrong}");
     }
 
     fn own(text: &str) -> Vec<String> {

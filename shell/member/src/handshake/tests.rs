@@ -153,9 +153,9 @@ fn a_caller_that_does_not_belong_is_told_why() {
 fn a_founder_that_asks_under_another_cluster_id_is_refused_without_an_alarm() {
     let mut us = table(US, &[US, PEER]);
     let asks = |cluster| door().first(founder_asks(cluster, PEER, US), &mut table(US, &[US, PEER]));
-    let First::Founder(answer) = asks(0xC2) else { panic!("a refusal would be logged as a warning") };
+    let First::Answered(answer) = asks(0xC2) else { panic!("a refusal would be logged as a warning") };
     assert!(matches!(&answer, Frame::Refused(told) if told.reason.contains("cluster c2")), "{answer:?}");
-    let First::Founder(answer) = asks(CLUSTER) else { panic!("it may begin") };
+    let First::Answered(answer) = asks(CLUSTER) else { panic!("it may begin") };
     assert!(matches!(answer, Frame::Welcome(_)));
     let with_directory = Hello { cluster: 0xC2, ..first_hello() };
     assert!(why_refused(says_hello(&with_directory, &mut us)).contains("cluster c2"), "that one is reported");
@@ -165,7 +165,7 @@ fn a_founder_that_asks_under_another_cluster_id_is_refused_without_an_alarm() {
 fn a_founder_is_known_from_a_handshake_and_to_have_asked_is_not_to_have_begun() {
     let mut us = table(US, &[US, PEER]);
     let is_known = |us: &mut PeerTable| match door().first(founder_asks(CLUSTER, PEER, US), us) {
-        First::Founder(answer) | First::Refused(answer, _) => {
+        First::Answered(answer) | First::Refused(answer, _) => {
             assert!(!founder_is_known(&answer, 0xC2, PEER) && !founder_is_known(&answer, CLUSTER, US));
             founder_is_known(&answer, CLUSTER, PEER)
         }
@@ -219,7 +219,7 @@ fn a_stranger_waits_until_known_members_name_it() {
     );
     let members = Members { at: LogIndex(2), list: vec![member(PEER)], removed: vec![] };
     let list = MemberList { cluster: CLUSTER, began_with: vec![], members, heard: vec![] };
-    assert_eq!(us.vouched_for(list), Some(true));
+    assert!(us.vouched_for(list));
     assert!(us.proofs.has_untold(PEER) && us.is_linked(PEER));
     assert_eq!(caller.hear(Frame::Proof(SECRET), &mut us), Ok(Heard::Believed));
     assert_eq!(us.take_output().remember, None, "the table does not list it as a voter yet");
@@ -395,10 +395,38 @@ fn a_newcomer_is_told_the_members_that_a_quorum_confirms() {
     let members = Members { at: LogIndex(4), list: vec![member(US), member(PEER)], removed: vec![] };
     let (told, outcome) = answer_to_newcomer(&us, Ok(members.clone()));
     assert_eq!(outcome, Ok(()));
-    let list = newcomer_is_told(told).expect("a list");
+    let list = members_are_told(told).expect("a list");
     assert_eq!((list.cluster, list.members, list.heard), (CLUSTER, members, vec![US, PEER]));
     let (told, outcome) = answer_to_newcomer(&us, Err("no quorum".into()));
     assert_eq!(outcome, Err("no quorum".into()));
-    assert_eq!(newcomer_is_told(told), Err(Failure::Refused("no quorum".into())));
-    assert!(matches!(newcomer_is_told(Frame::Level(1)), Err(Failure::Refused(_))));
+    assert_eq!(members_are_told(told), Err(Failure::Refused("no quorum".into())));
+    assert!(matches!(members_are_told(Frame::Level(1)), Err(Failure::Refused(_))));
+}
+
+#[test]
+fn a_member_that_asks_about_a_stranger_is_told_all_members_known_and_no_quorum_is_asked() {
+    const THIRD: NodeId = NodeId(0x33);
+    const GONE: NodeId = NodeId(0x44);
+    let named_by = |us: &mut PeerTable| match door().first(member_asks(), us) {
+        First::Answered(answer) => members_are_told(answer).expect("a list").members,
+        other => panic!("{other:?}"),
+    };
+    let mut us = table(US, &[US, PEER]);
+    let own = named_by(&mut us);
+    assert_eq!(own.list, [member(US), member(PEER)]);
+    let list = |at, ids: &[NodeId]| {
+        let list = ids.iter().copied().map(member).collect();
+        let members = Members { at: LogIndex(at), list, removed: vec![] };
+        MemberList { cluster: CLUSTER, began_with: vec![], members, heard: vec![] }
+    };
+    assert!(us.vouched_for(list(9, &[PEER, THIRD])));
+    let both = named_by(&mut us);
+    let ids: Vec<NodeId> = both.list.iter().map(|member| member.id).collect();
+    assert_eq!((both.at, ids), (own.at, vec![US, PEER, THIRD]), "what others have named is named, too");
+    let urls = both.list.into_iter().find(|it| it.id == THIRD).map(|it| it.peer_urls);
+    assert_eq!(urls, Some(member(THIRD).peer_urls), "with its addresses");
+    us.follow(Members { removed: vec![GONE, THIRD], at: LogIndex(12), ..own });
+    assert!(!us.vouched_for(list(20, &[GONE])), "a removed member is never admitted again");
+    let names = named_by(&mut us);
+    assert_eq!((names.list.len(), names.removed), (2, vec![GONE, THIRD]), "nor is it named");
 }
