@@ -12,7 +12,7 @@ use crate::extent::Extent;
 use crate::files::Files;
 use crate::identity::Identity;
 use crate::replay::Replay;
-use crate::scan::{Position, scan};
+use crate::scan::{Met, Position, scan};
 use crate::segment::{DATA_START, name_of};
 use crate::slots::{self, Slots};
 use crate::snapshot::{self, Snapshot};
@@ -227,66 +227,12 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
         return Err(WalError::Foreign { dir: files.place(), what });
     };
     visit(Item::Identity(identity.clone()));
-    let mut newest = Vec::new();
-    for &group in &identity.groups {
-        let slots = Slots::look(files, &identity, group)?;
-        newest.push((group, slots.iter().flatten().map(|slot| slot.generation).max()));
-        for (place, slot) in slots.into_iter().enumerate() {
-            let state = slot.map(|slot| (slot.generation, slot.hard, slot.lsn));
-            visit(Item::Slot { group, place, state });
-        }
-        if let Some(state) = vote_floor::look(files, &identity, group)? {
-            visit(Item::VoteFloor { group, state });
-        }
-    }
-    let lives = incarnations::look(files, &identity)?.map(|lives| lives.map(|known| known.len()));
-    if let Some(state) = lives.clone() {
-        visit(Item::Incarnations { state });
-    }
-    let members = known_members::look(files, &identity)?.map(|found| found.map(|known| known.len()));
-    if let Some(state) = members.clone() {
-        visit(Item::KnownMembers { state });
-    }
-    let vote_hold = vote_hold::look(files, &identity)?;
-    if let Some(state) = vote_hold.clone() {
-        visit(Item::VoteHold { state });
-    }
-    let (covered, bad) = look_at_snapshots(files, &identity, visit)?;
+    let newest = look_at_slots(files, &identity, visit)?;
+    let bad_files = look_at_small_files(files, &identity, visit)?;
+    let (covered, bad_snapshots) = look_at_snapshots(files, &identity, visit)?;
     let mut replay = Replay::new(&identity.groups, 0);
     let scanned = scan(files, &identity, &mut |met| {
-        for (range, record) in &met.block.records {
-            let at = Position { offset: range.start as u64, ..met.at };
-            let group = record.group;
-            visit(match (record.entry_head(), record.kind) {
-                (Some(head), _) => {
-                    let payload_bytes = record.len - kattu_wire::record::HEADER_BYTES;
-                    Item::Entry { at, group, head, payload_bytes }
-                }
-                (None, RecordKind::Base) => {
-                    let base = EntryId { term: record.term, index: record.index };
-                    let payload = &met.segment[range.start + kattu_wire::record::HEADER_BYTES..range.end];
-                    let last = Extent::parse(base, payload).map_or(base.index, |extent| extent.last.index);
-                    Item::Base { at, group, base, last }
-                }
-                (None, _) => Item::Truncate { at, group, from: record.index },
-            });
-        }
-        for row in &met.block.groups {
-            let before = replay.groups.get(&row.group).map(|group| group.committed);
-            if before.is_some_and(|before| before < row.commit) {
-                visit(Item::Commit { at: met.at, group: row.group, index: row.commit });
-            }
-        }
-        let kind = match met.block.header.flags {
-            flags::MARK => Some("idle"),
-            flags::ROTATE => Some("rotation"),
-            flags::CLOSE => Some("closed"),
-            flags::START => Some("start"),
-            _ => None,
-        };
-        if let Some(kind) = kind {
-            visit(Item::Mark { at: met.at, kind, synced: met.block.header.synced });
-        }
+        visit_block(&met, &replay, visit);
         replay.take(&met)
     })?;
     scanned.judge()?;
@@ -303,32 +249,15 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
         }
     }
     for (id, group) in &replay.groups {
-        let (base, newest) = (group.extent.base, covered.get(id).copied().unwrap_or_default());
-        if newest < base.index {
-            let what = format!(
-                "the log of group {} begins after {base}, the newest good snapshot ends at {}",
-                id.0, newest.0
-            );
-            // If a damaged snapshot would cover the gap, that snapshot is the damage; the log itself is whole.
-            let covers = |file: &&String| {
-                snapshot::named(file).is_some_and(|(group, last)| group == *id && base.index <= last.index)
-            };
-            if let Some(file) = bad.iter().rev().find(covers) {
-                return Err(WalError::damaged(file, 0, what));
-            }
-            return Err(WalError::damaged(&name_of(scanned.segments[0].generation), DATA_START, what));
+        let newest = covered.get(id).copied().unwrap_or_default();
+        if newest < group.extent.base.index {
+            let first = name_of(scanned.segments[0].generation);
+            return Err(uncovered(*id, group.extent.base, newest, &bad_snapshots, &first));
         }
     }
-    // These files are only replaced as a whole: no power cut leaves them like this. Damage to the log is reported
-    // first.
-    if let Some(Err(what)) = lives {
-        return Err(WalError::damaged(INCARNATIONS, 0, what));
-    }
-    if let Some(Err(what)) = members {
-        return Err(WalError::damaged(KNOWN_MEMBERS, 0, what));
-    }
-    if let Some(Err(what)) = vote_hold {
-        return Err(WalError::damaged(VOTE_HOLD, 0, what));
+    // Damage to the log is reported first.
+    if let Some((file, what)) = bad_files.into_iter().next() {
+        return Err(WalError::damaged(file, 0, what));
     }
     Ok(match scanned.torn {
         Some(torn) => Verdict::TornTail {
@@ -339,6 +268,103 @@ fn look(files: &dyn Files, visit: &mut dyn FnMut(Item)) -> Result<Verdict, WalEr
         },
         None => Verdict::Clean { closed: scanned.flags & flags::CLOSE != 0 },
     })
+}
+
+/// Passes the slots and the vote floor of each group to `visit`. Returns the newest good generation of each group's slots.
+fn look_at_slots(
+    files: &dyn Files,
+    identity: &Identity,
+    visit: &mut dyn FnMut(Item),
+) -> Result<Vec<(GroupId, Option<u64>)>, WalError> {
+    let mut newest = Vec::new();
+    for &group in &identity.groups {
+        let slots = Slots::look(files, identity, group)?;
+        newest.push((group, slots.iter().flatten().map(|slot| slot.generation).max()));
+        for (place, slot) in slots.into_iter().enumerate() {
+            let state = slot.map(|slot| (slot.generation, slot.hard, slot.lsn));
+            visit(Item::Slot { group, place, state });
+        }
+        if let Some(state) = vote_floor::look(files, identity, group)? {
+            visit(Item::VoteFloor { group, state });
+        }
+    }
+    Ok(newest)
+}
+
+/// Passes the files about other members, and about vote holds, to `visit`. Returns those that cannot be read: they are only
+/// replaced as a whole, so no power cut leaves them like this.
+fn look_at_small_files(
+    files: &dyn Files,
+    identity: &Identity,
+    visit: &mut dyn FnMut(Item),
+) -> Result<Vec<(&'static str, String)>, WalError> {
+    let mut bad = Vec::new();
+    if let Some(found) = incarnations::look(files, identity)? {
+        bad.extend(found.as_ref().err().map(|what| (INCARNATIONS, what.clone())));
+        visit(Item::Incarnations { state: found.map(|known| known.len()) });
+    }
+    if let Some(found) = known_members::look(files, identity)? {
+        bad.extend(found.as_ref().err().map(|what| (KNOWN_MEMBERS, what.clone())));
+        visit(Item::KnownMembers { state: found.map(|known| known.len()) });
+    }
+    if let Some(state) = vote_hold::look(files, identity)? {
+        bad.extend(state.as_ref().err().map(|what| (VOTE_HOLD, what.clone())));
+        visit(Item::VoteHold { state });
+    }
+    Ok(bad)
+}
+
+/// Passes the records of a block, and the marks in its header, to `visit`.
+fn visit_block(met: &Met<'_>, replay: &Replay, visit: &mut dyn FnMut(Item)) {
+    for (range, record) in &met.block.records {
+        let at = Position { offset: range.start as u64, ..met.at };
+        let group = record.group;
+        visit(match (record.entry_head(), record.kind) {
+            (Some(head), _) => {
+                let payload_bytes = record.len - kattu_wire::record::HEADER_BYTES;
+                Item::Entry { at, group, head, payload_bytes }
+            }
+            (None, RecordKind::Base) => {
+                let base = EntryId { term: record.term, index: record.index };
+                let payload = &met.segment[range.start + kattu_wire::record::HEADER_BYTES..range.end];
+                let last = Extent::parse(base, payload).map_or(base.index, |extent| extent.last.index);
+                Item::Base { at, group, base, last }
+            }
+            (None, _) => Item::Truncate { at, group, from: record.index },
+        });
+    }
+    for row in &met.block.groups {
+        let before = replay.groups.get(&row.group).map(|group| group.committed);
+        if before.is_some_and(|before| before < row.commit) {
+            visit(Item::Commit { at: met.at, group: row.group, index: row.commit });
+        }
+    }
+    let kind = match met.block.header.flags {
+        flags::MARK => Some("idle"),
+        flags::ROTATE => Some("rotation"),
+        flags::CLOSE => Some("closed"),
+        flags::START => Some("start"),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        visit(Item::Mark { at: met.at, kind, synced: met.block.header.synced });
+    }
+}
+
+/// The damage of a directory whose log begins behind all good snapshots: that of a bad snapshot which would cover the gap, or
+/// else that of the log, whose first segment is `first`.
+fn uncovered(group: GroupId, base: EntryId, newest: LogIndex, bad: &[String], first: &str) -> WalError {
+    let what = format!(
+        "the log of group {} begins after {base}, the newest good snapshot ends at {}",
+        group.0, newest.0
+    );
+    let covers = |file: &&String| {
+        snapshot::named(file).is_some_and(|(of, last)| of == group && base.index <= last.index)
+    };
+    match bad.iter().rev().find(covers) {
+        Some(file) => WalError::damaged(file, 0, what),
+        None => WalError::damaged(first, DATA_START, what),
+    }
 }
 
 /// Checks every snapshot and passes it to `visit`. Returns the last index that good ones cover in each group, and the
