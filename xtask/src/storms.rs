@@ -22,6 +22,8 @@ const OF_LIARS: usize = 100;
 /// Seeds whose trace is compared between builds, and the simulated minutes.
 const COMPARED: u64 = 4;
 const MINUTES: u64 = 1;
+/// The word of a regression with shared settings.
+const SHARED: &str = "shared-settings";
 
 fn kattu(words: &[&str]) -> Command {
     let mut command = Command::new(shell::target().join("release/kattu"));
@@ -35,14 +37,7 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let file = shell::root().join("proof/sim/regressions.txt");
     let text = std::fs::read_to_string(&file)?;
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-        let mut known = line.split('|').next().unwrap_or("").split_whitespace();
-        let first = known.next().unwrap_or("");
-        let mut words = match first.parse::<u64>() {
-            Ok(_) => vec!["--seed", first],
-            Err(_) => vec!["--family", first, "--seed", known.next().unwrap_or("")],
-        };
-        words.extend(known.next().into_iter().flat_map(|minutes| ["--minutes", minutes]));
-        run_logged(&mut kattu(&words), log, STORM_LIMIT)?;
+        run_logged(&mut kattu(&words_of(line)), log, STORM_LIMIT)?;
         tally.passed += 1;
     }
     let replayed = tally.passed;
@@ -72,6 +67,22 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
     }
     tally.note = format!("{replayed} regressions, {COMPARED} seeds the same in debug and release");
     Ok(tally)
+}
+
+/// The storm of a line of regressions, in words of the command line.
+fn words_of(line: &str) -> Vec<&str> {
+    let mut known = line.split('|').next().unwrap_or("").split_whitespace().peekable();
+    let mut words = Vec::new();
+    if let Some(family) = known.next_if(|word| *word != SHARED && word.parse::<u64>().is_err()) {
+        words.extend(["--family", family]);
+    }
+    if known.next_if_eq(&SHARED).is_some() {
+        words.push("--shared-settings");
+    }
+    for (option, value) in ["--seed", "--minutes"].into_iter().zip(known) {
+        words.extend([option, value]);
+    }
+    words
 }
 
 /// Fresh storms: their seeds follow from the commit.
@@ -106,4 +117,25 @@ pub fn service(seed: u64, log: &Path) -> Result<Tally, Failure> {
     }
     tally.note = format!("{OF_SERVICE} storms of each family, {OF_LIARS} with liars");
     Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_regression_is_a_command_line() {
+        let cases: [(&str, &[&str]); 4] = [
+            ("7 | a | b", &["--seed", "7"]),
+            ("7 2 | a | b", &["--seed", "7", "--minutes", "2"]),
+            ("shared-settings 7 2 | a | b", &["--shared-settings", "--seed", "7", "--minutes", "2"]),
+            (
+                "slow-links shared-settings 7 | a | b",
+                &["--family", "slow-links", "--shared-settings", "--seed", "7"],
+            ),
+        ];
+        for (line, words) in cases {
+            assert_eq!(words_of(line), words, "{line}");
+        }
+    }
 }

@@ -59,7 +59,7 @@ fn no_regression_comes_back() {
     for line in include_str!("../regressions.txt").lines().filter(|line| !line.starts_with('#')) {
         let parts: Vec<&str> = line.split('|').map(str::trim).collect();
         let [storm, story, fix] = parts[..] else {
-            panic!("not `[family] seed [minutes] | story | fix`: {line}");
+            panic!("not `[family] [shared-settings] seed [minutes] | story | fix`: {line}");
         };
         assert!(!story.is_empty() && !fix.is_empty(), "{line}");
         let (first, rest) = storm.split_once(' ').unwrap_or((storm, ""));
@@ -67,12 +67,15 @@ fn no_regression_comes_back() {
             Some(family) => (family, rest),
             None => (Family::Storms, storm),
         };
+        let unshared = numbers.strip_prefix("shared-settings ");
+        let (shared_settings, numbers) = (unshared.is_some(), unshared.unwrap_or(numbers));
         let numbers: Vec<u64> = numbers.split(' ').map(|n| n.parse().expect(line)).collect();
         let (seed, minutes) = (numbers[0], numbers.get(1).copied());
         let seconds = minutes.map(|minutes| minutes * 60);
-        let report = run_storm(seed, &Options { seconds, family, ..Options::default() });
+        let report = run_storm(seed, &Options { seconds, family, shared_settings, ..Options::default() });
         let length = minutes.map_or(String::new(), |minutes| format!(" --minutes {minutes}"));
-        let replay = format!("kattu sim --family {} --seed {seed}{length}", family.name());
+        let shared = if shared_settings { " --shared-settings" } else { "" };
+        let replay = format!("kattu sim --family {}{shared} --seed {seed}{length}", family.name());
         assert_eq!(report.violation, None, "seed {seed} is back: {story}; replay: {replay}");
     }
 }
