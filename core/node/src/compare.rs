@@ -115,7 +115,7 @@ impl Node {
             self.compare.mark_at = None;
         }
         if self.may_report() && self.compare.report_after <= now {
-            self.compare.report_after = now + self.config.request_timeout;
+            self.compare.report_after = now + self.request_timeout();
             let owed = self.compare.health.owed.expect("just looked");
             self.write_own(now, owed.encode());
         }

@@ -101,7 +101,7 @@ impl Node {
             told => told.is_some_and(|&told| next <= told),
         };
         if self.raft.membership().members().all(knows) {
-            self.levels.proposed = (next, now + self.config.request_timeout);
+            self.levels.proposed = (next, now + self.request_timeout());
             self.write_own(now, encode(next));
         }
     }

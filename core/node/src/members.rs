@@ -174,7 +174,7 @@ impl Node {
         if self.pending() >= self.config.pending_max {
             return answer(effects, ticket, Outcome::Refused(Refusal::TooManyRequests));
         }
-        let expires = now + self.config.request_timeout;
+        let expires = now + self.request_timeout();
         let patient_until = expires.min(now + self.raft.timing().election_timeout * PATIENCE);
         self.changes.waiting.push_back(ChangeRequest {
             ticket,

@@ -31,8 +31,9 @@ use kattu_raft::{
 pub struct NodeConfig {
     /// The configuration of the protocol.
     pub raft: Config,
-    /// Longest time that a client waits. etcd: 5 s + 2 election timeouts. [etcd-api §3]
-    pub request_timeout: Duration,
+    /// How long a client waits at most, besides two election timeouts: those in force, which may change. etcd: 5 s.
+    /// [etcd-api §3]
+    pub request_timeout_base: Duration,
     /// Most client requests waiting at once; further ones are refused.
     pub pending_max: usize,
     /// Most bytes of writes waiting for a place in the log; further ones are refused.
@@ -59,7 +60,7 @@ impl NodeConfig {
     #[must_use]
     pub fn new(raft: Config) -> NodeConfig {
         NodeConfig {
-            request_timeout: Duration::from_secs(5) + raft.election_timeout * 2,
+            request_timeout_base: Duration::from_secs(5),
             pending_max: 1 << 18,
             pending_bytes_max: raft.limits.uncommitted_bytes_max,
             snapshots: SnapshotLimits::default(),
@@ -152,6 +153,12 @@ impl Node {
             raft,
             config,
         }
+    }
+
+    /// How long a client waits at most, under the election timeout in force. Queues expire from the front: when the timeout
+    /// was lowered, a request may wait as long as one before it.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.config.request_timeout_base + self.raft.timing().election_timeout * 2
     }
 
     /// The latest time for the next [`Event::Tick`].

@@ -171,7 +171,7 @@ impl Node {
         if self.pending() >= self.config.pending_max {
             return answer(effects, ticket, Outcome::Refused(Refusal::TooManyRequests));
         }
-        let read = Waiting { ticket, wanted, expires: now + self.config.request_timeout };
+        let read = Waiting { ticket, wanted, expires: now + self.request_timeout() };
         match consistency {
             Consistency::Serializable if self.serves() => self.serve(read, self.serves_from(), effects),
             Consistency::Serializable => {

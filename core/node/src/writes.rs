@@ -359,7 +359,7 @@ impl Node {
             command.first()
         );
         debug_assert!(Command::decode(&command).is_ok(), "a face made what is no command");
-        let expires = now + self.config.request_timeout;
+        let expires = now + self.request_timeout();
         let too_many = self.pending() >= self.config.pending_max
             || self.writes.unplaced_bytes + self.writes.forwarded_bytes + command.len()
                 > self.config.pending_bytes_max
@@ -396,7 +396,7 @@ impl Node {
 
     /// A write of this replica's own: no client waits for it, and its sender repeats it.
     pub(crate) fn write_own(&mut self, now: Instant, command: Vec<u8>) {
-        let expires = now + self.config.request_timeout;
+        let expires = now + self.request_timeout();
         self.writes.queue(Unplaced { whose: Whose::Ours(OWN), command, since: now, expires });
     }
 
@@ -655,7 +655,7 @@ impl Node {
         if self.pending() >= self.config.pending_max || bytes > self.config.pending_bytes_max {
             return Some(Err(Refusal::TooManyRequests));
         }
-        let patience = self.config.request_timeout.saturating_sub(self.raft.timing().election_timeout);
+        let patience = self.request_timeout().saturating_sub(self.raft.timing().election_timeout);
         let (command, expires) = (command.to_vec(), now + patience);
         self.writes.queue(Unplaced { whose, command, since: now, expires });
         None
@@ -773,7 +773,7 @@ impl Node {
         if due && self.is_confirmed() && self.raft.leader().is_some() {
             self.writes.publication = Publication::Underway;
             let command = self.writes.publish.clone();
-            let expires = now + self.config.request_timeout.max(Duration::from_secs(1));
+            let expires = now + self.request_timeout().max(Duration::from_secs(1));
             self.writes.queue(Unplaced { whose: Whose::Ours(PUBLISH), command, since: now, expires });
         }
     }

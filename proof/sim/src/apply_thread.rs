@@ -1,4 +1,4 @@
-//! Apply thread: a keeper on a thread of its own, in virtual time. [shell/member `apply`]
+//! Apply thread: where the keeper is, and one on a thread of its own in virtual time. [shell/member `apply`]
 //!
 //! Knows nothing of: what tasks do, which clients wait.
 
@@ -9,6 +9,7 @@ use crate::report::Violation;
 use crate::world::{Event as Planned, Shared};
 use kattu_member::apply::{Apart, Batch};
 use kattu_member::step::LIMITS;
+use kattu_node::Keeper;
 use std::collections::VecDeque;
 
 /// Of small slices so many take as long as it takes to wake the thread: few enough that something comes in between.
@@ -41,6 +42,22 @@ impl ApplyThread {
 }
 
 impl Process {
+    pub(crate) fn keeper(&self) -> &Keeper {
+        match (self.member.desk(), &self.hands.apply) {
+            (Some(desk), _) => desk.keeper(),
+            (None, Some(thread)) => thread.apart.desk().keeper(),
+            (None, None) => unreachable!("a keeper sits here or apart"),
+        }
+    }
+
+    pub(crate) fn keeper_mut(&mut self) -> &mut Keeper {
+        match (self.member.desk_mut(), &mut self.hands.apply) {
+            (Some(desk), _) => desk.keeper_mut(),
+            (None, Some(thread)) => thread.apart.desk_mut().keeper_mut(),
+            (None, None) => unreachable!("a keeper sits here or apart"),
+        }
+    }
+
     /// The keeper's own thread takes in what has come, and works for a slice.
     pub(crate) fn kept(&mut self, sh: &mut Shared) -> Result<(), End> {
         let Some(thread) = &mut self.hands.apply else { return Ok(()) };

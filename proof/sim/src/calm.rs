@@ -95,7 +95,7 @@ impl World {
         for member in 0..self.members.len() {
             let slowness = self.sh.service.slowness(member);
             if let Some(process) = &mut self.members[member].process {
-                process.speed_up(self.sh.now, slowness);
+                process.hands.turns.speed_up(self.sh.now, slowness);
             }
         }
         self.end_service();

@@ -4,6 +4,7 @@
 //! shifts no other numbers. The generator is SplitMix64: one word of state, the same everywhere.
 //! Knows nothing of: what the numbers decide.
 
+use kattu_raft::Duration;
 use kattu_random::{Random, mix};
 
 /// One stream of numbers.
@@ -22,6 +23,12 @@ impl Dice {
     #[must_use]
     pub fn fork(&self, number: u64) -> Dice {
         Dice(Random::new(mix(self.0.state() ^ mix(number.wrapping_add(1)))))
+    }
+
+    /// A pause, made a little shorter by chance.
+    pub(crate) fn jittered(&mut self, pause: Duration) -> Duration {
+        let pause = pause.as_nanos() as u64;
+        Duration::from_nanos(pause / 2 + self.below(pause / 2 + 1))
     }
 
     /// Any number.

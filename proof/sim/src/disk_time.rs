@@ -5,7 +5,17 @@
 use crate::beside::{Beside, BesideWrites, Thread};
 use crate::world::{Event as Planned, Shared};
 use kattu_disk::SimDisk;
-use kattu_member::log::Completion;
+use kattu_member::log::{Completion, Timed};
+use kattu_raft::Duration;
+
+/// What a call takes is decided when it is over.
+pub(crate) struct AtOnce;
+
+impl Timed for AtOnce {
+    fn over<T>(&mut self, call: impl FnOnce() -> T) -> (T, Duration) {
+        (call(), Duration::ZERO)
+    }
+}
 
 /// A member's disk, for one run of its process.
 pub(crate) struct DiskTime {

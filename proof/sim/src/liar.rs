@@ -256,8 +256,8 @@ impl World {
             }
             let (net, mut around) = self.sh.net();
             for lane in crate::paths::LANES {
-                net.close(&mut around, liar, member, lane, LinkEnd::Otherwise, true);
-                net.close(&mut around, member, liar, lane, LinkEnd::Otherwise, true);
+                net.close(&mut around, liar, member, lane, LinkEnd::Otherwise);
+                net.close(&mut around, member, liar, lane, LinkEnd::Otherwise);
             }
         }
     }

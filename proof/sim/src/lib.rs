@@ -10,7 +10,9 @@
 //! | `inject.rs` | the faults as a list |
 //! | `world.rs` | members, clients and time |
 //! | `process.rs`, `end.rs`, `log.rs`, `segments.rs` | one member, driven as production drives it |
-//! | `net.rs`, `peers.rs`, `meeting.rs` | what members decide about connections, carried out |
+//! | `turn_time.rs`, `disk_time.rs` | how long that takes |
+//! | `net.rs`, `peers.rs`, `meeting.rs` | what members decide about each other and about connections, carried out |
+//! | `hangups.rs` | how the ends of a connection learn that it is over |
 //! | `frames.rs`, `paths.rs` | messages as bytes, and what happens to them on their way |
 //! | `clients.rs` | operations of clients, and their history |
 //! | `storm.rs` | carries out the faults |
@@ -50,6 +52,7 @@ mod end;
 pub mod family;
 pub mod faults;
 mod frames;
+mod hangups;
 mod in_touch;
 pub mod inject;
 mod judged;
@@ -77,6 +80,7 @@ mod snapshots;
 mod storm;
 mod timeline;
 pub mod trace;
+mod turn_time;
 mod words;
 mod world;
 

@@ -5,13 +5,13 @@
 //! waited for. A log goes there and comes home as in production, after fewer quick syncs.
 //! Knows nothing of: replicas, when the log goes to the disk.
 
-use crate::disk_time::DiskTime;
+use crate::disk_time::{AtOnce, DiskTime};
 use crate::end::{End, Fuse};
 use crate::process::Process;
 use crate::segments::SegmentThread;
 use crate::world::{Event as Planned, Shared};
 use kattu_disk::SimDisk;
-use kattu_member::log::{Completion, FULL_RETRY, Timed};
+use kattu_member::log::{Completion, FULL_RETRY};
 use kattu_member::log_moves::{Absence, Patience, WELL_SYNCS};
 use kattu_member::log_orders::{Order, Orders, Turn};
 use kattu_raft::{Duration, Fetch, GroupId, Instant, LogRecord};
@@ -23,15 +23,6 @@ const WELL_SYNCS_HERE: u32 = WELL_SYNCS / 16;
 
 /// The one group.
 pub(crate) const GROUP: GroupId = GroupId(0);
-
-/// What a call takes is decided when it is over.
-pub(crate) struct AtOnce;
-
-impl Timed for AtOnce {
-    fn over<T>(&mut self, call: impl FnOnce() -> T) -> (T, Duration) {
-        (call(), Duration::ZERO)
-    }
-}
 
 /// What an order to the log has come to.
 pub(crate) enum Ordered {
@@ -60,22 +51,20 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// A log on the member's thread, which a longer sync sends away, or one that has a thread of its own.
     pub(crate) fn new(
         (member, run): (usize, u32),
         wal: Wal,
         disk: SimDisk,
-        has_thread: bool,
+        sent_away_after: Option<Duration>,
         sh: &mut Shared,
     ) -> Log {
         let mut log = Log {
             member,
             run,
             log: kattu_member::log::Log::new(wal, GROUP),
-            patience: (!has_thread).then_some(Patience {
-                well_syncs: WELL_SYNCS_HERE,
-                ..Patience::of(sh.settings.heartbeat_interval)
-            }),
-            away: has_thread.then(Absence::default),
+            patience: sent_away_after.map(|sync_max| Patience { sync_max, well_syncs: WELL_SYNCS_HERE }),
+            away: sent_away_after.is_none().then(Absence::default),
             orders: Orders::default(),
             comes_home: false,
             disk: DiskTime::new((member, run), disk),
@@ -89,6 +78,13 @@ impl Log {
 
     pub(crate) fn get(&self) -> &kattu_member::log::Log {
         &self.log
+    }
+
+    /// Another heartbeat interval is in force.
+    pub(crate) fn follow(&mut self, heartbeat_interval: Duration) {
+        if let Some(patience) = &mut self.patience {
+            patience.follow(heartbeat_interval);
+        }
     }
 
     /// The snapshots beside the log.

@@ -76,8 +76,8 @@ pub(crate) struct Lane {
     held: VecDeque<Outgoing>,
     held_bytes: u64,
     held_since: u64,
-    /// Something was sent on it since this was last looked at.
-    used: bool,
+    /// Frames sent on it so far.
+    pub(crate) sent: u64,
     /// On a link with a wire: what waits for it, the frame that is leaving first.
     queue: VecDeque<Outgoing>,
     queue_bytes: u64,
@@ -287,7 +287,7 @@ impl Paths {
         let now = around.now;
         let path = &mut self.paths[at];
         let lane = &mut self.lanes[at][kind];
-        lane.used = true;
+        lane.sent += 1;
         if let Some(fault) = path.cut_by() {
             around.tally.add(fault);
             if self.pace.holds {
@@ -616,11 +616,6 @@ impl Lane {
     /// Whether something has been held back for so long.
     pub(crate) fn is_stuck(&self, now: u64, silence_max: u64) -> bool {
         !self.held.is_empty() && self.held_since + silence_max <= now
-    }
-
-    /// Whether something was sent since the last call.
-    pub(crate) fn take_used(&mut self) -> bool {
-        std::mem::take(&mut self.used)
     }
 
     pub(crate) fn close(&mut self) {

@@ -7,9 +7,10 @@
 use crate::net::{Net, id_of};
 use crate::paths::{Around, LANES};
 use kattu_member::join::Vouching;
+use kattu_member::pauses;
 use kattu_member::peer_table::{Output, PeerTable, PeerUrls};
 use kattu_node::contract::Members;
-use kattu_raft::{Incarnation, LinkEnd, NodeId};
+use kattu_raft::{Duration, Incarnation, LinkEnd, NodeId, Timing};
 use std::collections::BTreeMap;
 
 /// What is written down of other members in the directory of this incarnation.
@@ -29,6 +30,8 @@ pub(crate) struct Peers {
     pub(crate) ask_again_at: u64,
     /// Current run of its process; 0 while it is down.
     pub(crate) run: u32,
+    /// Its longest pause between two attempts to reach another one.
+    pub(crate) pause_max: Duration,
     /// Its machine vanished without a word, so that no other member was told.
     pub(crate) silent: bool,
     /// Members that it dials: a bit each.
@@ -45,6 +48,22 @@ fn linked_by(table: &PeerTable, members: usize) -> u32 {
 }
 
 impl Net {
+    /// Whether a member keeps connections to another one.
+    pub(crate) fn links(&self, from: usize, to: usize) -> bool {
+        self.peers[from].table.is_linked(id_of(to))
+    }
+
+    /// The applied table of members has changed.
+    pub(crate) fn table(&mut self, around: &mut Around<'_>, member: usize, members: &Members) {
+        self.peers[member].table.follow(members.clone());
+        self.carry_out(around, member);
+    }
+
+    /// Another timing is in force at a member.
+    pub(crate) fn go_by(&mut self, member: usize, timing: Timing) {
+        self.peers[member].pause_max = pauses::pause_max(timing.election_timeout);
+    }
+
     /// Carries out what a peer table has decided: writes down directories, and dials members that are new. What is open to a
     /// member that left stays open until it ends. Returns whether a stranger came.
     pub(crate) fn carry_out(&mut self, around: &mut Around<'_>, member: usize) -> bool {
@@ -93,10 +112,11 @@ impl Net {
             let story = format!("n{} does not know n{} any more after a restart", member + 1, lost.0);
             self.broken = Some(("known_members_stay_known", story));
         }
-        self.peers[member] = Peers { table, run, book, ..Peers::default() };
+        let pause_max = self.peers[member].pause_max;
+        self.peers[member] = Peers { table, run, book, pause_max, ..Peers::default() };
         for peer in (0..self.peers.len()).filter(|&peer| peer != member) {
             for lane in LANES {
-                self.close(around, peer, member, lane, LinkEnd::Otherwise, true);
+                self.close(around, peer, member, lane, LinkEnd::Otherwise);
             }
         }
         self.carry_out(around, member);

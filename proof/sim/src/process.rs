@@ -5,17 +5,17 @@
 //! Knows nothing of: why it is killed, who its clients are, what follows from what.
 
 use crate::apply_thread::ApplyThread;
-use crate::clock::{Clock, MS};
+use crate::clock::Clock;
 use crate::computing::Computing;
 use crate::end::{End, Fuse};
-use crate::faults::Fault;
 use crate::judged::{Eyes, Now};
 use crate::log::{Log, Ordered};
 use crate::net::id_of;
 use crate::plan::{self, Threading};
 use crate::report::Violation;
 use crate::snapshots::Worker;
-use crate::world::{Event as Planned, Shared};
+use crate::turn_time::TurnTime;
+use crate::world::Shared;
 use kattu_disk::SimDisk;
 use kattu_member::apply::{Apart, Progress};
 use kattu_member::capacity::Capacity;
@@ -27,9 +27,6 @@ use kattu_node::{Keeper, Node};
 use kattu_raft::LogIndex;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-
-/// A step of a member with little CPU that takes longer is one that its peers can notice.
-const LONG_STEP: u64 = MS;
 
 pub(crate) struct Process {
     pub(crate) member: Member<u64, Infallible>,
@@ -53,10 +50,7 @@ pub(crate) struct Hands {
     position: LogIndex,
     /// Answers on their way out.
     pub(crate) replying: VecDeque<(u64, Outcome)>,
-    /// The thread is busy until then.
-    free_at: u64,
-    wake_at: u64,
-    timer_at: u64,
+    pub(crate) turns: TurnTime,
     pub(crate) fuse: Fuse,
     /// It has applied its own removal.
     is_gone: bool,
@@ -72,7 +66,9 @@ impl Process {
         sh: &mut Shared,
     ) -> Process {
         let has_thread = |place| place == Threading::Thread;
-        let log = Log::new((member, run), wal, disk, has_thread(sh.settings.log_io), sh);
+        let heartbeat_interval = node.raft().timing().heartbeat_interval;
+        let sent_away_after = (!has_thread(sh.settings.log_io)).then_some(heartbeat_interval);
+        let log = Log::new((member, run), wal, disk, sent_away_after, sh);
         let worker = Worker::new(log.snapshots(), sh.settings.snapshot_pace);
         let (apply, placed) = match has_thread(sh.settings.apply) {
             true => {
@@ -98,9 +94,7 @@ impl Process {
             progress: VecDeque::new(),
             position: LogIndex(0),
             replying: VecDeque::new(),
-            free_at: 0,
-            wake_at: 0,
-            timer_at: 0,
+            turns: TurnTime::new(member, run),
             fuse: Fuse::default(),
             is_gone: false,
         };
@@ -109,22 +103,6 @@ impl Process {
 
     pub(crate) fn node(&self) -> &Node {
         self.member.node()
-    }
-
-    pub(crate) fn keeper(&self) -> &Keeper {
-        match (self.member.desk(), &self.hands.apply) {
-            (Some(desk), _) => desk.keeper(),
-            (None, Some(thread)) => thread.apart.desk().keeper(),
-            (None, None) => unreachable!("a keeper sits here or apart"),
-        }
-    }
-
-    pub(crate) fn keeper_mut(&mut self) -> &mut Keeper {
-        match (self.member.desk_mut(), &mut self.hands.apply) {
-            (Some(desk), _) => desk.keeper_mut(),
-            (None, Some(thread)) => thread.apart.desk_mut().keeper_mut(),
-            (None, None) => unreachable!("a keeper sits here or apart"),
-        }
     }
 
     /// Whether it has applied its own removal.
@@ -146,12 +124,6 @@ impl Process {
         Ok(())
     }
 
-    /// It has its CPU back, so many times what it had: what is left of its step takes so much less.
-    pub(crate) fn speed_up(&mut self, now: u64, slowness: u64) {
-        let free_at = &mut self.hands.free_at;
-        *free_at = (*free_at).min(now + free_at.saturating_sub(now) / slowness.max(1));
-    }
-
     /// How long the disk call under way has taken, if there is one.
     pub(crate) fn at_disk_for(&self, now: u64) -> Option<u64> {
         self.hands.log.disk.at_it_for(now)
@@ -170,18 +142,13 @@ impl Process {
 
     /// Does what can be done now, and plans when to look again.
     pub(crate) fn turn(&mut self, sh: &mut Shared) -> Result<(), End> {
-        let planned = Planned::Wake { member: self.hands.member, run: self.hands.run };
         loop {
             if self.member.stage() == Stage::Idle {
                 if !self.has_work(sh) {
                     break;
                 }
                 let hands = &mut self.hands;
-                if sh.now < hands.free_at {
-                    if hands.wake_at != hands.free_at {
-                        hands.wake_at = hands.free_at;
-                        sh.queue.plan(hands.free_at, planned);
-                    }
+                if hands.turns.is_busy(sh) {
                     return Ok(());
                 }
                 hands.eyes.events_in_batch = 0;
@@ -194,12 +161,7 @@ impl Process {
             self.end_batch(sh)?;
         }
         let hands = &mut self.hands;
-        let at = hands.eyes.clock().when(self.member.deadline(), sh.now);
-        // A deadline that moved away is left alone: one early look costs less than planning always.
-        if at != u64::MAX && (at < hands.timer_at || hands.timer_at <= sh.now) {
-            hands.timer_at = at;
-            sh.queue.plan(at, planned);
-        }
+        hands.turns.look_at(sh, hands.eyes.clock().when(self.member.deadline(), sh.now));
         Ok(())
     }
 
@@ -232,6 +194,10 @@ impl Process {
                     hands.fuse.burn()?;
                 }
                 Step::Members(members) => hands.follow(sh, &members),
+                Step::Timing(timing) => {
+                    hands.log.follow(timing.heartbeat_interval);
+                    sh.net.go_by(hands.member, timing);
+                }
                 Step::Distrust(peer, _) => sh.caught.push((id_of(hands.member), peer)),
                 Step::Note(_) | Step::Drop(_) => {}
                 Step::Order(order) => {
@@ -272,16 +238,8 @@ impl Process {
         }
         self.look_for_compaction(sh);
         self.judge_jobs(sh)?;
-        let hands = &mut self.hands;
-        let work = std::mem::take(&mut hands.eyes.work);
-        let slowness = sh.service.slowness(hands.member);
-        let events = sh.pace.event * hands.eyes.events_in_batch;
-        let takes = sh.pace.turn + events + sh.service.stepped(hands.member, work)?;
-        if slowness > 1 && takes * slowness > LONG_STEP {
-            sh.tally.add(Fault::F55);
-        }
-        hands.free_at = sh.now + takes * slowness;
-        Ok(())
+        let Hands { turns, eyes, .. } = &mut self.hands;
+        turns.spend(sh, eyes.events_in_batch, std::mem::take(&mut eyes.work))
     }
 
     /// A clean stop: everybody is answered, the log is closed.

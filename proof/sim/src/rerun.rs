@@ -4,7 +4,8 @@
 //! arrive at once, in order.
 //! Knows nothing of: storms, where the directories come from.
 
-use crate::log::{AtOnce, GROUP};
+use crate::disk_time::AtOnce;
+use crate::log::GROUP;
 use crate::snapshots::thaw;
 use crate::world::Opened;
 use kattu_disk::SimDisk;

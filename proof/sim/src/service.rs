@@ -155,8 +155,8 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
             reset_at += situation.reset_every;
             for lane in [BULK, CONTROL] {
                 let (net, mut around) = world.sh.net();
-                net.close(&mut around, leader, follower, lane, LinkEnd::ByPeer, true);
-                net.close(&mut around, follower, leader, lane, LinkEnd::ByPeer, true);
+                net.close(&mut around, leader, follower, lane, LinkEnd::ByPeer);
+                net.close(&mut around, follower, leader, lane, LinkEnd::ByPeer);
             }
         }
     }

@@ -4,8 +4,9 @@
 //! Knows nothing of: replicas, when a snapshot is due.
 
 use crate::beside::{Beside, Thread};
+use crate::disk_time::AtOnce;
 use crate::end::End;
-use crate::log::{AtOnce, GROUP};
+use crate::log::GROUP;
 use crate::net::id_of;
 use crate::process::{Hands, Process};
 use crate::world::{Event as Planned, Shared};

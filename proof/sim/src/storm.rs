@@ -192,7 +192,7 @@ impl World {
                     self.sh.net.paths.path(from, to).cut_off_next += 1;
                 } else {
                     let (net, mut around) = self.sh.net();
-                    net.close(&mut around, from, to, BULK, LinkEnd::ByPeer, true);
+                    net.close(&mut around, from, to, BULK, LinkEnd::ByPeer);
                 }
             }
             Inject::Corrupt { from, to } => self.sh.net.paths.path(from, to).corrupt_next += 1,

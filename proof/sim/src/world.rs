@@ -35,7 +35,7 @@ use kattu_node::contract::{
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, level};
 use kattu_raft::{
     Config, Duration, EntryId, Incarnation, LeadershipConfig, LinkEnd, LogIndex, NodeId, Recovered, Term,
-    timing_found,
+    Timing, timing_found,
 };
 use kattu_verify::history::{Record, What};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
@@ -815,7 +815,7 @@ impl World {
                 self.hear(to, run, Input::Peer(lie.unwrap_or(message)))
             }
             Heard::Broken => {
-                net.close(&mut around, flying.from, to, flying.lane, LinkEnd::Otherwise, true);
+                net.close(&mut around, flying.from, to, flying.lane, LinkEnd::Otherwise);
                 Ok(())
             }
             Heard::Nothing => Ok(()),
@@ -1390,13 +1390,16 @@ impl World {
         let settings = &self.plan.settings;
         let priority = settings.priorities.get(member).copied().unwrap_or(settings.leadership.priority);
         let disagrees = settings.disagree.get(member).copied().unwrap_or_default();
+        let election_timeout = match disagrees {
+            Disagrees::WithHalfTheTimeout => settings.election_timeout / 2,
+            Disagrees::Not | Disagrees::WithoutLeases => settings.election_timeout,
+        };
+        let is_shared = level::EXTENSIONS <= settings.level;
+        let longest = if is_shared { settings.election_timeout } else { election_timeout };
         let config = NodeConfig {
             raft: Config {
                 incarnation,
-                election_timeout: match disagrees {
-                    Disagrees::WithHalfTheTimeout => settings.election_timeout / 2,
-                    Disagrees::Not | Disagrees::WithoutLeases => settings.election_timeout,
-                },
+                election_timeout,
                 heartbeat_interval: settings.heartbeat_interval,
                 pre_vote: settings.pre_vote,
                 leadership: LeadershipConfig {
@@ -1413,7 +1416,8 @@ impl World {
                 limits: settings.limits,
                 ..Config::new(id, voters, kattu_wal::encoder())
             },
-            request_timeout: settings.request_timeout,
+            // Two election timeouts are added: the plan's at most where settings are shared, else the member's own.
+            request_timeout_base: settings.request_timeout.saturating_sub(longest * 2),
             pending_max: settings.pending_max,
             pending_bytes_max: settings.pending_bytes_max,
             snapshots: settings.snapshots,
@@ -1424,8 +1428,10 @@ impl World {
             client_urls: vec![format!("http://n{}", id.0)],
         };
         recovered.vote_hold = self.sh.vote_holds.get(&id).copied().unwrap_or_default();
+        let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
+        let (election_timeout, heartbeat_interval) = (settings.election_timeout, settings.heartbeat_interval);
+        let timing = found.unwrap_or(Timing { election_timeout, heartbeat_interval });
         if config.raft.leadership.leader_lease.is_some() {
-            let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
             let own = found.unwrap_or(config.raft.timing()).election_timeout;
             self.sh.vote_holds.insert(id, own.max(recovered.vote_hold));
         }
@@ -1476,6 +1482,7 @@ impl World {
         self.count_fired(member);
         self.members[member].disk_failed = false;
         let (net, mut around) = self.sh.net();
+        net.go_by(member, timing);
         net.started(&mut around, (member, run), peer_table, members);
         if let Some((rule, story)) = net.broken.take() {
             return Err(Violation::new(rule, story));

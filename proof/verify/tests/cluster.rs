@@ -96,7 +96,7 @@ impl World {
         let raft = Config { limits, ..Config::new(id, voters, RecordEncoder(encode)) };
         NodeConfig {
             snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
-            request_timeout: Duration::from_secs(5),
+            request_timeout_base: Duration::from_secs(5),
             pending_max: 100,
             pending_bytes_max: 1 << 20,
             name: format!("n{}", id.0),

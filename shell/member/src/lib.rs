@@ -8,12 +8,20 @@
 //! Time comes in as an argument, and what is to be done comes out as data: a completion, a job, a note for the operator. So
 //! the simulator tries what production runs, and not a copy of it. (docs/decisions/0058)
 //!
-//! Reading order: `member` (a batch, step by step) · `step` (what its executor does) · `opening` (from which tables it starts) · `host` (what executes it) · `apply` (the
-//! keeper, here or on a thread) · `log` (syncs, full disks, the next segment) · `log_orders` (a log on its own thread), `log_moves` (when
-//! it goes there) · `capacity`
-//! (when growth is refused) · `computing` (jobs that are not done) · `peer_table`, `peer_address` (which members it knows) · `handshake`, `proofs`, `join` (how members
-//! meet) · `lanes` (which connection a message takes) · `dialler`, `pauses` (when to dial again) · `snapshots` (snapshot files, step
-//! by step) · `waiting` (the clients that wait).
+//! Reading order:
+//!
+//! | Files | What they decide |
+//! |---|---|
+//! | `member`, `step`, `host` | a batch, step by step; what its executor does; what executes it |
+//! | `opening` | from which tables a member starts |
+//! | `apply` | the keeper, here or on a thread |
+//! | `log`, `log_orders`, `log_moves` | syncs, full disks, the next segment; a log on its own thread, and when it goes there |
+//! | `capacity`, `computing`, `waiting` | when growth is refused; jobs that are not done; the clients that wait |
+//! | `peer_table`, `peer_address` | which members it knows, and where |
+//! | `handshake`, `proofs`, `join` | how members meet |
+//! | `lanes`, `dialler`, `pauses`, `lane_on_demand` | which connection a message takes, and when it is dialled |
+//! | `snapshots` | snapshot files, step by step |
+//!
 //! Knows nothing of: clocks, threads, sockets, tokio, how jobs are carried out.
 #![forbid(unsafe_code)]
 
@@ -24,6 +32,7 @@ pub mod dialler;
 pub mod handshake;
 pub mod host;
 pub mod join;
+pub mod lane_on_demand;
 pub mod lanes;
 pub mod log;
 pub mod log_moves;

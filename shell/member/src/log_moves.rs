@@ -39,6 +39,11 @@ impl Patience {
         Patience { sync_max: heartbeat_interval, well_syncs: WELL_SYNCS }
     }
 
+    /// Goes by another heartbeat interval from now on.
+    pub fn follow(&mut self, heartbeat_interval: Duration) {
+        self.sync_max = heartbeat_interval;
+    }
+
     /// Whether an inline log moves to a thread after a sync that took so long. [Rule 1]
     #[must_use]
     pub fn sends_away(&self, log: &Log, took: Duration) -> bool {

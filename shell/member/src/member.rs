@@ -30,7 +30,7 @@ use kattu_node::contract::{
     Admitted, Effects, Event, Forward, KeeperTask, Members, Outcome, Refusal, Request, Ticket,
 };
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Duration, Fetch, Instant};
+use kattu_raft::{Duration, Fetch, Instant, Timing};
 use std::collections::VecDeque;
 
 /// How long a keeper that has applied something waits for more before it forgets what a compaction has left.
@@ -75,6 +75,8 @@ pub struct Member<C, A> {
     alarms: Alarms,
     level: u16,
     was_damaged: bool,
+    /// The timing that the executor goes by.
+    timing: Timing,
     members: Option<Box<Members>>,
     notes: VecDeque<Note>,
     /// Pieces of snapshots to be read and stored.
@@ -112,7 +114,7 @@ impl<C, A> Member<C, A> {
             Placed::Apart(members, health) => (ApplyExecutor::Apart { delivered: 0 }, members, health),
         };
         let space = capacity.log_is_now(room);
-        let was_damaged = node.raft().is_damaged();
+        let (was_damaged, timing) = (node.raft().is_damaged(), node.raft().timing());
         let mut effects = Effects::default();
         let level = health.level;
         for event in [Event::Space(space), Event::Members(members), Event::Health(health)] {
@@ -140,6 +142,7 @@ impl<C, A> Member<C, A> {
             alarms: Alarms::default(),
             level,
             was_damaged,
+            timing,
             members: None,
             notes: VecDeque::new(),
             orders: VecDeque::new(),
@@ -472,6 +475,10 @@ impl<C, A> Member<C, A> {
     fn tell(&mut self) -> Option<Step<'static, C>> {
         if let Some(members) = self.members.take() {
             return Some(Step::Members(members));
+        }
+        let timing = self.node.raft().timing();
+        if std::mem::replace(&mut self.timing, timing) != timing {
+            return Some(Step::Timing(timing));
         }
         if let Some(tables) = self.tables.pop_front() {
             return Some(match tables {

@@ -8,7 +8,7 @@ use kattu_node::Keeper;
 use kattu_node::alarms::Alarm;
 use kattu_node::compare::Health;
 use kattu_node::contract::{Members, Outcome, PeerMessage, Ticket};
-use kattu_raft::{Duration, EntryId, Falsehood, Fetch, Job, LogIndex, LogRecord, NodeId, Trace};
+use kattu_raft::{Duration, EntryId, Falsehood, Fetch, Job, LogIndex, LogRecord, NodeId, Timing, Trace};
 
 /// How much goes into one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,9 @@ pub enum Step<'a, C> {
     Deliver(Batch<C>),
     /// Link and admit the members of this table.
     Members(Box<Members>),
+    /// Go by this timing from now on: another configuration is in force. What a member measures by it besides its replica are
+    /// the time that sends its log to a thread, the longest pause between dials, and how long a removed member is still linked.
+    Timing(Timing),
     /// Cut off a peer that sent what no correct member sends; it may connect again and begin anew.
     Distrust(NodeId, Falsehood),
     /// Tell the operator.

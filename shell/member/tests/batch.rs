@@ -10,13 +10,14 @@ use kattu_member::member::Member;
 use kattu_member::step::{LIMITS, Limits, Note, Placed, Stage, Step};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{
-    Consistency, Doubt, Event, MemberInfo, Outcome, PeerMessage, Refusal, ReplyBody, Request, Space,
+    Consistency, Doubt, Event, MemberChange, MemberInfo, Outcome, PeerMessage, Refusal, ReplyBody, Request,
+    Space,
 };
 use kattu_node::{Keeper, Node, NodeConfig};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Fetch, GroupId, Incarnation, Instant,
     Job, LogBody, LogIndex, LogRecord, Message, NodeId, RecordEncoder, Recovered, Round, SharedBytes, Stamp,
-    Term, Trace, message::Append,
+    Term, Timing, Trace, message::Append,
 };
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -42,6 +43,8 @@ struct Bench {
     answers: Vec<(u64, Outcome)>,
     records: Vec<LogRecord>,
     notes: Vec<Note>,
+    /// The timings that it was to go by.
+    timings: Vec<Timing>,
     sent: Vec<PeerMessage>,
     fetches: Vec<Fetch>,
     jobs: Vec<Job>,
@@ -179,6 +182,7 @@ fn carry_out(member: &mut Lone, bench: &mut Bench) {
                 bench.batches.push(batch);
             }
             Step::Members(_) => bench.steps.push("members"),
+            Step::Timing(timing) => bench.timings.push(timing),
             Step::Distrust(peer, _) => panic!("{peer:?} is nobody"),
             Step::Note(note) => bench.notes.push(note),
             Step::Order(_) => bench.steps.push("order"),
@@ -554,4 +558,26 @@ fn jobs_behind_one_that_hangs_hold_no_more_than_the_appends_that_wait_and_the_ne
     }
     assert_eq!(member.node().raft().last_id(), EntryId::new(5, 5));
     assert!(member.computing().is_idle());
+}
+
+#[test]
+fn another_timing_in_force_is_a_step_and_the_one_of_the_start_is_none() {
+    let (mut member, mut bench) = leader(LIMITS);
+    let begun = |member: &Lone| member.node().raft().membership().extensions.timing;
+    for _ in 0..100 {
+        bench.now += ET / 4;
+        batch(&mut member, &mut bench);
+    }
+    let own = member.node().raft().own_timing();
+    assert_eq!(
+        (begun(&member), bench.timings.len()),
+        (Some(own), 0),
+        "the cluster's is the one of the start"
+    );
+    let slower = Timing { election_timeout: ET * 2, heartbeat_interval: ET / 5 };
+    bench.calls.push_back((7, Request::Change(MemberChange::Timing(slower))));
+    for _ in 0..3 {
+        batch(&mut member, &mut bench);
+    }
+    assert_eq!((begun(&member), &bench.timings[..]), (Some(slower), &[slower][..]));
 }

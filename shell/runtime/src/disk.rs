@@ -134,6 +134,13 @@ impl Disk {
         }
     }
 
+    /// Another heartbeat interval is in force.
+    pub(crate) fn follow(&mut self, heartbeat_interval: Duration) {
+        if let Some(patience) = &mut self.patience {
+            patience.follow(heartbeat_interval);
+        }
+    }
+
     fn of(mut log: Log, patience: Option<Patience>) -> Disk {
         let (ready, metrics) = (Arc::new(Notify::new()), log.metrics.clone());
         let notify = ready.clone();
@@ -1052,6 +1059,28 @@ mod tests {
         }
         assert_eq!(disk.metrics.log_on_thread.get(), 0);
         assert_eq!(disk.metrics.log_sent_away.get(), 1);
+    }
+
+    /// Goal: the time that sends a log to its thread, and the one by which it comes home, are those of the timing in force.
+    /// Method: syncs take 25 ms: too long for a heartbeat interval of 20 ms, and quick for one of an hour.
+    #[test]
+    fn a_log_moves_by_the_timing_in_force() {
+        let (_, mood, mut disk) = slow();
+        disk.follow(Duration::from_secs(3600));
+        mood.sync_us.store(SLOW_US, Ordering::Relaxed);
+        assert!(disk.persist(&mut small(1)).is_some());
+        assert!(!is_away(&disk), "the timing was raised");
+        disk.follow(PATIENCE);
+        assert!(disk.persist(&mut small(2)).is_some());
+        assert!(is_away(&disk), "the timing was lowered");
+        disk.follow(Duration::from_secs(3600));
+        let mut at = 2;
+        while is_away(&disk) {
+            at += 1;
+            assert!(disk.persist(&mut small(at)).is_none());
+            hear_until(&mut disk, at);
+            assert!(at < 2 * u64::from(WELL_SYNCS), "it never comes home");
+        }
     }
 
     /// Takes completions of the log on its thread, up to the one for this record.

@@ -54,8 +54,6 @@ pub(crate) struct Driver {
     pub(crate) facts: Arc<Facts>,
     /// The name clashes that have been logged.
     pub(crate) name_clash: NameClash,
-    /// The timing that was logged last.
-    pub(crate) timing: Timing,
     /// When the flows to peers are published next.
     pub(crate) flows_at: Instant,
     /// What the metrics have of the member's counts.
@@ -263,6 +261,7 @@ impl Driver {
                     apply.deliver(batch);
                 }
                 Step::Members(members) => self.follow(*members),
+                Step::Timing(timing) => self.go_by(timing),
                 Step::Distrust(peer, falsehood) => {
                     self.links.distrust(peer);
                     operator::tell_distrust(peer, falsehood);
@@ -300,6 +299,14 @@ impl Driver {
         self.hands.peer_table.follow(members);
     }
 
+    /// Another timing is in force.
+    fn go_by(&mut self, timing: Timing) {
+        note_timing(timing, self.member.node().raft());
+        self.hands.disk.follow(timing.heartbeat_interval);
+        self.hands.promise.follow(timing);
+        self.links.go_by(timing);
+    }
+
     fn note(&self, note: Note) {
         if let Note::Level(level) = note {
             self.hands.peer_table.with(|table| table.set_level(level));
@@ -313,7 +320,6 @@ impl Driver {
         let raft = self.member.node().raft();
         if self.flows_at <= now {
             self.flows_at = now + FLOWS_EVERY;
-            note_timing(&mut self.timing, raft);
             operator::tell_absent(self.member.node(), &self.hands.peer_table, now.since(self.started));
             metrics.slows_clients.set(raft.slows_clients().into());
             let mut flows = metrics.peer_flows.lock().unwrap_or_else(PoisonError::into_inner);

@@ -19,10 +19,12 @@ use crate::peer_table::PeerTable;
 use crate::report;
 use crate::tls;
 use kattu_member::dialler::{Dialler as Decides, Failure, Next, Note};
+use kattu_member::lane_on_demand::Usage;
 use kattu_member::lanes;
+use kattu_member::pauses;
 use kattu_member::peer_address::{self, PeerAddress};
 use kattu_node::contract::{Event, Forward, PeerMessage};
-use kattu_raft::{Duration, Instant, LinkEnd, NodeId};
+use kattu_raft::{Duration, Instant, LinkEnd, NodeId, Timing};
 use kattu_wire::{Frame, Lane as LaneKind};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -60,9 +62,8 @@ impl Drop for Link {
 pub(crate) struct Links {
     links: BTreeMap<NodeId, Link>,
     peer_table: Rc<PeerTable>,
-    retry_max: Duration,
-    /// How long the link to a removed member stays.
-    farewell: Duration,
+    /// The timing in force.
+    timing: Rc<Cell<Timing>>,
     inbox: Rc<Inbox>,
     /// The connections that are read.
     readers: Rc<Readers>,
@@ -73,8 +74,7 @@ impl Links {
     /// No links yet.
     pub(crate) fn new(
         peer_table: &Rc<PeerTable>,
-        retry_max: Duration,
-        farewell: Duration,
+        timing: Timing,
         inbox: &Rc<Inbox>,
         readers: &Rc<Readers>,
         metrics: &Arc<Metrics>,
@@ -82,8 +82,7 @@ impl Links {
         Links {
             links: BTreeMap::new(),
             peer_table: peer_table.clone(),
-            retry_max,
-            farewell,
+            timing: Rc::new(Cell::new(timing)),
             inbox: inbox.clone(),
             readers: readers.clone(),
             metrics: metrics.clone(),
@@ -106,9 +105,10 @@ impl Links {
             return;
         }
         let places = self.peer_table.places();
+        let farewell = farewell(self.timing.get());
         for (peer, link) in &mut self.links {
             let is_gone = !places.contains_key(peer);
-            link.ends_at = is_gone.then(|| link.ends_at.unwrap_or(now + self.farewell));
+            link.ends_at = is_gone.then(|| link.ends_at.unwrap_or(now + farewell));
         }
         for (peer, addresses) in places {
             let known = self.links.get(&peer);
@@ -121,6 +121,11 @@ impl Links {
                 self.links.insert(peer, link);
             }
         }
+    }
+
+    /// Another timing is in force.
+    pub(crate) fn go_by(&self, timing: Timing) {
+        self.timing.set(timing);
     }
 
     /// Ends the connections that this peer has opened: it has to begin anew.
@@ -144,7 +149,7 @@ impl Links {
                 kind,
                 lane: lane.clone(),
                 peer_table: self.peer_table.clone(),
-                retry_max: self.retry_max,
+                timing: self.timing.clone(),
                 inbox: self.inbox.clone(),
                 metrics: self.metrics.clone(),
             };
@@ -200,7 +205,8 @@ struct Dialler {
     kind: LaneKind,
     lane: Rc<Lane>,
     peer_table: Rc<PeerTable>,
-    retry_max: Duration,
+    /// The timing in force.
+    timing: Rc<Cell<Timing>>,
     inbox: Rc<Inbox>,
     metrics: Arc<Metrics>,
 }
@@ -220,6 +226,11 @@ fn jittered(duration: Duration) -> Duration {
     duration / 2 + duration.mul_f64((draw % 1000) as f64 / 2000.0)
 }
 
+/// How long the link to a removed member stays, so that it learns of its removal from repeated heartbeats.
+fn farewell(timing: Timing) -> Duration {
+    (timing.heartbeat_interval * 30).max(Duration::from_secs(1))
+}
+
 /// How long a peer may take to send its challenge: it has to reach this member first.
 const PROOF_MAX: Duration = Duration::from_secs(4);
 
@@ -232,40 +243,46 @@ const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
 
 impl Dialler {
     async fn run(self) {
-        let mut decides = Decides::new(self.peer.id, self.retry_max);
+        let mut decides = Decides::new(self.peer.id, self.kind);
+        let mut next = decides.first(clock::now());
+        let mut arrivals = self.arrivals();
         loop {
-            if self.kind == LaneKind::Snapshot {
-                self.lane.wanted().await;
-            }
-            let arrivals = self.arrivals();
+            let dial_at = match next {
+                Next::Dial(at) => at,
+                Next::Wait => {
+                    self.lane.wanted().await;
+                    decides.wanted(clock::now()).expect("one attempt at a time")
+                }
+                Next::End => return,
+            };
+            self.pause(dial_at, arrivals).await;
+            arrivals = self.arrivals();
             let connected = tokio::select! {
                 connected = self.connect() => connected,
                 () = self.overtaken(arrivals) => Err(Failure::Away),
             };
-            let pause = match connected {
+            next = match connected {
                 Ok((dialled, protocol)) => {
                     decides.opened();
                     let opened = clock::now();
                     self.while_open(dialled, protocol).await;
-                    decides.ended(clock::now().since(opened));
-                    decides.pause()
+                    let now = clock::now();
+                    decides.ended(now, now.since(opened), self.pause_max(), jittered)
                 }
                 Err(failure) => {
                     self.lane.close();
-                    let (next, note) = self.peer_table.with(|table| decides.failed(failure, table));
+                    let (now, max) = (clock::now(), self.pause_max());
+                    let (next, note) =
+                        self.peer_table.with(|table| decides.failed(now, failure, table, max, jittered));
                     if let Some(note) = note {
                         self.note(&note);
                     }
                     if self.peer_table.is_removed() {
                         self.inbox.wake();
                     }
-                    match next {
-                        Next::Pause(pause) => pause,
-                        Next::End => return,
-                    }
+                    next
                 }
             };
-            self.pause(jittered(pause), arrivals).await;
         }
     }
 
@@ -311,13 +328,19 @@ impl Dialler {
         }
     }
 
+    /// The longest pause between two attempts.
+    fn pause_max(&self) -> Duration {
+        pauses::pause_max(self.timing.get().election_timeout)
+    }
+
     fn arrivals(&self) -> u64 {
         self.peer_table.ask(|table| table.proofs.arrivals(self.peer.id))
     }
 
-    /// Waits. Ends early when a caller that claims to be this peer waits for a challenge, and when the peer has come:
-    /// its host may be back.
-    async fn pause(&self, pause: Duration, arrivals: u64) {
+    /// Waits until then. Ends early when a caller that claims to be this peer waits for a challenge, and when the peer has
+    /// come: its host may be back.
+    async fn pause(&self, until: Instant, arrivals: u64) {
+        let pause = clock::until(until);
         let end = tokio::time::Instant::now() + pause;
         tokio::time::sleep(pause.min(CHALLENGE_AFTER)).await;
         while tokio::time::Instant::now() < end {
@@ -343,7 +366,7 @@ impl Dialler {
             }
             news.await;
         }
-        tokio::time::sleep(OVERTAKEN_AFTER.min(self.retry_max / 4)).await;
+        tokio::time::sleep(OVERTAKEN_AFTER.min(self.pause_max() / 4)).await;
     }
 
     /// Ends when the peer has started since: its host may have vanished silently, and then nothing sent to its last run
@@ -372,13 +395,11 @@ impl Dialler {
 
     /// Runs while the connection lives and is used now and then.
     async fn while_used(&self, socket: &Outgoing) -> LinkEnd {
-        let mut sent = self.lane.pushed();
+        let mut usage = Usage::since(self.lane.pushed());
         let unused = async {
             loop {
                 tokio::time::sleep(lanes::SILENCE_MAX).await;
-                if std::mem::replace(&mut sent, self.lane.pushed()) == self.lane.pushed()
-                    && self.lane.unsent_bytes() == 0
-                {
+                if usage.is_over(self.lane.pushed(), self.lane.unsent_bytes() > 0) {
                     return LinkEnd::Otherwise;
                 }
             }
@@ -409,7 +430,7 @@ impl Dialler {
             let welcome = handshake::open(&mut dialled.socket, peer_table, self.peer.id, self.kind).await?;
             Ok((dialled, welcome))
         };
-        let patience = self.retry_max.max(Duration::from_millis(500));
+        let patience = self.pause_max().max(Duration::from_millis(500));
         let attempt = tokio::time::timeout(patience, attempt).await;
         let (mut dialled, welcome) = attempt.unwrap_or(Err(Failure::Away))?;
         let proof = handshake::prove(&mut dialled.socket, peer_table, &welcome);
@@ -427,6 +448,11 @@ mod tests {
     use kattu_node::contract::{MemberInfo, Members};
     use kattu_raft::{Incarnation, SharedBytes, Term};
     use tokio::io::AsyncReadExt;
+
+    fn timing(election_s: u64) -> Timing {
+        let election_timeout = Duration::from_secs(election_s);
+        Timing { election_timeout, heartbeat_interval: election_timeout / 10 }
+    }
 
     #[test]
     fn a_write_leaves_only_where_its_answer_can_come_back() {
@@ -449,8 +475,7 @@ mod tests {
             let link = Link::default();
             link.bulk.open(Rc::new(socket), kattu_wire::PROTOCOL_MAX);
             let readers = Rc::new(Readers::default());
-            let (pause, peer_table) = (Duration::from_secs(1), Rc::default());
-            let mut links = Links::new(&peer_table, pause, pause, &Rc::default(), &readers, &Arc::default());
+            let mut links = Links::new(&Rc::default(), timing(1), &Rc::default(), &readers, &Arc::default());
             links.links.insert(LEADER, link);
 
             assert_eq!(
@@ -485,8 +510,8 @@ mod tests {
             let own = Own { cluster: 0xC1, id: NodeId(1), peer_urls: own_urls, ..Own::default() };
             let us = Rc::new(PeerTable::new(own, BTreeMap::new(), None));
             us.follow(Members { list: [peer].into(), ..Members::default() });
-            let hour = Duration::from_secs(3600);
-            let mut links = Links::new(&us, hour, hour, &Rc::default(), &Rc::default(), &Arc::default());
+            let hours = timing(3 * 3600);
+            let mut links = Links::new(&us, hours, &Rc::default(), &Rc::default(), &Arc::default());
             links.follow();
             test(listener, us).await;
         });

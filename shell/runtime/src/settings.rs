@@ -29,6 +29,11 @@ impl Promise {
         Promise { record, pause: timing.election_timeout, again_at: Instant(0) }
     }
 
+    /// Another timing is in force.
+    pub(crate) fn follow(&mut self, timing: Timing) {
+        self.pause = timing.election_timeout;
+    }
+
     /// Makes durable that vote holds last this long from now on; whether it is. [Rule 1]
     pub(crate) fn record(&mut self, now: Instant, length: Duration) -> bool {
         if now < self.again_at {
@@ -48,17 +53,13 @@ impl Promise {
     }
 }
 
-/// Logs the timing in force if it is another one than was logged last.
-pub(crate) fn note_timing(last: &mut Timing, raft: &Raft) {
-    let timing = raft.timing();
-    if timing != *last {
-        *last = timing;
-        report::info(format_args!(
-            "the cluster's configuration sets {} from now on; this member was started with {}",
-            words(timing),
-            words(raft.own_timing())
-        ));
-    }
+/// Logs that another timing is in force than the last one.
+pub(crate) fn note_timing(timing: Timing, raft: &Raft) {
+    report::info(format_args!(
+        "the cluster's configuration sets {} from now on; this member was started with {}",
+        words(timing),
+        words(raft.own_timing())
+    ));
 }
 
 /// Logs that the flags of this start do not count, if they differ from the cluster's timing. [Rule 2]

@@ -22,7 +22,6 @@ use crate::{clock, entropy};
 use kattu_member::capacity::Capacity;
 use kattu_member::lanes;
 use kattu_member::opening::{self, Tables};
-use kattu_member::pauses;
 use kattu_member::peer_address::PeerAddress;
 use kattu_member::peer_table::Own;
 use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
@@ -305,10 +304,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     }
     let listeners = listen(&config.listen_peers).await?;
 
-    let Opened { wal, recovered, identity, lives, known, record } = open(&config, &own, group).await?;
-    let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
-    note_flags(Some(config.timing()).filter(|_| config.timing_is_given), found);
-    let timing = found.unwrap_or(config.timing());
+    let Opened { wal, recovered, identity, lives, known, record, timing } =
+        open(&config, &own, group).await?;
     // From here on the directory determines the identity.
     let config = RuntimeConfig { id: identity.node, cluster_id: identity.cluster, ..config };
     let incarnation = identity.incarnation;
@@ -390,20 +387,11 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         frame_patience: FRAME_PATIENCE,
     };
     peer_listener.start(listeners);
-    // So that a removed member learns of it from repeated heartbeats.
-    let farewell = (timing.heartbeat_interval * 30).max(Duration::from_secs(1));
-    let mut links = Links::new(
-        &peer_table,
-        pauses::pause_max(timing.election_timeout),
-        farewell,
-        &inbox,
-        &readers,
-        &metrics,
-    );
+    let mut links = Links::new(&peer_table, timing, &inbox, &readers, &metrics);
     links.follow();
 
     let now = clock::now();
-    let node = Node::recover(node_config(&config, timing, own.name, raft), entropy(), now, recovered)
+    let node = Node::recover(node_config(&config, own.name, raft), entropy(), now, recovered)
         .with_snapshot_of(snapshot_bytes);
     metrics.feature_level.set(level.into());
     peer_table.with(|table| table.set_level(level));
@@ -429,7 +417,6 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         hands,
         links,
         facts,
-        timing,
         name_clash: Default::default(),
         flows_at: kattu_raft::Instant(0),
         counted: Default::default(),
@@ -478,6 +465,8 @@ struct Opened {
     lives: Incarnations,
     known: KnownMembers,
     record: VoteHoldRecord,
+    /// The timing in force: the one of the configuration that was found, or that of the flags.
+    timing: Timing,
 }
 
 /// Opens the data directory, or initializes it, and reads its log back.
@@ -516,8 +505,11 @@ async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Op
     let (wal, mut recovered) = Wal::repair(dir, options)?;
     let mut recovered = recovered.remove(&group).unwrap_or_default();
     recovered.vote_hold = vote_hold_of_earlier_runs(&noted);
-    record_vote_hold(config, &recovered, noted, &record)?;
-    Ok(Opened { wal, recovered, identity, lives, known, record })
+    let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
+    note_flags(Some(config.timing()).filter(|_| config.timing_is_given), found);
+    let timing = found.unwrap_or(config.timing());
+    record_vote_hold(config, timing, recovered.vote_hold, noted, &record)?;
+    Ok(Opened { wal, recovered, identity, lives, known, record, timing })
 }
 
 /// The founding members under their first ids, at their present addresses.
@@ -550,12 +542,11 @@ fn vote_hold_of_earlier_runs(noted: &Result<Duration, String>) -> Duration {
 /// recorded when the longer holds are over.
 fn record_vote_hold(
     config: &RuntimeConfig,
-    recovered: &Recovered,
+    timing: Timing,
+    before: Duration,
     noted: Result<Duration, String>,
     record: &VoteHoldRecord,
 ) -> Result<(), StartError> {
-    let before = recovered.vote_hold;
-    let timing = timing_found(&recovered.memberships, recovered.snapshot.as_ref()).unwrap_or(config.timing());
     let own = config.leadership.leader_lease.map_or(Duration::ZERO, |_| timing.election_timeout);
     if own < before {
         crate::report::info(format_args!(
@@ -599,10 +590,8 @@ fn raft_config(config: &RuntimeConfig, voters: impl Iterator<Item = NodeId>) -> 
     }
 }
 
-fn node_config(config: &RuntimeConfig, timing: Timing, name: String, raft: Config) -> NodeConfig {
+fn node_config(config: &RuntimeConfig, name: String, raft: Config) -> NodeConfig {
     NodeConfig {
-        // The timing in force, which may not be that of `raft`.
-        request_timeout: Duration::from_secs(5) + timing.election_timeout * 2,
         snapshots: config.snapshots,
         transfers: config.transfers,
         digest_interval: config.digest_interval,

@@ -15,8 +15,8 @@ use syn::visit::{self, Visit};
 
 /// The executor of one member.
 const EXECUTOR: [&str; 4] = ["process.rs", "log.rs", "snapshots.rs", "net.rs"];
-/// It is to become a thousand; lower this when it can be lowered.
-const LINES_MAX: usize = 1120;
+/// Lower this when it can be lowered.
+const LINES_MAX: usize = 969;
 
 const MEMBER: &str = "shell/member/src";
 const SIMULATOR: &str = "proof/sim/src";
