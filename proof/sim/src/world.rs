@@ -35,7 +35,6 @@ use kattu_node::contract::{
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, level};
 use kattu_raft::{
     Config, Duration, EntryId, Incarnation, LeadershipConfig, LinkEnd, LogIndex, NodeId, Recovered, Term,
-    Timing, timing_found,
 };
 use kattu_verify::history::{Record, What};
 use kattu_wal::{DataDir, Identity, InitialMember, Wal, WalError, WalOptions};
@@ -1427,13 +1426,13 @@ impl World {
             name: format!("n{}", id.0),
             client_urls: vec![format!("http://n{}", id.0)],
         };
-        recovered.vote_hold = self.sh.vote_holds.get(&id).copied().unwrap_or_default();
-        let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
-        let (election_timeout, heartbeat_interval) = (settings.election_timeout, settings.heartbeat_interval);
-        let timing = found.unwrap_or(Timing { election_timeout, heartbeat_interval });
-        if config.raft.leadership.leader_lease.is_some() {
-            let own = found.unwrap_or(config.raft.timing()).election_timeout;
-            self.sh.vote_holds.insert(id, own.max(recovered.vote_hold));
+        let timing = opening::timing(&recovered).unwrap_or(config.raft.timing());
+        let recorded = self.sh.vote_holds.get(&id).copied().unwrap_or_default();
+        let leases = config.raft.leadership.leader_lease.is_some();
+        let holds = opening::vote_holds(Some(recorded), leases, timing);
+        recovered.vote_hold = holds.earlier;
+        if let Some(longest) = holds.record {
+            self.sh.vote_holds.insert(id, longest);
         }
         let infos = began_with.into_iter().map(info_of).collect();
         let (base, last, committed, term) =

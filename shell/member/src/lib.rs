@@ -13,7 +13,7 @@
 //! | Files | What they decide |
 //! |---|---|
 //! | `member`, `step`, `host` | a batch, step by step; what its executor does; what executes it |
-//! | `opening` | from which tables a member starts |
+//! | `opening` | from which tables a member starts, and how long its vote holds last |
 //! | `apply` | the keeper, here or on a thread |
 //! | `log`, `log_orders`, `log_moves` | syncs, full disks, the next segment; a log on its own thread, and when it goes there |
 //! | `capacity`, `computing`, `waiting` | when growth is refused; jobs that are not done; the clients that wait |

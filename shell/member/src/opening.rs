@@ -1,4 +1,4 @@
-//! Opening: from which tables a member starts, once its log is read back.
+//! Opening: from which tables a member starts, once its log is read back, and how long vote holds last then.
 //!
 //! ```text
 //!   a good snapshot that reaches the log ───────▶ its tables
@@ -9,7 +9,8 @@
 //! ```
 //! Knows nothing of: files, how tables are read, how a log is repaired.
 
-use kattu_raft::{EntryId, Recovered, newest_found};
+use kattu_raft::extensions::ELECTION_TIMEOUT_MAX;
+use kattu_raft::{Duration, EntryId, Recovered, Timing, newest_found, timing_found};
 use kattu_wal::{Identity, WalError};
 
 /// The tables that a member starts from.
@@ -52,6 +53,34 @@ pub fn is_alone(identity: &Identity, recovered: &Recovered) -> bool {
     }
 }
 
+/// The timing in force at a start, as the log and the snapshot tell; `None` if flags begin it. [decision 61]
+#[must_use]
+pub fn timing(recovered: &Recovered) -> Option<Timing> {
+    timing_found(&recovered.memberships, recovered.snapshot.as_ref())
+}
+
+/// The vote holds of a member that starts. [replication-protocols L-4]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoteHolds {
+    /// How long those of earlier runs may last: this member gives no vote before.
+    pub earlier: Duration,
+    /// How long those of this run last.
+    pub own: Duration,
+    /// To be recorded before this member speaks, if another length is recorded.
+    pub record: Option<Duration>,
+}
+
+/// The vote holds of a member whose earlier runs have recorded a length; `None`: the record cannot be read. `leases`: this run
+/// takes part in leader leases, with this timing. A length below that of earlier runs is recorded when the longer holds are
+/// over.
+#[must_use]
+pub fn vote_holds(recorded: Option<Duration>, leases: bool, timing: Timing) -> VoteHolds {
+    let earlier = recorded.unwrap_or(ELECTION_TIMEOUT_MAX);
+    let own = if leases { timing.election_timeout } else { Duration::ZERO };
+    let longest = own.max(earlier);
+    VoteHolds { earlier, own, record: Some(longest).filter(|_| recorded != Some(longest)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +108,26 @@ mod tests {
         let snapshot = SnapshotMeta { last: base, ..SnapshotMeta::default() };
         let covered = Recovered { snapshot: Some(snapshot), ..found(1) };
         assert_eq!(first_tables(&identity, &[], &covered), Ok(Tables::Snapshot(base)));
+    }
+
+    #[test]
+    fn a_vote_hold_is_recorded_before_a_longer_one_is_granted_and_a_record_that_is_damaged_means_the_longest()
+    {
+        let secs = Duration::from_secs;
+        let timing = Timing { election_timeout: secs(2), heartbeat_interval: secs(1) };
+        for (recorded, leases, earlier, own, record) in [
+            (Some(0), false, 0, 0, None),
+            (Some(0), true, 0, 2, Some(2)),
+            (Some(2), true, 2, 2, None),
+            (Some(1), true, 1, 2, Some(2)),
+            (Some(5), true, 5, 2, None),
+            (Some(5), false, 5, 0, None),
+            (None, true, 50, 2, Some(50)),
+            (None, false, 50, 0, Some(50)),
+        ] {
+            let holds = VoteHolds { earlier: secs(earlier), own: secs(own), record: record.map(secs) };
+            assert_eq!(vote_holds(recorded.map(secs), leases, timing), holds, "{recorded:?} {leases}");
+        }
     }
 
     #[test]

@@ -159,6 +159,7 @@ impl PeerTable {
     pub fn follow(&mut self, members: Members) {
         self.members = members;
         let removed = &self.members.removed;
+        self.found.retain(|id, _| !removed.contains(id));
         self.told_places.retain(|id, _| !removed.contains(id));
         self.quotas.retain(|id, _| !removed.contains(id));
         self.find_least_quota();

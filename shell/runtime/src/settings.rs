@@ -11,6 +11,7 @@
 //! Knows nothing of: elections, the cause of a change.
 
 use crate::report::{self, Cause};
+use kattu_member::opening::VoteHolds;
 use kattu_raft::{Duration, Instant, Raft, Timing};
 use kattu_wal::VoteHoldRecord;
 
@@ -72,6 +73,22 @@ pub(crate) fn note_flags(flags: Option<Timing>, cluster: Option<Timing>) {
              it for all members",
             words(flags),
             words(cluster)
+        ));
+    }
+}
+
+/// Logs that earlier runs may have granted longer vote holds, or that their record cannot be read.
+pub(crate) fn note_vote_holds(recorded: &Result<Duration, String>, holds: &VoteHolds) {
+    let VoteHolds { earlier, own, .. } = holds;
+    if let Err(what) = recorded {
+        report::warn(format_args!(
+            "file `promise` (vote hold of an earlier run) is unreadable: {what}; assuming the longest one, {earlier:?}"
+        ));
+    }
+    if own < earlier {
+        report::info(format_args!(
+            "this member votes in {earlier:?} at the earliest: an earlier run may have granted leaders a vote hold of that \
+             length (--lease-reads), and the present one is shorter"
         ));
     }
 }

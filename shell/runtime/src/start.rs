@@ -15,7 +15,7 @@ use crate::lookout::{Lookout, default_quota};
 use crate::metrics::Metrics;
 use crate::peer_table::PeerTable;
 use crate::scrub;
-use crate::settings::{Promise, note_flags};
+use crate::settings::{Promise, note_flags, note_vote_holds};
 use crate::snapshots::{Snapshots, thaw};
 use crate::watchdog::Watchdog;
 use crate::{clock, entropy};
@@ -27,8 +27,6 @@ use kattu_member::peer_table::Own;
 use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
 use kattu_node::contract::MemberInfo;
 use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits, TransferConfig};
-use kattu_raft::extensions::ELECTION_TIMEOUT_MAX;
-use kattu_raft::timing_found;
 use kattu_raft::{
     Config, Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Recovered, Timing,
 };
@@ -45,9 +43,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-
-/// Upper bound of election timeouts, and so of vote holds.
-pub(crate) const VOTE_HOLD_MAX: Duration = ELECTION_TIMEOUT_MAX;
 
 /// The one group there is.
 const GROUP: GroupId = GroupId(0);
@@ -489,7 +484,7 @@ async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Op
         Some(_) => dir.expect(config.cluster_id, config.id)?,
     }
     let identity = dir.identity().expect("it has one by now").clone();
-    let (noted, record) = (dir.vote_hold()?, dir.vote_hold_record());
+    let (recorded, record) = (dir.vote_hold()?, dir.vote_hold_record());
     let (lives, wrong) = dir.lives()?;
     if let Some(what) = wrong {
         crate::report::warn(format_args!(
@@ -504,11 +499,16 @@ async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Op
     }
     let (wal, mut recovered) = Wal::repair(dir, options)?;
     let mut recovered = recovered.remove(&group).unwrap_or_default();
-    recovered.vote_hold = vote_hold_of_earlier_runs(&noted);
-    let found = timing_found(&recovered.memberships, recovered.snapshot.as_ref());
+    let found = opening::timing(&recovered);
     note_flags(Some(config.timing()).filter(|_| config.timing_is_given), found);
     let timing = found.unwrap_or(config.timing());
-    record_vote_hold(config, timing, recovered.vote_hold, noted, &record)?;
+    let leases = config.leadership.leader_lease.is_some();
+    let holds = opening::vote_holds(recorded.as_ref().ok().copied(), leases, timing);
+    note_vote_holds(&recorded, &holds);
+    recovered.vote_hold = holds.earlier;
+    if let Some(longest) = holds.record {
+        record.set(longest)?;
+    }
     Ok(Opened { wal, recovered, identity, lives, known, record, timing })
 }
 
@@ -525,40 +525,6 @@ fn with_places_of(began: &Began, now: &[Member]) -> Vec<Member> {
 
 fn is_named(began_as: &[Began], identity: &Identity) -> bool {
     began_as.iter().any(|began| (began.cluster, began.id) == (identity.cluster, identity.node))
-}
-
-/// How long vote holds may last that earlier runs granted: the core withholds votes for that long.
-/// [replication-protocols L-4]
-fn vote_hold_of_earlier_runs(noted: &Result<Duration, String>) -> Duration {
-    noted.clone().unwrap_or_else(|what| {
-        crate::report::warn(format_args!(
-            "file `promise` (vote hold of an earlier run) is unreadable: {what}; assuming the longest one, {VOTE_HOLD_MAX:?}"
-        ));
-        VOTE_HOLD_MAX
-    })
-}
-
-/// Records how long the vote holds of this run last, if that is longer than those of earlier ones. A shorter length is
-/// recorded when the longer holds are over.
-fn record_vote_hold(
-    config: &RuntimeConfig,
-    timing: Timing,
-    before: Duration,
-    noted: Result<Duration, String>,
-    record: &VoteHoldRecord,
-) -> Result<(), StartError> {
-    let own = config.leadership.leader_lease.map_or(Duration::ZERO, |_| timing.election_timeout);
-    if own < before {
-        crate::report::info(format_args!(
-            "this member votes in {before:?} at the earliest: an earlier run may have granted leaders a vote hold of that \
-             length (--lease-reads), and the present one is shorter"
-        ));
-    }
-    let longest = own.max(before);
-    if noted != Ok(longest) {
-        record.set(longest)?;
-    }
-    Ok(())
 }
 
 /// The identity that a running cluster assigns to a member.
