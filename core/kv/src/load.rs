@@ -12,7 +12,7 @@
 use crate::api::{Key, Revision};
 use crate::changes::Changes;
 use crate::command::{self, Reader};
-use crate::dump::{Flaw, HAS_LEASE, IS_PUT, MAGIC, Malformed, VERSION};
+use crate::dump_format::{Flaw, HAS_LEASE, IS_PUT, MAGIC, Malformed, VERSION};
 use crate::history::{History, Version};
 use crate::index::Builder;
 use crate::store::{NEVER_COMPACTED, Store, key_bytes, version_bytes};

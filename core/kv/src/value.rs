@@ -10,7 +10,7 @@
 //! need are stored in the block of the value, where they mostly fit into the allocator's rounding.
 //! Knows nothing of: keys, histories.
 
-use crate::api::Revision;
+use crate::revision::Revision;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::borrow::Borrow;

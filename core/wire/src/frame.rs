@@ -14,63 +14,25 @@
 
 use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
+pub use crate::frame_error::FrameError;
+pub use crate::frame_kind::VERSION;
+use crate::frame_kind::{self as kind, MAGIC};
 use crate::handshake::{Challenge, Goodbye, Hello, PROTOCOL_MAX, Refused, Welcome};
 use crate::joining::{Conflict, Introduction, Join, MemberList, Removed};
 use crate::message;
-use crate::record::RecordError;
 use alloc::vec::Vec;
-use core::fmt;
 use core::ops::Range;
 use kattu_node::contract::PeerMessage;
-use kattu_raft::{EntryId, GroupId, MembershipError, SharedBytes};
+use kattu_raft::SharedBytes;
 
 /// Bytes before the fields.
 pub const HEADER_BYTES: usize = 24;
-
-/// The layout this code writes, and the only one it reads.
-pub const VERSION: u8 = 1;
-
-const MAGIC: u32 = u32::from_le_bytes(*b"KTF\xA7");
 
 /// Records up to this many bytes are copied next to the fields: an entry of a vectored write costs about as much.
 const COPY_BYTES_MAX: usize = 512;
 
 /// Memory a writer keeps between batches.
 const KEPT_BYTES_MAX: usize = 1 << 20;
-
-/// Kinds of frames. 16 and up are the protocol's own messages, 48 and up the replicas'.
-pub(crate) mod kind {
-    pub const HELLO: u8 = 1;
-    pub const WELCOME: u8 = 2;
-    pub const REFUSED: u8 = 3;
-    pub(crate) const GOODBYE: u8 = 4;
-    pub const INTRODUCTION: u8 = 5;
-    pub const JOIN: u8 = 6;
-    pub const MEMBER_LIST: u8 = 7;
-    pub(crate) const REMOVED: u8 = 8;
-    pub const KNOWN: u8 = 9;
-    pub const LEVEL: u8 = 10;
-    pub const QUOTA: u8 = 11;
-    pub(crate) const CHALLENGE: u8 = 12;
-    pub const PROOF: u8 = 13;
-    pub const APPEND: u8 = 16;
-    pub const APPEND_REPLY: u8 = 17;
-    pub(crate) const PRE_VOTE: u8 = 18;
-    pub(crate) const PRE_VOTE_REPLY: u8 = 19;
-    pub const VOTE: u8 = 20;
-    pub(crate) const VOTE_REPLY: u8 = 21;
-    pub(crate) const READ_INDEX: u8 = 22;
-    pub(crate) const READ_INDEX_REPLY: u8 = 23;
-    pub(crate) const SNAPSHOT_CHUNK: u8 = 24;
-    pub(crate) const SNAPSHOT_REPLY: u8 = 25;
-    pub const TIMEOUT_NOW: u8 = 26;
-    pub const LOST: u8 = 27;
-    pub(crate) const STALE_TERM: u8 = 28;
-    pub(crate) const REMIND: u8 = 29;
-    pub(crate) const REMINDER: u8 = 30;
-    pub(crate) const FORWARD: u8 = 48;
-    pub(crate) const FORWARD_REPLY: u8 = 49;
-}
 
 /// The content of one frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,139 +70,6 @@ pub enum Frame {
         /// Its number.
         kind: u8,
     },
-}
-
-/// Why bytes are not a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameError {
-    /// The other side does not use this protocol.
-    Magic {
-        /// The first four bytes.
-        found: u32,
-    },
-    /// A layout this code does not read.
-    Version {
-        /// Its number.
-        found: u8,
-    },
-    /// The header does not match its checksum.
-    HeaderChecksum {
-        /// The checksum in the frame.
-        found: u32,
-        /// The checksum of its bytes.
-        computed: u32,
-    },
-    /// The fields do not match their checksum.
-    FieldsChecksum {
-        /// The checksum in the frame.
-        found: u32,
-        /// The checksum of its bytes.
-        computed: u32,
-    },
-    /// The frame is longer than allowed here.
-    TooLong {
-        /// Its length.
-        len: usize,
-        /// The largest allowed.
-        limit: usize,
-    },
-    /// The lengths do not match each other or the bytes present.
-    Length {
-        /// The length in the frame.
-        len: usize,
-        /// Bytes present.
-        have: usize,
-    },
-    /// A flag that this version does not know.
-    Flags {
-        /// All flags.
-        found: u16,
-    },
-    /// A field is cut off or has an invalid value.
-    Field(FieldError),
-    /// A record is invalid.
-    Record {
-        /// Its number within the frame, from 0.
-        number: usize,
-        /// The reason.
-        error: RecordError,
-    },
-    /// An entry does not follow the one before it.
-    NotConsecutive {
-        /// The one before.
-        before: EntryId,
-        /// The entry.
-        found: EntryId,
-    },
-    /// An entry of another group than the message.
-    ForeignGroup {
-        /// The message's.
-        expected: GroupId,
-        /// The entry's.
-        found: GroupId,
-    },
-    /// A forwarded command does not match its checksum.
-    CommandChecksum {
-        /// Its number within the frame, from 0.
-        number: usize,
-    },
-    /// A piece of a snapshot does not match its checksum.
-    ChunkChecksum {
-        /// The checksum in the frame.
-        found: u32,
-        /// The checksum of its bytes.
-        computed: u32,
-    },
-    /// The membership of a snapshot is malformed.
-    Membership(MembershipError),
-}
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FrameError::Magic { found } => {
-                write!(f, "not a Kattu peer frame: it starts with {found:#010x}, expected {MAGIC:#010x}")
-            }
-            FrameError::Version { found } => {
-                write!(f, "frame layout {found}, this program reads layout {VERSION}")
-            }
-            FrameError::HeaderChecksum { found, computed } => {
-                write!(f, "frame header checksum {found:#010x}, its bytes give {computed:#010x}")
-            }
-            FrameError::FieldsChecksum { found, computed } => {
-                write!(f, "frame fields checksum {found:#010x}, its bytes give {computed:#010x}")
-            }
-            FrameError::TooLong { len, limit } => write!(f, "frame of {len} bytes, the limit is {limit}"),
-            FrameError::Length { len, have } => write!(f, "frame length is {len} bytes, {have} are present"),
-            FrameError::Flags { found } => write!(f, "unknown frame flags {found:#06x}"),
-            FrameError::Field(error) => write!(f, "frame {error}"),
-            FrameError::Record { number, error } => write!(f, "frame's record {number}: {error}"),
-            FrameError::NotConsecutive { before, found } => {
-                write!(f, "frame's entry {found} does not follow {before}")
-            }
-            FrameError::ForeignGroup { expected, found } => {
-                write!(f, "frame's entry is of group {}, the message of group {}", found.0, expected.0)
-            }
-            FrameError::CommandChecksum { number } => {
-                write!(f, "frame's command {number} does not match its checksum")
-            }
-            FrameError::ChunkChecksum { found, computed } => {
-                write!(
-                    f,
-                    "frame's piece of a snapshot has checksum {found:#010x}, its bytes give {computed:#010x}"
-                )
-            }
-            FrameError::Membership(error) => write!(f, "frame's snapshot: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for FrameError {}
-
-impl From<FieldError> for FrameError {
-    fn from(error: FieldError) -> FrameError {
-        FrameError::Field(error)
-    }
 }
 
 enum Piece {

@@ -23,6 +23,8 @@ extern crate alloc;
 
 pub mod fields;
 pub mod frame;
+mod frame_error;
+mod frame_kind;
 pub mod handshake;
 pub mod joining;
 mod message;

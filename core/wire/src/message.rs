@@ -10,7 +10,8 @@
 
 use crate::Crc;
 use crate::fields::{FieldError, Reader, Write};
-use crate::frame::{FrameError, kind};
+use crate::frame_error::FrameError;
+use crate::frame_kind as kind;
 use crate::record::record_decode;
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -9,34 +9,12 @@
 //! Knows nothing of: threads, what tasks do, how long a slice is.
 
 use crate::host::Host;
+use crate::progress::Progress;
 use crate::snapshots::Order;
 use crate::waiting::Waiting;
 use kattu_node::Keeper;
-use kattu_node::compare::Health;
-use kattu_node::contract::{Admitted, KeeperEffects, KeeperTask, Members, Outcome, Ticket};
-use kattu_raft::LogIndex;
+use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Ticket};
 use std::collections::{BTreeMap, VecDeque};
-
-/// How far the keeper has come.
-#[derive(Debug)]
-pub struct Progress<C> {
-    /// Highest index applied, if anything was.
-    pub applied: Option<LogIndex>,
-    /// Bytes the store holds.
-    pub store_bytes: u64,
-    /// Whether a copy of the tables is held.
-    pub store_pinned: bool,
-    /// The table of members, if it has changed.
-    pub members: Option<Box<Members>>,
-    /// What the tables say of alarms and digests, if that has changed.
-    pub health: Option<Box<Health>>,
-    /// Commands that may be proposed; from another thread with their waiting clients.
-    pub admitted: Vec<(Admitted, Option<C>)>,
-    /// Tasks done since the last report, on another thread.
-    pub tasks: usize,
-    /// Requests refused because they cost more than one may.
-    pub refused_for_work: u64,
-}
 
 /// An answer of a keeper on another thread: the client, unless none waits for the ticket, and the outcome.
 pub type Answer<C> = (Option<C>, Ticket, Outcome);

@@ -11,9 +11,9 @@
 //!        2. The replica is called through the host, so that the simulator's judges see every step of it.
 //! Knows nothing of: what a member makes of it.
 
-use crate::apply::Progress;
 use crate::capacity::Sight;
 use crate::log::Completion;
+use crate::progress::Progress;
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Duration, Instant, SnapshotMeta};

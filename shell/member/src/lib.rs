@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `member`, `step`, `host` | a batch, step by step; what its executor does; what executes it |
 //! | `opening` | from which tables a member starts, and how long its vote holds last |
-//! | `apply` | the keeper, here or on a thread |
+//! | `apply`, `progress` | the keeper, here or on a thread, and what it reports |
 //! | `log`, `log_orders`, `log_moves` | syncs, full disks, the next segment; a log on its own thread, and when it goes there |
 //! | `capacity`, `computing`, `waiting` | when growth is refused; jobs that are not done; the clients that wait |
 //! | `peer_table`, `peer_address` | which members it knows, and where |
@@ -42,6 +42,7 @@ pub mod opening;
 pub mod pauses;
 pub mod peer_address;
 pub mod peer_table;
+pub mod progress;
 pub mod proofs;
 pub mod snapshots;
 pub mod step;

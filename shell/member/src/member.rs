@@ -16,11 +16,12 @@
 //!           other arrivals are handled, so that a member that replays its log votes and answers meanwhile. [fault-model F53]
 //! Knows nothing of: threads, sockets, files, how a step is done.
 
-use crate::apply::{Batch, Desk, Progress};
+use crate::apply::{Batch, Desk};
 use crate::capacity::Capacity;
 use crate::computing::Computing;
 use crate::host::{Arrivals, Brought, Call, Host};
 use crate::log::{Completion, LogSpace};
+use crate::progress::Progress;
 use crate::snapshots::Order;
 use crate::step::{Counts, FINISH_UNITS, Limits, Note, Placed, Stage, Step};
 use crate::waiting::Waiting;

@@ -3,8 +3,9 @@
 
 use kattu_kv::api::{Command, Put, Query, Range};
 use kattu_kv::api::{KeyRange, Revision};
-use kattu_member::apply::{Apart, Batch, Desk, Progress};
+use kattu_member::apply::{Apart, Batch, Desk};
 use kattu_member::host::Host;
+use kattu_member::progress::Progress;
 use kattu_member::snapshots::Order;
 use kattu_member::waiting::Waiting;
 use kattu_node::Keeper;

@@ -1,12 +1,13 @@
 //! Batches of a member that is its whole cluster: what is done in which order, and what is not begun.
 
 use kattu_kv::api::{self as kv, Answer};
-use kattu_member::apply::{Apart, Batch, Progress};
+use kattu_member::apply::{Apart, Batch};
 use kattu_member::capacity::{Capacity, Sight};
 use kattu_member::computing::GIVEN_MAX;
 use kattu_member::host::{Arrivals, Brought, Call, Host};
 use kattu_member::log::{Completion, LogSpace};
 use kattu_member::member::Member;
+use kattu_member::progress::Progress;
 use kattu_member::step::{LIMITS, Limits, Note, Placed, Stage, Step};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{

@@ -35,7 +35,7 @@ impl Arrivals for Quiet {
         Ok(None)
     }
 
-    fn progress(&mut self) -> Option<kattu_member::apply::Progress<u64>> {
+    fn progress(&mut self) -> Option<kattu_member::progress::Progress<u64>> {
         None
     }
 

@@ -1,0 +1,28 @@
+//! Progress: what a keeper reports to the replica beside its answers.
+//!
+//! Knows nothing of: where the keeper is, clients.
+
+use kattu_node::compare::Health;
+use kattu_node::contract::{Admitted, Members};
+use kattu_raft::LogIndex;
+
+/// How far the keeper has come.
+#[derive(Debug)]
+pub struct Progress<C> {
+    /// Highest index applied, if anything was.
+    pub applied: Option<LogIndex>,
+    /// Bytes the store holds.
+    pub store_bytes: u64,
+    /// Whether a copy of the tables is held.
+    pub store_pinned: bool,
+    /// The table of members, if it has changed.
+    pub members: Option<Box<Members>>,
+    /// What the tables say of alarms and digests, if that has changed.
+    pub health: Option<Box<Health>>,
+    /// Commands that may be proposed; from another thread with their waiting clients.
+    pub admitted: Vec<(Admitted, Option<C>)>,
+    /// Tasks done since the last report, on another thread.
+    pub tasks: usize,
+    /// Requests refused because they cost more than one may.
+    pub refused_for_work: u64,
+}
