@@ -26,7 +26,6 @@ use crate::operator;
 use crate::peer_table::PeerTable;
 use crate::settings::{Promise, note_timing};
 use crate::snapshots::{Order, Snapshots};
-use crate::start::End;
 use crate::watchdog::{Watchdog, Work};
 use kattu_member::capacity::Sight;
 use kattu_member::host::{Arrivals, Brought, Host};
@@ -42,6 +41,15 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::{mpsc, oneshot, watch};
+
+/// Why a member ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to stop.
+    Stopped,
+    /// Others removed it from its cluster, which is final.
+    Removed,
+}
 
 /// How often the flows to peers are published as metrics.
 const FLOWS_EVERY: Duration = Duration::from_millis(100);

@@ -8,8 +8,8 @@
 //! member can be reached, a lost directory cannot be told from one that never existed. [fault-model F61]
 //! Knows nothing of: how members are added, what the answers mean, the log.
 
+use crate::config::Member;
 use crate::handshake;
-use crate::start::Member;
 use crate::tls;
 use kattu_member::dialler::Failure;
 use kattu_member::handshake::newcomer_asks;

@@ -4,9 +4,20 @@
 //! connections: on few cores a hand-off between threads costs more than the work it would share out
 //! (docs/performance.md). Three settings move work to threads of its own: log I/O, apply, and the client face.
 //!
-//! Reading order: `start` (putting the parts together) · `driver` (the loop) · `disk` · `apply_thread` (a keeper on its own thread) ·
-//! `snapshots` (the worker beside), `computing` (jobs beside) · `links`, `lane`, `outgoing`, `tls`, `peer_table`, `handshake`, `listener`, `vouching`, `join` (peers) · `engine` (the door), `asked` ·
-//! `operator` (words for notes) · `settings` · `lookout` · `groups` · `allocator` · `memory` · `watchdog` · `clock`.
+//! Reading order:
+//!
+//! | Files | What they do |
+//! |---|---|
+//! | `config`, `start` | what a member is told; putting its parts together |
+//! | `driver` | the loop |
+//! | `disk`, `apply_thread` | the log, here or on a thread; a keeper on its own thread |
+//! | `snapshots`, `computing`, `scrub` | the workers beside |
+//! | `links`, `lane`, `outgoing`, `tls` | connections to peers |
+//! | `peer_table`, `handshake`, `listener`, `vouching`, `join` | which members are known, and how they meet |
+//! | `engine`, `asked` | the door for clients |
+//! | `operator`, `settings`, `name_clash`, `report`, `readings`, `metrics` | words and numbers for the operator |
+//! | `lookout`, `groups`, `allocator`, `memory`, `watchdog`, `clock` | the machine around it |
+//!
 //! Knows nothing of: etcd, protobuf, the simulator.
 
 pub mod allocator;
@@ -14,6 +25,7 @@ mod apply_thread;
 mod asked;
 mod clock;
 mod computing;
+mod config;
 mod disk;
 mod driver;
 pub mod engine;
@@ -42,9 +54,11 @@ mod vouching;
 mod watchdog;
 
 pub use asked::{Asked, Behind};
+pub use config::{Began, Member, RuntimeConfig, Threading};
+pub use driver::End;
 pub use engine::Engine;
 pub use lookout::{default_quota, memory_limit};
-pub use start::{Began, End, Member, Running, RuntimeConfig, StartError, Threading, start};
+pub use start::{Running, StartError, start};
 
 use kattu_wire::Codec;
 

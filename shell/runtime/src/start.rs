@@ -4,8 +4,9 @@
 
 use crate::apply_thread::ApplyThread;
 use crate::computing::Computing;
+use crate::config::{Began, GROUP, Member, RuntimeConfig, Threading};
 use crate::disk::{Disk, Log};
-use crate::driver::{Clerk, Driver, Hands, WokenFor};
+use crate::driver::{Clerk, Driver, End, Hands, WokenFor};
 use crate::engine::{Engine, Facts};
 use crate::inbox::Inbox;
 use crate::join::{self, Joiner};
@@ -26,14 +27,11 @@ use kattu_member::peer_address::PeerAddress;
 use kattu_member::peer_table::Own;
 use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
 use kattu_node::contract::MemberInfo;
-use kattu_node::{Keeper, Node, NodeConfig, RequestLimits, SnapshotLimits, TransferConfig};
-use kattu_raft::{
-    Config, Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Recovered, Timing,
-};
-use kattu_tls::{ServerTls, Speaks};
+use kattu_node::{Keeper, Node, NodeConfig};
+use kattu_raft::{Config, GroupId, Incarnation, NodeId, Recovered, Timing};
+use kattu_tls::Speaks;
 use kattu_wal::{
     DataDir, Identity, Incarnations, InitialMember, KnownMembers, RealFiles, VoteHoldRecord, Wal, WalError,
-    WalOptions,
 };
 use std::fmt;
 use std::net::SocketAddr;
@@ -43,147 +41,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-
-/// The one group there is.
-const GROUP: GroupId = GroupId(0);
-
-/// Where a piece of work is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Threading {
-    /// On the driver's thread.
-    #[default]
-    Inline,
-    /// On a thread of its own.
-    Thread,
-}
-
-/// One member of the cluster as the operator configured it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its id.
-    pub id: NodeId,
-    /// Its name.
-    pub name: String,
-    /// Where its peers reach it: `http://host:port`, or `https://host:port`.
-    pub peer_urls: Vec<String>,
-}
-
-/// The ids of cluster and members, if the cluster began at these URLs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Began {
-    /// The cluster.
-    pub cluster: u64,
-    /// This member.
-    pub id: NodeId,
-    /// All of them, this one included.
-    pub members: Vec<Member>,
-}
-
-/// Configuration of one member.
-#[derive(Clone, Debug)]
-pub struct RuntimeConfig {
-    /// Where it keeps its log and identity.
-    pub data_dir: PathBuf,
-    /// The cluster it belongs to.
-    pub cluster_id: u64,
-    /// Other ids that its directory may hold for cluster and member: they were derived when the cluster began, from
-    /// URLs that may have another scheme by now.
-    pub began_as: Vec<Began>,
-    /// This member, among `members`.
-    pub id: NodeId,
-    /// All founding members, this one included; with `join`, the members to ask.
-    pub members: Vec<Member>,
-    /// The cluster exists already. The directory holds this member's identity; an empty one becomes that of the member
-    /// that was added with this one's peer URLs. Ids of `members` are then ignored.
-    pub join: bool,
-    /// Where it listens for peers, with or without TLS.
-    pub listen_peers: Vec<(SocketAddr, Speaks)>,
-    /// TLS settings for dialling peers, where TLS is spoken.
-    pub peer_tls: Option<Arc<ServerTls>>,
-    /// Its client URLs, published to the others.
-    pub client_urls: Vec<String>,
-    /// Minimum election timeout that a new cluster begins with.
-    pub election_timeout: Duration,
-    /// Time between heartbeats that a new cluster begins with.
-    pub heartbeat_interval: Duration,
-    /// Whether the operator named one of these two, so that a cluster with others is worth a warning.
-    pub timing_is_given: bool,
-    /// Leader priority, how soon a dead leader is replaced, how far clocks are trusted.
-    pub leadership: LeadershipConfig,
-    /// When this member, as leader, transfers leadership by itself.
-    pub transfers: TransferConfig,
-    /// Bounds of the protocol.
-    pub limits: Limits,
-    /// Largest client request, in bytes: frames and log blocks have room for it.
-    pub request_bytes_max: usize,
-    /// Limits of one request's work in the store.
-    pub requests: RequestLimits,
-    /// Bytes the store may hold; 0 for half of the machine's memory.
-    pub quota_bytes: u64,
-    /// Where log I/O is done.
-    pub log_io: Threading,
-    /// Where committed entries are applied.
-    pub apply: Threading,
-    /// When snapshots are taken, and how much log stays behind them.
-    pub snapshots: SnapshotLimits,
-    /// Time between two comparisons of members' digests; zero for none.
-    pub digest_interval: Duration,
-    /// Time between two scrubs, each of which reads all files, to find damage before a second one occurs; zero for
-    /// none. [fault-model ST12]
-    pub scrub_period: Duration,
-    /// Bytes of a snapshot written in a second, so that it does not crowd out the log; 0: no limit.
-    pub snapshot_bytes_per_s: u64,
-    /// Size of a log segment.
-    pub segment_bytes: u64,
-    /// What blocks of the log are padded to, in bytes; 0 for the sector size of the disk. [fault-model ST5]
-    pub sector_bytes: usize,
-    /// Disk space kept in reserve for recovery from a full disk. [fault-model ST15]
-    pub reserve_bytes: u64,
-    /// A disk call that takes longer ends the process. [fault-model F16]
-    pub disk_stall: Duration,
-}
-
-impl RuntimeConfig {
-    /// The timing that a new cluster begins with.
-    fn timing(&self) -> Timing {
-        Timing { election_timeout: self.election_timeout, heartbeat_interval: self.heartbeat_interval }
-    }
-
-    /// The identity of this member as a founding one, in a new directory.
-    #[must_use]
-    pub fn first_identity(&self) -> Identity {
-        let members = self.members.iter().map(|member| InitialMember {
-            id: member.id,
-            name: member.name.clone(),
-            peer_urls: member.peer_urls.clone(),
-        });
-        let own = self.members.iter().find(|member| member.id == self.id);
-        Identity {
-            cluster: self.cluster_id,
-            node: self.id,
-            incarnation: Incarnation(entropy()),
-            name: own.map(|member| member.name.clone()).unwrap_or_default(),
-            groups: vec![GROUP],
-            members: members.collect(),
-            joined: None,
-        }
-    }
-
-    /// How its log is laid out.
-    #[must_use]
-    pub fn wal_options(&self) -> WalOptions {
-        WalOptions {
-            // A proposal goes only into space that is already allocated, so a segment has room for several.
-            segment_bytes: self.segment_bytes.max(4 * self.request_bytes_max as u64),
-            reserve_bytes: self.reserve_bytes,
-            sector_bytes: match self.sector_bytes {
-                0 => kattu_wal::sector_of(&self.data_dir),
-                bytes => bytes,
-            },
-            ..WalOptions::default()
-        }
-    }
-}
 
 /// Why a member could not be started.
 #[derive(Debug)]
@@ -247,15 +104,6 @@ impl From<WalError> for StartError {
     }
 }
 
-/// Why a member ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It was told to stop.
-    Stopped,
-    /// Others removed it from its cluster, which is final.
-    Removed,
-}
-
 /// A member that is ready to run.
 pub struct Running {
     /// The API for faces and tools.
@@ -289,13 +137,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     }
     if !config.join && !config.data_dir.join(kattu_wal::IDENTITY).exists() {
         // Before it listens itself: members that bootstrap together do not wait for each other's answers.
-        let tls = config.peer_tls.as_ref();
-        join::begin(config.cluster_id, own.id, &config.members, tls).await.map_err(StartError::Join)?;
-        // The others may know it by an id from when the cluster began.
-        for began in config.began_as.iter().filter(|began| began.cluster != config.cluster_id) {
-            let members = with_places_of(began, &config.members);
-            join::begin(began.cluster, began.id, &members, tls).await.map_err(StartError::Join)?;
-        }
+        ask_whether_it_was_here(&config, own.id).await?;
     }
     let listeners = listen(&config.listen_peers).await?;
 
@@ -311,13 +153,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let facts = Arc::new(Facts::default());
     let watchdog = Watchdog::default();
     watchdog.start(config.disk_stall).map_err(StartError::Thread)?;
-    if let Some(vote_floor) = recovered.vote_floor {
-        crate::report::warn(format_args!(
-            "the log ends at {}, below the vote floor {vote_floor}: until the log is refilled, this member votes only for logs \
-             that reach that far, and does not lead",
-            recovered.last
-        ));
-    }
+    note_vote_floor(&recovered);
     metrics.log_damaged.set(u64::from(recovered.vote_floor.is_some()));
     facts.has_peers.store(!opening::is_alone(&identity, &recovered), Ordering::Relaxed);
     let store = wal.snapshots();
@@ -352,18 +188,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     };
 
     let inbox = Rc::new(Inbox::default());
-    let found = identity.joined.iter().flatten();
-    let about_us = Own {
-        cluster: config.cluster_id,
-        id: config.id,
-        incarnation,
-        began_with: began_with(&identity),
-        peer_urls: own.peer_urls.clone(),
-        priority: config.leadership.priority,
-        quota,
-    };
-    let found = found.map(|member| (member.id, member.peer_urls.clone())).collect();
-    let peer_table = Rc::new(PeerTable::new(about_us, found, config.peer_tls.clone()));
+    let peer_table = Rc::new(first_peer_table(&config, &own, &identity, quota));
     peer_table.recall(lives, known);
     peer_table.follow(members.clone());
     let frame_bytes_max = lanes::frame_bytes_max(&config.limits, config.request_bytes_max);
@@ -419,6 +244,43 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         _engine: engine.clone(),
     };
     Ok(Running { engine, driver })
+}
+
+/// Asks the others whether they know this founding member with a directory that it has lost.
+async fn ask_whether_it_was_here(config: &RuntimeConfig, id: NodeId) -> Result<(), StartError> {
+    let tls = config.peer_tls.as_ref();
+    join::begin(config.cluster_id, id, &config.members, tls).await.map_err(StartError::Join)?;
+    // The others may know it by an id from when the cluster began.
+    for began in config.began_as.iter().filter(|began| began.cluster != config.cluster_id) {
+        let members = with_places_of(began, &config.members);
+        join::begin(began.cluster, began.id, &members, tls).await.map_err(StartError::Join)?;
+    }
+    Ok(())
+}
+
+fn note_vote_floor(recovered: &Recovered) {
+    if let Some(vote_floor) = recovered.vote_floor {
+        crate::report::warn(format_args!(
+            "the log ends at {}, below the vote floor {vote_floor}: until the log is refilled, this member votes only for logs \
+             that reach that far, and does not lead",
+            recovered.last
+        ));
+    }
+}
+
+/// What a member knows of itself and of others before its tables and its files tell more.
+fn first_peer_table(config: &RuntimeConfig, own: &Member, identity: &Identity, quota: u64) -> PeerTable {
+    let about_us = Own {
+        cluster: config.cluster_id,
+        id: config.id,
+        incarnation: identity.incarnation,
+        began_with: began_with(identity),
+        peer_urls: own.peer_urls.clone(),
+        priority: config.leadership.priority,
+        quota,
+    };
+    let found = identity.joined.iter().flatten().map(|member| (member.id, member.peer_urls.clone()));
+    PeerTable::new(about_us, found.collect(), config.peer_tls.clone())
 }
 
 /// The tables that the member starts from, and the bytes of their snapshot: the newest good one's, or none.
