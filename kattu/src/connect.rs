@@ -8,6 +8,7 @@ use kattu_output::Ended;
 use kattu_tls::ClientTls;
 use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 /// How to reach the cluster.
@@ -70,12 +71,19 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
 
 /// Runs a verb's work on an event loop of this thread.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Ended>>) -> Result<T, Ended> {
+    let mut outcome = None;
+    drive(Box::pin(async { outcome = Some(work.await) }))?;
+    outcome.unwrap_or_else(|| Err(Ended::failed("the event loop stopped before the work was done")))
+}
+
+/// The event loop, for work of one type, so that it is compiled once and not for each verb.
+fn drive(work: Pin<Box<dyn Future<Output = ()> + '_>>) -> Result<(), Ended> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Ended::failed(format!("cannot start the event loop: {error}")))?;
-    let outcome = runtime.block_on(work);
+    runtime.block_on(work);
     // Work that was abandoned is not waited for.
     runtime.shutdown_background();
-    outcome
+    Ok(())
 }

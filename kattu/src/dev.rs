@@ -63,9 +63,10 @@ pub fn run(args: &DevArgs) -> Outcome {
         let name = config.name.clone();
         let member = move || {
             let ready = sender.clone();
-            let ended = serve::run(config, stopping, move || {
+            let on_ready = move || {
                 let _ = ready.send(News::Ready);
-            });
+            };
+            let ended = serve::run(config, stopping, Box::new(on_ready));
             let _ = sender.send(News::Ended(ended));
         };
         std::thread::Builder::new()

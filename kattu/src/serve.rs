@@ -30,7 +30,7 @@ pub fn run(args: &[OsString]) -> Outcome {
     }
     prepare();
     let stop = serve::stop_on_signal().map_err(Ended::failed)?;
-    let served = serve::run(config, stop, || {}).map_err(|error| ended(&error));
+    let served = serve::run(config, stop, Box::new(|| {})).map_err(|error| ended(&error));
     report::flush();
     served
 }

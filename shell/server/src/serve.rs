@@ -138,13 +138,15 @@ pub fn stop_on_signal() -> io::Result<watch::Receiver<bool>> {
 }
 
 /// Runs one member on this thread until `stop` turns true. `on_ready` is called once a linearizable read has succeeded.
+/// It is boxed, so that the whole server is compiled once, in this crate: a generic function would be compiled, with
+/// all tasks that it spawns, in every crate that calls it and for every closure.
 ///
 /// # Errors
 /// Why it cannot run, as a text for the operator.
 pub fn run(
     config: ServeConfig,
     stop: watch::Receiver<bool>,
-    on_ready: impl FnOnce() + 'static,
+    on_ready: Box<dyn FnOnce()>,
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -156,7 +158,7 @@ pub fn run(
 async fn member(
     config: ServeConfig,
     stop: watch::Receiver<bool>,
-    on_ready: impl FnOnce() + 'static,
+    on_ready: Box<dyn FnOnce()>,
 ) -> Result<(), ServeError> {
     let client_tls = client_tls(&config)?;
     let peer_tls = peer_tls(&config)?;
@@ -462,7 +464,7 @@ fn announcement(config: &ServeConfig) -> String {
 }
 
 /// Repeats a linearizable read until it succeeds: then there is a leader, a quorum, and a store that has caught up.
-async fn tell_when_ready(engine: Engine, line: String, on_ready: impl FnOnce()) {
+async fn tell_when_ready(engine: Engine, line: String, on_ready: Box<dyn FnOnce()>) {
     let keys = KeyRange { start: vec![0], end: vec![0] };
     let query = Query::Range(Range { keys, count_only: true, ..Range::default() });
     loop {
