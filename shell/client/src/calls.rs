@@ -5,25 +5,22 @@
 use crate::client::{Client, Effect};
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
+use crate::rpc::Rpc;
 use kattu_proto::etcdserverpb as pb;
-use pb::cluster_client::ClusterClient;
-use pb::kv_client::KvClient;
-use pb::maintenance_client::MaintenanceClient;
 use pb::request_op::Request;
-use tonic::transport::Channel;
 
-fn kv(endpoint: Endpoint) -> KvClient<Channel> {
-    // The member limits how large an answer may be.
-    KvClient::new(endpoint.channel).max_decoding_message_size(usize::MAX)
-}
-
-fn maintenance(endpoint: Endpoint) -> MaintenanceClient<Channel> {
-    MaintenanceClient::new(endpoint.channel)
-}
-
-fn cluster(endpoint: Endpoint) -> ClusterClient<Channel> {
-    ClusterClient::new(endpoint.channel)
-}
+const PUT: Rpc = Rpc::of_store("/etcdserverpb.KV/Put");
+const RANGE: Rpc = Rpc::of_store("/etcdserverpb.KV/Range");
+const DELETE_RANGE: Rpc = Rpc::of_store("/etcdserverpb.KV/DeleteRange");
+const TXN: Rpc = Rpc::of_store("/etcdserverpb.KV/Txn");
+const COMPACT: Rpc = Rpc::of_store("/etcdserverpb.KV/Compact");
+const MEMBER_LIST: Rpc = Rpc::new("/etcdserverpb.Cluster/MemberList");
+const MEMBER_ADD: Rpc = Rpc::new("/etcdserverpb.Cluster/MemberAdd");
+const MEMBER_REMOVE: Rpc = Rpc::new("/etcdserverpb.Cluster/MemberRemove");
+const MEMBER_UPDATE: Rpc = Rpc::new("/etcdserverpb.Cluster/MemberUpdate");
+const MEMBER_PROMOTE: Rpc = Rpc::new("/etcdserverpb.Cluster/MemberPromote");
+const MOVE_LEADER: Rpc = Rpc::new("/etcdserverpb.Maintenance/MoveLeader");
+const STATUS: Rpc = Rpc::new("/etcdserverpb.Maintenance/Status");
 
 impl Client {
     /// Writes one key.
@@ -31,11 +28,7 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub async fn put(&self, request: pb::PutRequest) -> Result<pb::PutResponse, Failure> {
-        self.ask(Effect::Writes, |at| {
-            let request = request.clone();
-            async move { kv(at).put(self.level().request(request)).await }
-        })
-        .await
+        self.call(Effect::Writes, PUT, &request).await
     }
 
     /// Reads keys.
@@ -44,11 +37,7 @@ impl Client {
     /// See [`Failure`]; a read has no effect in any case.
     pub async fn range(&self, mut request: pb::RangeRequest) -> Result<pb::RangeResponse, Failure> {
         self.level().mark_range(&mut request);
-        self.ask(Effect::Reads, |at| {
-            let request = request.clone();
-            async move { kv(at).range(self.level().request(request)).await }
-        })
-        .await
+        self.call(Effect::Reads, RANGE, &request).await
     }
 
     /// Deletes keys.
@@ -59,11 +48,7 @@ impl Client {
         &self,
         request: pb::DeleteRangeRequest,
     ) -> Result<pb::DeleteRangeResponse, Failure> {
-        self.ask(Effect::Writes, |at| {
-            let request = request.clone();
-            async move { kv(at).delete_range(self.level().request(request)).await }
-        })
-        .await
+        self.call(Effect::Writes, DELETE_RANGE, &request).await
     }
 
     /// A transaction.
@@ -73,11 +58,7 @@ impl Client {
     pub async fn txn(&self, mut request: pb::TxnRequest) -> Result<pb::TxnResponse, Failure> {
         self.level().mark_txn(&mut request);
         let effect = if only_reads(&request) { Effect::Reads } else { Effect::Writes };
-        self.ask(effect, |at| {
-            let request = request.clone();
-            async move { kv(at).txn(self.level().request(request)).await }
-        })
-        .await
+        self.call(effect, TXN, &request).await
     }
 
     /// Removes the history before a revision.
@@ -85,8 +66,7 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub async fn compact(&self, request: pb::CompactionRequest) -> Result<pb::CompactionResponse, Failure> {
-        self.ask(Effect::Writes, |at| async move { kv(at).compact(self.level().request(request)).await })
-            .await
+        self.call(Effect::Writes, COMPACT, &request).await
     }
 
     /// The members of the cluster, as of a linearizable read.
@@ -95,7 +75,7 @@ impl Client {
     /// See [`Failure`].
     pub async fn member_list(&self) -> Result<pb::MemberListResponse, Failure> {
         let request = pb::MemberListRequest { linearizable: true };
-        self.ask(Effect::Reads, |at| async move { cluster(at).member_list(request).await }).await
+        self.call(Effect::Reads, MEMBER_LIST, &request).await
     }
 
     /// Adds a member with these peer URLs: a learner, or one that gets a vote by itself as soon as it has caught up.
@@ -109,11 +89,7 @@ impl Client {
         is_learner: bool,
     ) -> Result<pb::MemberAddResponse, Failure> {
         let request = pb::MemberAddRequest { peer_ur_ls: peer_urls, is_learner };
-        self.ask(Effect::Writes, |at| {
-            let request = request.clone();
-            async move { cluster(at).member_add(request).await }
-        })
-        .await
+        self.call(Effect::Writes, MEMBER_ADD, &request).await
     }
 
     /// Removes a member for good.
@@ -122,7 +98,7 @@ impl Client {
     /// See [`Failure`].
     pub async fn member_remove(&self, id: u64) -> Result<pb::MemberRemoveResponse, Failure> {
         let request = pb::MemberRemoveRequest { id };
-        self.ask(Effect::Writes, |at| async move { cluster(at).member_remove(request).await }).await
+        self.call(Effect::Writes, MEMBER_REMOVE, &request).await
     }
 
     /// Changes the peer URLs of a member.
@@ -135,11 +111,7 @@ impl Client {
         peer_urls: Vec<String>,
     ) -> Result<pb::MemberUpdateResponse, Failure> {
         let request = pb::MemberUpdateRequest { id, peer_ur_ls: peer_urls };
-        self.ask(Effect::Writes, |at| {
-            let request = request.clone();
-            async move { cluster(at).member_update(request).await }
-        })
-        .await
+        self.call(Effect::Writes, MEMBER_UPDATE, &request).await
     }
 
     /// Gives a vote to a learner that has caught up.
@@ -148,7 +120,7 @@ impl Client {
     /// See [`Failure`].
     pub async fn member_promote(&self, id: u64) -> Result<pb::MemberPromoteResponse, Failure> {
         let request = pb::MemberPromoteRequest { id };
-        self.ask(Effect::Writes, |at| async move { cluster(at).member_promote(request).await }).await
+        self.call(Effect::Writes, MEMBER_PROMOTE, &request).await
     }
 
     /// Transfers leadership to a voter; the endpoint must be the leader's.
@@ -157,7 +129,7 @@ impl Client {
     /// See [`Failure`]; "not leader" elsewhere.
     pub async fn move_leader(&self, leader: &Endpoint, target: u64) -> Result<(), Failure> {
         let request = pb::MoveLeaderRequest { target_id: target };
-        self.ask_at(leader, |at| async move { maintenance(at).move_leader(request).await }).await.map(|_| ())
+        self.call_at::<pb::MoveLeaderResponse>(leader, MOVE_LEADER, &request).await.map(|_| ())
     }
 
     /// The status of the member at one endpoint.
@@ -165,7 +137,7 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub async fn status(&self, endpoint: &Endpoint) -> Result<pb::StatusResponse, Failure> {
-        self.ask_at(endpoint, |at| async move { maintenance(at).status(pb::StatusRequest {}).await }).await
+        self.call_at(endpoint, STATUS, &pb::StatusRequest {}).await
     }
 }
 

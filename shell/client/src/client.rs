@@ -11,13 +11,17 @@
 use crate::endpoint::{AddressError, Endpoint};
 use crate::failure::{Failure, Kind};
 use crate::level::Level;
+use crate::rpc::{Rpc, decode};
 use kattu_tls::ClientTls;
+use prost::Message;
+use prost::bytes::Bytes;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// Pause after a full round of endpoints. [etcd-api §3]
 const ROUND_PAUSE: Duration = Duration::from_millis(25);
@@ -51,6 +55,11 @@ struct Shared {
     current: AtomicUsize,
     options: Options,
 }
+
+/// Decodes an answer and keeps it.
+type Take<'a, T> = dyn FnMut(T) -> Result<(), Status> + Send + 'a;
+/// A call under way.
+type Carried<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
 /// Whether a call changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +151,66 @@ impl Client {
         self.shared.current.store(place, Ordering::Relaxed);
     }
 
-    /// Calls by rules 1–4 of this file.
-    pub(crate) async fn ask<T, F, Fut>(&self, effect: Effect, call: F) -> Result<T, Failure>
+    /// One message there and one back, by rules 1–4 of this file.
+    pub(crate) async fn call<A: Message + Default>(
+        &self,
+        effect: Effect,
+        rpc: Rpc,
+        message: &impl Message,
+    ) -> Result<A, Failure> {
+        let mut answer = A::default();
+        let mut take = |bytes| decode(bytes).map(|decoded| answer = decoded);
+        self.carry(effect, rpc, message.encode_to_vec().into(), &mut take).await?;
+        Ok(answer)
+    }
+
+    /// The same at one endpoint, once.
+    pub(crate) async fn call_at<A: Message + Default>(
+        &self,
+        endpoint: &Endpoint,
+        rpc: Rpc,
+        message: &impl Message,
+    ) -> Result<A, Failure> {
+        let mut answer = A::default();
+        let mut take = |bytes| decode(bytes).map(|decoded| answer = decoded);
+        self.carry_to(endpoint, rpc, message.encode_to_vec().into(), &mut take).await?;
+        Ok(answer)
+    }
+
+    /// Bytes there and back. Boxed, so that it is compiled in this crate, once for all messages.
+    fn carry<'a>(
+        &'a self,
+        effect: Effect,
+        rpc: Rpc,
+        message: Bytes,
+        take: &'a mut Take<'a, Bytes>,
+    ) -> Carried<'a> {
+        Box::pin(self.ask(effect, move |at| rpc.unary(at, self.request(rpc, message.clone())), take))
+    }
+
+    fn carry_to<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        rpc: Rpc,
+        message: Bytes,
+        take: &'a mut Take<'a, Bytes>,
+    ) -> Carried<'a> {
+        let until = Instant::now() + self.shared.options.timeout;
+        let call = move |at| rpc.unary(at, self.request(rpc, message.clone()));
+        Box::pin(async move { self.ask_one(endpoint, until, &call, take).await })
+    }
+
+    fn request(&self, rpc: Rpc, message: Bytes) -> Request<Bytes> {
+        if rpc.has_level { self.level.request(message) } else { Request::new(message) }
+    }
+
+    /// Calls by rules 1–4 of this file. An answer that `take` cannot take counts as a failed call.
+    pub(crate) async fn ask<T, F, Fut>(
+        &self,
+        effect: Effect,
+        call: F,
+        take: &mut Take<'_, T>,
+    ) -> Result<(), Failure>
     where
         F: Fn(Endpoint) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
@@ -161,8 +228,8 @@ impl Client {
                 let place = self.shared.current.load(Ordering::Relaxed);
                 let endpoint = &endpoints[place % endpoints.len()];
                 let until = deadline.min(Instant::now() + share);
-                let failure = match self.ask_one(endpoint, until, &call).await {
-                    Ok(answer) => return Ok(answer),
+                let failure = match self.ask_one(endpoint, until, &call, take).await {
+                    Ok(()) => return Ok(()),
                     Err(failure) => failure,
                 };
                 let was_received = failure.kind != Kind::Unreachable;
@@ -198,26 +265,27 @@ impl Client {
     }
 
     /// Calls one endpoint once.
-    pub(crate) async fn ask_at<T, F, Fut>(&self, endpoint: &Endpoint, call: F) -> Result<T, Failure>
+    async fn ask_one<T, F, Fut>(
+        &self,
+        endpoint: &Endpoint,
+        until: Instant,
+        call: &F,
+        take: &mut Take<'_, T>,
+    ) -> Result<(), Failure>
     where
         F: Fn(Endpoint) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
-        self.ask_one(endpoint, Instant::now() + self.shared.options.timeout, &call).await
-    }
-
-    async fn ask_one<T, F, Fut>(&self, endpoint: &Endpoint, until: Instant, call: &F) -> Result<T, Failure>
-    where
-        F: Fn(Endpoint) -> Fut,
-        Fut: Future<Output = Result<Response<T>, Status>>,
-    {
-        match tokio::time::timeout_at(until, call(endpoint.clone())).await {
-            Ok(Ok(answer)) => {
-                self.level.note(answer.metadata());
-                Ok(answer.into_inner())
-            }
-            Ok(Err(status)) => Err(Failure::from_status(&status, &endpoint.name)),
-            Err(_) => Err(Failure::timed_out(&endpoint.name)),
-        }
+        let answer = match tokio::time::timeout_at(until, call(endpoint.clone())).await {
+            Ok(answer) => answer,
+            Err(_) => return Err(Failure::timed_out(&endpoint.name)),
+        };
+        let taken = answer.and_then(|answer| {
+            let (metadata, body, _) = answer.into_parts();
+            take(body)?;
+            self.level.note(&metadata);
+            Ok(())
+        });
+        taken.map_err(|status| Failure::from_status(&status, &endpoint.name))
     }
 }

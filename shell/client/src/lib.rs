@@ -6,7 +6,8 @@
 //! them); everything else is left to the caller, because only the caller knows whether doing it twice is harmless.
 //!
 //! Reading order: `failure` (what an answer means) · `endpoint` (one member's address) · `client` (which endpoint,
-//! how often) · `level` (how fresh) · `calls`, `maintenance` (the RPCs) · `status` (what etcd's status does not tell).
+//! how often) · `level` (how fresh) · `rpc` (bytes there and back) · `calls`, `maintenance` (the RPCs) · `status` (what
+//! etcd's status does not tell).
 //! Knows nothing of: commands, output, histories.
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ mod failure;
 mod keys;
 mod level;
 mod maintenance;
+mod rpc;
 mod status;
 
 pub use client::{Client, Options};

@@ -5,12 +5,17 @@
 use crate::client::{Client, Effect};
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
+use crate::rpc::{Rpc, decode};
 use kattu_proto::etcdserverpb as pb;
-use pb::maintenance_client::MaintenanceClient;
+use prost::Message;
+use prost::bytes::Bytes;
 use std::fmt;
 use std::io;
-use tonic::Streaming;
-use tonic::transport::Channel;
+use tonic::{Request, Streaming};
+
+const SNAPSHOT: Rpc = Rpc::new("/etcdserverpb.Maintenance/Snapshot");
+const HASH_KV: Rpc = Rpc::new("/etcdserverpb.Maintenance/HashKV");
+const ALARM: Rpc = Rpc::new("/etcdserverpb.Maintenance/Alarm");
 
 /// Why a snapshot did not arrive.
 #[derive(Debug)]
@@ -32,10 +37,6 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-fn maintenance(at: Endpoint) -> MaintenanceClient<Channel> {
-    MaintenanceClient::new(at.channel)
-}
-
 impl Client {
     /// Everything that one member holds, piece by piece, as fast as `take` takes it; from the first endpoint that
     /// answers, and from no other once it has begun. Returns the number of bytes. The timeout is for each piece.
@@ -46,16 +47,25 @@ impl Client {
         &self,
         mut take: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<u64, SnapshotError> {
-        let asked = self.ask(Effect::Reads, |at| async move {
+        let mut begun = None;
+        let call = |at: Endpoint| async move {
             let name = at.name.clone();
-            let answer = maintenance(at).snapshot(pb::SnapshotRequest {}).await?;
-            Ok(answer.map(|stream| (stream, name)))
-        });
-        let (mut stream, name): (Streaming<pb::SnapshotResponse>, String) =
-            asked.await.map_err(SnapshotError::Call)?;
+            let request = Request::new(Bytes::from(pb::SnapshotRequest {}.encode_to_vec()));
+            Ok(SNAPSHOT.stream(at, request).await?.map(|stream| (stream, name)))
+        };
+        let mut keep = |(stream, name): (Streaming<Bytes>, String)| {
+            begun = Some((stream, name));
+            Ok(())
+        };
+        self.ask(Effect::Reads, call, &mut keep).await.map_err(SnapshotError::Call)?;
+        let (mut stream, name) = begun.expect("a call that succeeds has kept its answer");
         let mut bytes = 0;
         loop {
-            match tokio::time::timeout(self.timeout(), stream.message()).await {
+            let next = async {
+                let piece = stream.message().await?;
+                piece.map(decode::<pb::SnapshotResponse>).transpose()
+            };
+            match tokio::time::timeout(self.timeout(), next).await {
                 Err(_) => return Err(SnapshotError::Call(Failure::timed_out(&name))),
                 Ok(Err(status)) => return Err(SnapshotError::Call(Failure::from_status(&status, &name))),
                 Ok(Ok(None)) => return Ok(bytes),
@@ -73,7 +83,7 @@ impl Client {
     /// See [`Failure`].
     pub async fn hash_kv(&self, endpoint: &Endpoint, revision: i64) -> Result<pb::HashKvResponse, Failure> {
         let request = pb::HashKvRequest { revision };
-        self.ask_at(endpoint, |at| async move { maintenance(at).hash_kv(request).await }).await
+        self.call_at(endpoint, HASH_KV, &request).await
     }
 
     /// Reads, raises or clears alarms.
@@ -83,6 +93,6 @@ impl Client {
     pub async fn alarm(&self, request: pb::AlarmRequest) -> Result<pb::AlarmResponse, Failure> {
         let is_read = request.action == pb::alarm_request::AlarmAction::Get as i32;
         let effect = if is_read { Effect::Reads } else { Effect::Writes };
-        self.ask(effect, |at| async move { maintenance(at).alarm(request).await }).await
+        self.call(effect, ALARM, &request).await
     }
 }
