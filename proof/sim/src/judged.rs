@@ -388,7 +388,7 @@ impl Arrivals for Now<'_> {
     }
 
     fn least_quota(&self) -> Option<u64> {
-        None
+        self.sh.net.peers[self.hands.member].table.least_quota()
     }
 
     fn retries_log(&self) -> bool {

@@ -15,6 +15,9 @@ use kattu_node::contract::Event;
 use kattu_raft::Instant;
 use kattu_wire::{Frame, MemberList};
 
+/// So many attempts for one that leads to another member.
+const STRAYS_ONE_IN: u64 = 100;
+
 impl Net {
     /// One member calls another one. Returns the caller, and what it brings for the replica.
     pub(crate) fn meet(
@@ -27,7 +30,8 @@ impl Net {
             return Err(Failure::Away);
         }
         let hello = handshake::hello(&self.peers[from].table, id_of(to), KINDS[lane]);
-        let (answer, caller) = match self.first(around, to, &hello) {
+        let met = self.stray(from, others).unwrap_or(to);
+        let (answer, caller) = match self.first(around, met, &hello) {
             First::Member(answer, caller) => (answer, Some(caller)),
             First::Refused(answer, _) | First::Answered(answer) => (answer, None),
             First::Newcomer(join) => unreachable!("{join:?}"),
@@ -59,6 +63,16 @@ impl Net {
         let introduction = handshake::introduction(&self.peers[from].table);
         let brings = introduction.iter().filter_map(|frame| self.say(&mut caller, to, frame)).collect();
         Ok((caller, brings))
+    }
+
+    /// Another member that an attempt leads to by mistake, now and then; it refuses the caller.
+    fn stray(&mut self, from: usize, others: &Others<'_>) -> Option<usize> {
+        let dice = self.strays.as_mut().filter(|_| self.peers.len() > 1)?;
+        if !dice.one_in(STRAYS_ONE_IN) {
+            return None;
+        }
+        let met = dice.below(self.peers.len() as u64) as usize;
+        (met != from && self.is_reached(from, met, others)).then_some(met)
     }
 
     fn is_reached(&self, from: usize, to: usize, others: &Others<'_>) -> bool {

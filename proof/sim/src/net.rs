@@ -5,6 +5,7 @@
 //! Knows nothing of: what happens on the way (`paths`), which members are dialled (`peers`), how members meet (`meeting`), how the
 //! end of a connection is learnt (`hangups`), frames (`frames`), members' insides.
 
+use crate::dice::Dice;
 use crate::inject::Kind;
 use crate::paths::{Around, BULK, KINDS, LANES, Paths, SILENCE_MAX, SNAPSHOT};
 use crate::peers::Peers;
@@ -54,6 +55,8 @@ pub(crate) struct Net {
     pub(crate) frame_bytes_max: usize,
     pub(crate) writer: FrameWriter,
     pub(crate) codec: Codec,
+    /// Where connections are reset, an attempt sometimes leads to another member: a name stands for another one's address.
+    pub(crate) strays: Option<Dice>,
     /// Challenges drawn so far.
     pub(crate) challenges: u64,
     /// Messages decoded.
@@ -78,6 +81,7 @@ impl Net {
             frame_bytes_max: lanes::frame_bytes_max(&settings.limits, settings.request_bytes_max),
             writer: FrameWriter::default(),
             codec: Codec::new(crc32c::crc32c_append),
+            strays: plan.kinds.has(Kind::Reset).then(|| Dice::new(seed, "strays")),
             challenges: 0,
             heard: 0,
             broken: None,
@@ -212,12 +216,11 @@ impl Net {
     }
 
     fn failed(&mut self, around: &mut Around<'_>, (from, to, lane): (usize, usize, usize), failure: Failure) {
-        let was_removed = failure == Failure::Removed;
         let (now, at) = (Instant(around.now), self.at(from, to));
         let Peers { table, pause_max, run, .. } = &mut self.peers[from];
         let spread = |pause| self.paths.dice.jittered(pause);
         let (next, _) = self.links[at][lane].dialler.failed(now, failure, table, *pause_max, spread);
-        if was_removed {
+        if table.is_removed() {
             let told = Event::Removed { member: from, run: *run };
             around.queue.plan(around.now + 2 * self.frame, told);
         }

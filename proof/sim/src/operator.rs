@@ -74,8 +74,20 @@ pub(crate) enum Asked {
     Never,
 }
 
+/// The peer URL of a member at this host: every other one is reached in TLS, so that no list of them is of one kind.
+fn peer_url(slot: usize, host: &str) -> String {
+    let scheme = if slot.is_multiple_of(2) { "http" } else { "https" };
+    format!("{scheme}://{host}:2380")
+}
+
 pub(crate) fn info_of(slot: usize) -> MemberInfo {
-    MemberInfo { id: id_of(slot), peer_urls: vec![format!("http://n{}", slot + 1)], ..MemberInfo::default() }
+    let peer_urls = vec![peer_url(slot, &format!("n{}", slot + 1))];
+    MemberInfo { id: id_of(slot), peer_urls, ..MemberInfo::default() }
+}
+
+/// Whether this is a host of the member: its first one, or one that a change has given it.
+pub(crate) fn is_host_of(slot: usize, host: &str) -> bool {
+    host.strip_prefix(&format!("n{}", slot + 1)).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 impl World {
@@ -302,7 +314,8 @@ fn request_of(change_request: ChangeRequest, now: u64) -> Request {
         }
         ChangeRequest::Timing(timing) => MemberChange::Timing(timing),
         ChangeRequest::Update(slot) => {
-            MemberChange::Update { id: id_of(slot), peer_urls: vec![format!("http://n{}-{now}", slot + 1)] }
+            let host = format!("n{}-{now}", slot + 1);
+            MemberChange::Update { id: id_of(slot), peer_urls: vec![peer_url(slot, &host)] }
         }
     })
 }

@@ -5,6 +5,7 @@
 //! Knows nothing of: connections, frames.
 
 use crate::net::{Net, id_of};
+use crate::operator::is_host_of;
 use crate::paths::{Around, LANES};
 use kattu_member::join::Vouching;
 use kattu_member::pauses;
@@ -42,9 +43,14 @@ pub(crate) struct Peers {
     book: Book,
 }
 
-/// The members that a table links, of so many: a bit each.
+/// The members of so many that a table has an address of, which leads to them: a bit each.
 fn linked_by(table: &PeerTable, members: usize) -> u32 {
-    (0..members).filter(|&peer| table.is_linked(id_of(peer))).fold(0, |mask, peer| mask | 1 << peer)
+    let places = table.places();
+    let is_reached = |peer: &usize| {
+        let addresses = places.get(&id_of(*peer));
+        addresses.is_some_and(|all| all.iter().any(|address| is_host_of(*peer, &address.host)))
+    };
+    (0..members).filter(is_reached).fold(0, |mask, peer| mask | 1 << peer)
 }
 
 impl Net {

@@ -22,7 +22,7 @@ use kattu_member::capacity::Capacity;
 use kattu_member::log::Completion;
 use kattu_member::member::Member;
 use kattu_member::progress::Progress;
-use kattu_member::step::{FINISH_UNITS, Placed, Stage, Step};
+use kattu_member::step::{FINISH_UNITS, Note, Placed, Stage, Step};
 use kattu_node::contract::{Doubt, Event, Members, Outcome, PeerMessage, Refusal, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::LogIndex;
@@ -200,6 +200,7 @@ impl Process {
                     sh.net.go_by(hands.member, timing);
                 }
                 Step::Distrust(peer, _) => sh.caught.push((id_of(hands.member), peer)),
+                Step::Note(Note::Level(level)) => sh.net.peers[hands.member].table.set_level(level),
                 Step::Note(_) | Step::Drop(_) => {}
                 Step::Order(order) => {
                     hands.fuse.burn()?;

@@ -46,7 +46,7 @@ const LOOK_EVERY: u64 = 2 * SEC;
 /// That time grows by as much again per this many entries in the longest log.
 const LOOK_ENTRIES: u64 = 1000;
 
-/// The quota that each member announces; the stores of storms stay far below it.
+/// The quota that the first member announces, and the others half of it; the stores of storms stay far below it.
 const QUOTA: u64 = 1 << 30;
 
 /// A future event. `run` is the run of the process that it is for; a later run ignores it.
@@ -1346,7 +1346,7 @@ impl World {
         let members = (0..self.plan.members as usize).map(|number| InitialMember {
             id: id_of(number),
             name: name(number),
-            peer_urls: vec![format!("http://{}", name(number))],
+            peer_urls: info_of(number).peer_urls,
         });
         Identity {
             cluster: CLUSTER,
@@ -1463,10 +1463,11 @@ impl World {
             began_with: identity.members.into_iter().map(named).collect(),
             peer_urls: info_of(member).peer_urls,
             priority,
-            quota: QUOTA,
+            quota: if member == 0 { QUOTA } else { QUOTA / 2 },
         };
         let found = joined.into_iter().flatten().map(|found| (found.id, found.peer_urls)).collect();
-        let peer_table = PeerTable::new(own, found);
+        let mut peer_table = PeerTable::new(own, found);
+        peer_table.set_level(keeper.health().level);
         let disk = state.disk.mount();
         let covered = keeper.applied();
         let process = Process::new((member, run), node, keeper, (wal, disk), clock, &mut self.sh);
