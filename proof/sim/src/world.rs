@@ -46,7 +46,7 @@ const LOOK_EVERY: u64 = 2 * SEC;
 /// That time grows by as much again per this many entries in the longest log.
 const LOOK_ENTRIES: u64 = 1000;
 
-/// The quota that the first member announces, and the others half of it; the stores of storms stay far below it.
+/// The quota that members announce, and the first one twice as much; the stores of simulated members stay below it.
 const QUOTA: u64 = 1 << 30;
 
 /// A future event. `run` is the run of the process that it is for; a later run ignores it.
@@ -1463,7 +1463,7 @@ impl World {
             began_with: identity.members.into_iter().map(named).collect(),
             peer_urls: info_of(member).peer_urls,
             priority,
-            quota: if member == 0 { QUOTA } else { QUOTA / 2 },
+            quota: if member == 0 { 2 * QUOTA } else { QUOTA },
         };
         let found = joined.into_iter().flatten().map(|found| (found.id, found.peer_urls)).collect();
         let mut peer_table = PeerTable::new(own, found);
