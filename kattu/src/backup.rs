@@ -27,7 +27,7 @@ not overwritten.
 
 Example:
   kattu backup /backups/kattu-monday.bak")]
-pub struct BackupArgs {
+pub(crate) struct BackupArgs {
     /// The file to create
     file: PathBuf,
     #[command(flatten)]
@@ -81,7 +81,7 @@ Examples:
   kattu restore monday.bak --data-dir /var/lib/kattu
   kattu restore monday.bak --name n1 --data-dir /var/lib/kattu/n1 --initial-cluster-token after-the-flood \\
       --initial-cluster n1=http://10.0.0.1:2380,n2=http://10.0.0.2:2380,n3=http://10.0.0.3:2380")]
-pub struct RestoreArgs {
+pub(crate) struct RestoreArgs {
     /// The backup
     file: PathBuf,
     #[command(flatten)]
@@ -108,7 +108,7 @@ Start the member with the same flags afterwards, and add others with `kattu memb
 Example:
   kattu recover --name n2 --data-dir /var/lib/kattu/n2 --initial-cluster n2=http://10.0.0.2:2380 \\
       --initial-cluster-token after-the-flood --i-know-that-writes-may-be-lost")]
-pub struct RecoverArgs {
+pub(crate) struct RecoverArgs {
     #[command(flatten)]
     place: Place,
     /// Required: confirms that writes may be lost
@@ -120,7 +120,7 @@ pub struct RecoverArgs {
 }
 
 /// Takes a backup.
-pub fn backup(args: &BackupArgs) -> Outcome {
+pub(crate) fn backup(args: &BackupArgs) -> Outcome {
     let file = &args.file;
     if file.symlink_metadata().is_ok() {
         return Err(Ended::failed(format!("{} exists already; nothing was written", file.display())));
@@ -206,7 +206,7 @@ fn take(args: &BackupArgs, mut part: File, aside: &Path) -> Outcome {
 }
 
 /// Makes a member's directory from a backup.
-pub fn restore(args: &RestoreArgs) -> Outcome {
+pub(crate) fn restore(args: &RestoreArgs) -> Outcome {
     let (config, raise_by) = args.place.read()?;
     let rebuilt = rebuild::restore(&config, &args.file, raise_by).map_err(ended)?;
     let line = format!(
@@ -223,7 +223,7 @@ pub fn restore(args: &RestoreArgs) -> Outcome {
 }
 
 /// Makes the member that is left a cluster of its own.
-pub fn recover(args: &RecoverArgs) -> Outcome {
+pub(crate) fn recover(args: &RecoverArgs) -> Outcome {
     let (config, raise_by) = args.place.read()?;
     if !args.i_know_that_writes_may_be_lost {
         return Err(Ended::usage(

@@ -34,7 +34,7 @@ const LATENCY_MAX_US: u64 = 600_000_000;
 Examples:
   kattu bench put --clients 256 --conns 16 --total 100000 --val-size 256
   kattu bench range --clients 64 --conns 8 --total 100000 -o json")]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     /// The operation
     #[arg(value_enum)]
     operation: Operation,
@@ -91,7 +91,7 @@ impl Score {
 }
 
 /// Runs a load.
-pub fn run(args: &BenchArgs) -> Outcome {
+pub(crate) fn run(args: &BenchArgs) -> Outcome {
     if args.reach.endpoints.is_empty() {
         return Err(Ended::usage("no endpoint is given"));
     }

@@ -19,10 +19,10 @@ use std::ffi::OsString;
 /// Kattu: a strongly consistent replicated store that speaks etcd's v3 API.
 #[derive(Parser, Debug)]
 #[command(name = "kattu", disable_version_flag = true, after_help = AFTER)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// The verb.
     #[command(subcommand)]
-    pub verb: Verb,
+    pub(crate) verb: Verb,
 }
 
 const AFTER: &str = "\
@@ -44,7 +44,7 @@ const BEFORE_THE_VERB: [&str; 5] = ["--endpoints", "--timeout", "--cacert", "--c
 
 /// Moves those flags behind the verb that they are for: `--endpoints E get k` becomes `get k --endpoints E`. A verb
 /// without such a flag refuses it by name.
-pub fn flags_behind_the_verb(mut args: Vec<OsString>) -> Vec<OsString> {
+pub(crate) fn flags_behind_the_verb(mut args: Vec<OsString>) -> Vec<OsString> {
     let mut verb = 1;
     while let Some(word) = args.get(verb).and_then(|word| word.to_str()) {
         verb += match word.split_once('=') {
@@ -63,7 +63,7 @@ pub fn flags_behind_the_verb(mut args: Vec<OsString>) -> Vec<OsString> {
 
 /// The verbs of the command.
 #[derive(Subcommand, Debug)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// Run one member of a cluster, with etcd's flags
     #[command(disable_help_flag = true)]
     Serve {
@@ -144,13 +144,13 @@ An alarm says why members refuse. NOSPACE: writes that grow the store; CORRUPT: 
 
 /// The verbs about logs.
 #[derive(Subcommand, Debug)]
-pub enum WalVerb {
+pub(crate) enum WalVerb {
     /// Show every record of a data directory, and whether it is damaged
     Inspect(InspectArgs),
 }
 
 /// The output of `--version`: etcd's version first, because scripts read it; then ours.
-pub fn version() -> String {
+pub(crate) fn version() -> String {
     let kind = if cfg!(debug_assertions) { "debug" } else { "release" };
     format!(
         "etcd Version: {}\nKattu Version: {}\nOs/Arch: {}/{}\nBuild: {kind}\n",

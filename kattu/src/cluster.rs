@@ -18,7 +18,7 @@ others. For a server of etcd only etcd's fields are shown.
 
 Example:
   kattu status --endpoints 127.0.0.1:2379,127.0.0.1:22379,127.0.0.1:32379 -o json")]
-pub struct StatusArgs {
+pub(crate) struct StatusArgs {
     #[command(flatten)]
     reach: Reach,
     /// Output format
@@ -34,7 +34,7 @@ what is in force. The flags of `kattu serve` only begin a new cluster's. Members
 
 Example:
   kattu timing --election-timeout 2000 --heartbeat-interval 200")]
-pub struct TimingArgs {
+pub(crate) struct TimingArgs {
     /// Milliseconds without a leader before an election; at least 5 heartbeat intervals, at most 50000
     #[arg(long, value_name = "MS")]
     election_timeout: u64,
@@ -46,7 +46,7 @@ pub struct TimingArgs {
 }
 
 /// Sets the timing of the cluster.
-pub fn timing(args: &TimingArgs) -> Outcome {
+pub(crate) fn timing(args: &TimingArgs) -> Outcome {
     let election = args.election_timeout;
     let heartbeat = args.heartbeat_interval.unwrap_or(election / 10);
     if !(1..=50_000).contains(&election) || heartbeat == 0 || election / 5 < heartbeat {
@@ -100,7 +100,7 @@ const COLUMNS: [&str; 10] = [
 ];
 
 /// Shows the state of members.
-pub fn status(args: &StatusArgs) -> Outcome {
+pub(crate) fn status(args: &StatusArgs) -> Outcome {
     let entries = block_on(async {
         let client = args.reach.client()?;
         let mut asking = tokio::task::JoinSet::new();

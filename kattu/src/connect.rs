@@ -13,19 +13,19 @@ use std::time::Duration;
 
 /// How to reach the cluster.
 #[derive(Args, Clone, Debug)]
-pub struct Reach {
+pub(crate) struct Reach {
     /// Client addresses of members, separated by commas
     #[arg(long, env = "KATTU_ENDPOINTS", value_delimiter = ',', default_value = "127.0.0.1:2379")]
-    pub endpoints: Vec<String>,
+    pub(crate) endpoints: Vec<String>,
     /// Longest time for one call, such as 5s or 500ms
     #[arg(long, env = "KATTU_TIMEOUT", default_value = "5s", value_parser = parse_time)]
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Use TLS, and trust the CA certificates in this file (PEM) instead of the system's
     #[arg(long, env = "KATTU_CACERT", value_name = "FILE", help_heading = "TLS")]
-    pub cacert: Option<PathBuf>,
+    pub(crate) cacert: Option<PathBuf>,
     /// Certificate to show to members (PEM); needs --key
     #[arg(long, env = "KATTU_CERT", value_name = "FILE", requires = "tls-key", help_heading = "TLS")]
-    pub cert: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
     /// Private key of --cert (PEM)
     #[arg(
         id = "tls-key",
@@ -35,17 +35,20 @@ pub struct Reach {
         requires = "cert",
         help_heading = "TLS"
     )]
-    pub own_key: Option<PathBuf>,
+    pub(crate) own_key: Option<PathBuf>,
 }
 
 impl Reach {
     /// A client; nothing is connected yet. Must be called on an event loop.
-    pub fn client(&self) -> Result<Client, Ended> {
+    pub(crate) fn client(&self) -> Result<Client, Ended> {
         self.client_of(self.endpoints.iter().map(|endpoint| endpoint.trim()))
     }
 
     /// The same, for other endpoints.
-    pub fn client_of<'a>(&self, endpoints: impl IntoIterator<Item = &'a str>) -> Result<Client, Ended> {
+    pub(crate) fn client_of<'a>(
+        &self,
+        endpoints: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Client, Ended> {
         let endpoints: Vec<&str> = endpoints.into_iter().collect();
         let own = self.cert.as_deref().zip(self.own_key.as_deref());
         let asks = self.cacert.is_some() || own.is_some();
@@ -62,7 +65,7 @@ impl Reach {
 }
 
 /// A duration such as `5s`, `1m30s` or `250ms`; not zero.
-pub fn parse_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     match kattu_server::config::parse_duration(text) {
         Some(time) if !time.is_zero() => Ok(time),
         _ => Err("expected a duration such as 5s, 1m30s or 250ms".to_string()),
@@ -70,7 +73,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 /// Runs a verb's work on an event loop of this thread.
-pub fn block_on<T>(work: impl Future<Output = Result<T, Ended>>) -> Result<T, Ended> {
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Ended>>) -> Result<T, Ended> {
     let mut outcome = None;
     drive(Box::pin(async { outcome = Some(work.await) }))?;
     outcome.unwrap_or_else(|| Err(Ended::failed("the event loop stopped before the work was done")))

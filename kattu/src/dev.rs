@@ -28,7 +28,7 @@ Ctrl-C stops the cluster; the next start with the same flags continues with the 
 Examples:
   kattu dev
   kattu dev --nodes 5 --data-dir /tmp/play --base-port 5000")]
-pub struct DevArgs {
+pub(crate) struct DevArgs {
     /// Number of members
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
     nodes: u16,
@@ -47,7 +47,7 @@ enum News {
 }
 
 /// Runs a cluster until SIGINT or SIGTERM.
-pub fn run(args: &DevArgs) -> Outcome {
+pub(crate) fn run(args: &DevArgs) -> Outcome {
     let ports = ports(args.nodes, args.base_port)?;
     let configs = configs(&ports, &args.data_dir)?;
     report::start(LogOptions::default()).map_err(Ended::failed)?;

@@ -6,7 +6,7 @@ use kattu_client::{Failure, Kind};
 use kattu_output::Ended;
 
 /// A call that failed.
-pub fn of_call(failure: Failure) -> Ended {
+pub(crate) fn of_call(failure: Failure) -> Ended {
     match failure.kind {
         Kind::Refused => Ended::failed(failure),
         Kind::Unknown => Ended::with_code(3, failure),
@@ -15,7 +15,7 @@ pub fn of_call(failure: Failure) -> Ended {
 }
 
 /// A read that failed: it changes nothing, so that "unknown" only means that no response came.
-pub fn of_read(failure: &Failure) -> Ended {
+pub(crate) fn of_read(failure: &Failure) -> Ended {
     match failure.kind {
         Kind::Unknown => {
             Ended::with_code(3, format!("read failed: {} (endpoint {})", failure.message, failure.endpoint))

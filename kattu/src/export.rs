@@ -34,7 +34,7 @@ code is 1.
 
 Example:
   kattu export site/ ./copy")]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// The prefix of the keys
     prefix: OsString,
     /// The directory
@@ -56,7 +56,7 @@ struct Tally {
 }
 
 /// Exports a prefix.
-pub fn run(args: &ExportArgs) -> Outcome {
+pub(crate) fn run(args: &ExportArgs) -> Outcome {
     prepare(&args.dir)?;
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} keys, {per_sec}, {eta} left");
     let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -205,11 +205,11 @@ fn summarize(args: &ExportArgs, tally: &Tally) -> Outcome {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A new directory of this process and test.
-    pub fn scratch(test: &str) -> PathBuf {
+    pub(crate) fn scratch(test: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("kattu-{}-{test}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();

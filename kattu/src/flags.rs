@@ -12,44 +12,44 @@ use std::os::unix::ffi::OsStringExt;
 
 /// What to read.
 #[derive(Args, Clone, Debug)]
-pub struct GetFlags {
+pub(crate) struct GetFlags {
     /// The key, or the first key of a range
-    pub key: OsString,
+    pub(crate) key: OsString,
     /// The first key after the range
     #[arg(conflicts_with_all = ["prefix", "from_key"])]
-    pub range_end: Option<OsString>,
+    pub(crate) range_end: Option<OsString>,
     /// All keys that begin with KEY
     #[arg(long)]
-    pub prefix: bool,
+    pub(crate) prefix: bool,
     /// All keys from KEY on
     #[arg(long, conflicts_with = "prefix")]
-    pub from_key: bool,
+    pub(crate) from_key: bool,
     /// Read at this revision; 0 for the newest
     #[arg(long, default_value_t = 0)]
-    pub rev: i64,
+    pub(crate) rev: i64,
     /// Print at most this many keys; 0 for all
     #[arg(long, default_value_t = 0)]
-    pub limit: i64,
+    pub(crate) limit: i64,
     /// Sort by this field
     #[arg(long, value_enum, ignore_case = true)]
-    pub sort_by: Option<SortBy>,
+    pub(crate) sort_by: Option<SortBy>,
     /// Sort in this direction
     #[arg(long, value_enum, ignore_case = true)]
-    pub order: Option<Order>,
+    pub(crate) order: Option<Order>,
     /// Print only the number of keys
     #[arg(long)]
-    pub count_only: bool,
+    pub(crate) count_only: bool,
     /// Print only keys, without values
     #[arg(long)]
-    pub keys_only: bool,
+    pub(crate) keys_only: bool,
     /// Read from the member's own state, which may be old, without a quorum round
     #[arg(long)]
-    pub serializable: bool,
+    pub(crate) serializable: bool,
 }
 
 /// What to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SortBy {
+pub(crate) enum SortBy {
     /// Create revision
     Create,
     /// Key
@@ -65,7 +65,7 @@ pub enum SortBy {
 
 /// The direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Order {
+pub(crate) enum Order {
     /// Smallest first
     Ascend,
     /// Largest first
@@ -74,7 +74,7 @@ pub enum Order {
 
 impl GetFlags {
     /// The request.
-    pub fn request(&self) -> pb::RangeRequest {
+    pub(crate) fn request(&self) -> pb::RangeRequest {
         let (key, range_end) = range_of(&self.key, self.range_end.as_ref(), self.prefix, self.from_key);
         let target = match self.sort_by {
             None | Some(SortBy::Key) => SortTarget::Key,
@@ -105,28 +105,28 @@ impl GetFlags {
 
 /// What to write.
 #[derive(Args, Clone, Debug)]
-pub struct PutFlags {
+pub(crate) struct PutFlags {
     /// The key
-    pub key: OsString,
+    pub(crate) key: OsString,
     /// The value; read from standard input if it is left out
-    pub value: Option<OsString>,
+    pub(crate) value: Option<OsString>,
     /// Attach the key to this lease (hex)
     #[arg(long, value_parser = parse_lease, default_value = "0")]
-    pub lease: i64,
+    pub(crate) lease: i64,
     /// Print the previous pair
     #[arg(long)]
-    pub prev_kv: bool,
+    pub(crate) prev_kv: bool,
     /// Keep the current value
     #[arg(long, conflicts_with = "value")]
-    pub ignore_value: bool,
+    pub(crate) ignore_value: bool,
     /// Keep the current lease
     #[arg(long)]
-    pub ignore_lease: bool,
+    pub(crate) ignore_lease: bool,
 }
 
 impl PutFlags {
     /// The request, with `value` if none was given and one is needed.
-    pub fn request<E>(&self, value: impl FnOnce() -> Result<Vec<u8>, E>) -> Result<pb::PutRequest, E> {
+    pub(crate) fn request<E>(&self, value: impl FnOnce() -> Result<Vec<u8>, E>) -> Result<pb::PutRequest, E> {
         let value = match &self.value {
             Some(given) => bytes_of(given),
             None if self.ignore_value => Vec::new(),
@@ -145,26 +145,26 @@ impl PutFlags {
 
 /// What to delete.
 #[derive(Args, Clone, Debug)]
-pub struct DelFlags {
+pub(crate) struct DelFlags {
     /// The key, or the first key of a range
-    pub key: OsString,
+    pub(crate) key: OsString,
     /// The first key after the range
     #[arg(conflicts_with_all = ["prefix", "from_key"])]
-    pub range_end: Option<OsString>,
+    pub(crate) range_end: Option<OsString>,
     /// All keys that begin with KEY
     #[arg(long)]
-    pub prefix: bool,
+    pub(crate) prefix: bool,
     /// All keys from KEY on
     #[arg(long, conflicts_with = "prefix")]
-    pub from_key: bool,
+    pub(crate) from_key: bool,
     /// Print the deleted pairs
     #[arg(long)]
-    pub prev_kv: bool,
+    pub(crate) prev_kv: bool,
 }
 
 impl DelFlags {
     /// The request.
-    pub fn request(&self) -> pb::DeleteRangeRequest {
+    pub(crate) fn request(&self) -> pb::DeleteRangeRequest {
         let (key, range_end) = range_of(&self.key, self.range_end.as_ref(), self.prefix, self.from_key);
         pb::DeleteRangeRequest { key, range_end, prev_kv: self.prev_kv }
     }

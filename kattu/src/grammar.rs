@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStringExt;
 ///
 /// # Errors
 /// What is wrong, with the number of its line.
-pub fn parse_txn(text: &[u8]) -> Result<pb::TxnRequest, String> {
+pub(crate) fn parse_txn(text: &[u8]) -> Result<pb::TxnRequest, String> {
     let mut lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).zip(1..);
     let mut txn = pb::TxnRequest::default();
     for (line, number) in section(&mut lines) {

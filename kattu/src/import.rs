@@ -42,7 +42,7 @@ end, and the exit code is 1.
 
 Example:
   kattu import ./site --prefix site/ --endpoints 127.0.0.1:2379,127.0.0.1:22379 --acked done.txt")]
-pub struct ImportArgs {
+pub(crate) struct ImportArgs {
     /// The directory
     dir: PathBuf,
     /// The prefix of the keys
@@ -72,7 +72,7 @@ struct Tally {
 }
 
 /// Imports a directory.
-pub fn run(args: &ImportArgs) -> Outcome {
+pub(crate) fn run(args: &ImportArgs) -> Outcome {
     let files = files_below(&args.dir)
         .map_err(|error| Ended::usage(format!("cannot read {}: {error}", args.dir.display())))?;
     let mut acked = match &args.acked {

@@ -18,7 +18,7 @@ Examples:
   kattu put greeting hello
   kattu put config < config.toml      the value from standard input
   kattu put -- -k -v                  arguments that begin with a dash go after --")]
-pub struct PutArgs {
+pub(crate) struct PutArgs {
     #[command(flatten)]
     flags: PutFlags,
     #[command(flatten)]
@@ -39,7 +39,7 @@ Examples:
   kattu get greeting --rev 5          as it was at revision 5
   kattu get users/ --prefix --count-only
   kattu get greeting -o json          as etcdctl -w json writes it")]
-pub struct GetArgs {
+pub(crate) struct GetArgs {
     #[command(flatten)]
     flags: GetFlags,
     #[command(flatten)]
@@ -57,7 +57,7 @@ Prints how many keys were deleted.
 Examples:
   kattu del greeting
   kattu del users/ --prefix")]
-pub struct DelArgs {
+pub(crate) struct DelArgs {
     #[command(flatten)]
     flags: DelFlags,
     #[command(flatten)]
@@ -74,7 +74,7 @@ Every key keeps its newest version; reads at revisions before REVISION are refus
 
 Example:
   kattu compact 1000")]
-pub struct CompactArgs {
+pub(crate) struct CompactArgs {
     /// The revision
     revision: i64,
     /// Return when the space is free
@@ -88,7 +88,7 @@ pub struct CompactArgs {
 }
 
 /// Writes a key.
-pub fn put(args: &PutArgs) -> Outcome {
+pub(crate) fn put(args: &PutArgs) -> Outcome {
     let request = args.flags.request(read_stdin)?;
     let answer = block_on(async { args.reach.client()?.put(request).await.map_err(ended::of_call) })?;
     match args.output {
@@ -105,7 +105,7 @@ pub fn put(args: &PutArgs) -> Outcome {
 }
 
 /// Reads keys.
-pub fn get(args: &GetArgs) -> Outcome {
+pub(crate) fn get(args: &GetArgs) -> Outcome {
     let flags = &args.flags;
     let request = flags.request();
     let answer = block_on(async {
@@ -149,7 +149,7 @@ pub fn get(args: &GetArgs) -> Outcome {
 }
 
 /// Deletes keys.
-pub fn del(args: &DelArgs) -> Outcome {
+pub(crate) fn del(args: &DelArgs) -> Outcome {
     let request = args.flags.request();
     let answer =
         block_on(async { args.reach.client()?.delete_range(request).await.map_err(ended::of_call) })?;
@@ -168,7 +168,7 @@ pub fn del(args: &DelArgs) -> Outcome {
 }
 
 /// Compacts history.
-pub fn compact(args: &CompactArgs) -> Outcome {
+pub(crate) fn compact(args: &CompactArgs) -> Outcome {
     let request = pb::CompactionRequest { revision: args.revision, physical: args.physical };
     let answer = block_on(async { args.reach.client()?.compact(request).await.map_err(ended::of_call) })?;
     match args.output {

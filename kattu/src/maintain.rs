@@ -19,7 +19,7 @@ Correct members have equal hashes. Exits with 1 if two members that are compacte
 
 Example:
   kattu hash --endpoints 127.0.0.1:2379,127.0.0.1:22379,127.0.0.1:32379")]
-pub struct HashArgs {
+pub(crate) struct HashArgs {
     #[command(flatten)]
     reach: Reach,
     /// Up to this revision; 0 for the newest that all endpoints have
@@ -32,7 +32,7 @@ pub struct HashArgs {
 
 /// The verbs about alarms.
 #[derive(Subcommand, Debug)]
-pub enum AlarmVerb {
+pub(crate) enum AlarmVerb {
     /// List the alarms that are raised
     List(AlarmArgs),
     /// Clear all alarms that are raised
@@ -49,7 +49,7 @@ diverges from the others', and it refuses all requests; remove it and add a new 
 Examples:
   kattu alarm list
   kattu alarm disarm")]
-pub struct AlarmArgs {
+pub(crate) struct AlarmArgs {
     #[command(flatten)]
     reach: Reach,
     /// Output format
@@ -58,7 +58,7 @@ pub struct AlarmArgs {
 }
 
 /// Hashes every endpoint at one revision.
-pub fn hash(args: &HashArgs) -> Outcome {
+pub(crate) fn hash(args: &HashArgs) -> Outcome {
     let answers = block_on(async {
         let client = args.reach.client()?;
         let mut revision = args.rev;
@@ -123,7 +123,7 @@ fn member_of(answer: &pb::HashKvResponse) -> u64 {
 }
 
 /// Lists or clears alarms.
-pub fn alarm(verb: &AlarmVerb) -> Outcome {
+pub(crate) fn alarm(verb: &AlarmVerb) -> Outcome {
     let (args, disarms) = match verb {
         AlarmVerb::List(args) => (args, false),
         AlarmVerb::Disarm(args) => (args, true),

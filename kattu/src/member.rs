@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 /// The verbs about members.
 #[derive(Subcommand, Debug)]
-pub enum MemberVerb {
+pub(crate) enum MemberVerb {
     /// List the members of the cluster
     List(ListArgs),
     /// Add a member, and print the command that starts it
@@ -35,7 +35,7 @@ not caught up yet.
 
 Example:
   kattu member list -o json")]
-pub struct ListArgs {
+pub(crate) struct ListArgs {
     #[command(flatten)]
     reach: Reach,
     /// Output format
@@ -54,7 +54,7 @@ directory, and --listen-client-urls there, as on the other members.
 Examples:
   kattu member add n4 --peer-urls http://10.0.0.4:2380
   kattu member add n5 --peer-urls http://10.0.0.5:2380 --learner")]
-pub struct AddArgs {
+pub(crate) struct AddArgs {
     /// Name of the member
     name: String,
     /// URLs at which the other members will reach it, separated by commas
@@ -79,7 +79,7 @@ delete its data directory and add it as a new member.
 Examples:
   kattu member remove 8e9e05c52164694d
   kattu member promote 91bc3c398fb3c146")]
-pub struct OneArgs {
+pub(crate) struct OneArgs {
     /// Id of the member, in hex
     #[arg(value_parser = parse_id)]
     id: u64,
@@ -97,7 +97,7 @@ Changes the URLs at which the others reach the member, and nothing else; then st
 
 Example:
   kattu member update 8e9e05c52164694d --peer-urls http://10.0.0.9:2380")]
-pub struct UpdateArgs {
+pub(crate) struct UpdateArgs {
     /// Id of the member, in hex
     #[arg(value_parser = parse_id)]
     id: u64,
@@ -119,7 +119,7 @@ wait a few milliseconds.
 
 Example:
   kattu move-leader c89feb932daef420")]
-pub struct MoveLeaderArgs {
+pub(crate) struct MoveLeaderArgs {
     /// Id of the voter that becomes leader, in hex
     #[arg(value_parser = parse_id)]
     target: u64,
@@ -139,7 +139,7 @@ fn parse_id(text: &str) -> Result<u64, String> {
 }
 
 /// Runs one of the verbs.
-pub fn run(verb: &MemberVerb) -> Outcome {
+pub(crate) fn run(verb: &MemberVerb) -> Outcome {
     match verb {
         MemberVerb::List(args) => list(args),
         MemberVerb::Add(args) => add(args),
@@ -150,7 +150,7 @@ pub fn run(verb: &MemberVerb) -> Outcome {
 }
 
 /// Lists the members.
-pub fn list(args: &ListArgs) -> Outcome {
+pub(crate) fn list(args: &ListArgs) -> Outcome {
     let answer = block_on(async {
         args.reach.client()?.member_list().await.map_err(|failure| ended::of_read(&failure))
     })?;
@@ -253,7 +253,7 @@ fn print_changed(
 }
 
 /// Transfers leadership.
-pub fn move_leader(args: &MoveLeaderArgs) -> Outcome {
+pub(crate) fn move_leader(args: &MoveLeaderArgs) -> Outcome {
     let from = block_on(async {
         let client = args.reach.client()?;
         let (leader, at) = leader_of(&client, args).await?;

@@ -3,14 +3,14 @@
 //! JSON follows Go's encoding of etcd's messages: byte strings in base64, numbers as numbers, nothing that is zero.
 //! Knows nothing of: the calls behind the output.
 
-pub use kattu_output::{Format, print, print_json, print_table};
+pub(crate) use kattu_output::{Format, print, print_json, print_table};
 use kattu_proto::etcdserverpb as pb;
 use kattu_proto::mvccpb::KeyValue;
 use pb::response_op::Response;
 use serde_json::{Map, Value, json};
 
 /// Bytes as text for a table: UTF-8 as it is, anything else escaped.
-pub fn readable(bytes: &[u8]) -> String {
+pub(crate) fn readable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => text.to_string(),
         _ => bytes.escape_ascii().to_string(),
@@ -18,7 +18,7 @@ pub fn readable(bytes: &[u8]) -> String {
 }
 
 /// A pair as etcdctl writes it: a line with the key, a line with the value.
-pub fn push_pair(out: &mut Vec<u8>, pair: &KeyValue) {
+pub(crate) fn push_pair(out: &mut Vec<u8>, pair: &KeyValue) {
     out.extend_from_slice(&pair.key);
     out.push(b'\n');
     out.extend_from_slice(&pair.value);
@@ -26,7 +26,7 @@ pub fn push_pair(out: &mut Vec<u8>, pair: &KeyValue) {
 }
 
 /// The lines of one operation's response, as etcdctl writes them.
-pub fn push_answer(out: &mut Vec<u8>, answer: &Response) {
+pub(crate) fn push_answer(out: &mut Vec<u8>, answer: &Response) {
     match answer {
         Response::ResponseRange(range) => range.kvs.iter().for_each(|pair| push_pair(out, pair)),
         Response::ResponsePut(put) => push_put(out, put),
@@ -36,19 +36,19 @@ pub fn push_answer(out: &mut Vec<u8>, answer: &Response) {
 }
 
 /// The lines of a put's answer.
-pub fn push_put(out: &mut Vec<u8>, put: &pb::PutResponse) {
+pub(crate) fn push_put(out: &mut Vec<u8>, put: &pb::PutResponse) {
     out.extend_from_slice(b"OK\n");
     put.prev_kv.iter().for_each(|pair| push_pair(out, pair));
 }
 
 /// The lines of a delete's answer.
-pub fn push_delete(out: &mut Vec<u8>, delete: &pb::DeleteRangeResponse) {
+pub(crate) fn push_delete(out: &mut Vec<u8>, delete: &pb::DeleteRangeResponse) {
     out.extend_from_slice(format!("{}\n", delete.deleted).as_bytes());
     delete.prev_kvs.iter().for_each(|pair| push_pair(out, pair));
 }
 
 /// The lines of a transaction's answer.
-pub fn push_txn(out: &mut Vec<u8>, txn: &pb::TxnResponse) {
+pub(crate) fn push_txn(out: &mut Vec<u8>, txn: &pb::TxnResponse) {
     out.extend_from_slice(if txn.succeeded { b"SUCCESS\n" } else { b"FAILURE\n" });
     for answer in txn.responses.iter().filter_map(|op| op.response.as_ref()) {
         out.push(b'\n');
@@ -107,7 +107,7 @@ fn pair_json(pair: &KeyValue) -> Value {
 }
 
 /// A put's answer.
-pub fn put_json(put: &pb::PutResponse) -> Value {
+pub(crate) fn put_json(put: &pb::PutResponse) -> Value {
     Object::new()
         .field("header", header_json(put.header.as_ref()))
         .field("prev_kv", put.prev_kv.as_ref().map_or(Value::Null, pair_json))
@@ -115,7 +115,7 @@ pub fn put_json(put: &pb::PutResponse) -> Value {
 }
 
 /// A range's answer.
-pub fn range_json(range: &pb::RangeResponse) -> Value {
+pub(crate) fn range_json(range: &pb::RangeResponse) -> Value {
     Object::new()
         .field("header", header_json(range.header.as_ref()))
         .field("kvs", range.kvs.iter().map(pair_json).collect())
@@ -125,7 +125,7 @@ pub fn range_json(range: &pb::RangeResponse) -> Value {
 }
 
 /// A delete's answer.
-pub fn delete_json(delete: &pb::DeleteRangeResponse) -> Value {
+pub(crate) fn delete_json(delete: &pb::DeleteRangeResponse) -> Value {
     Object::new()
         .field("header", header_json(delete.header.as_ref()))
         .field("deleted", json!(delete.deleted))
@@ -134,12 +134,12 @@ pub fn delete_json(delete: &pb::DeleteRangeResponse) -> Value {
 }
 
 /// A compaction's answer.
-pub fn compact_json(compaction: &pb::CompactionResponse) -> Value {
+pub(crate) fn compact_json(compaction: &pb::CompactionResponse) -> Value {
     Object::new().field("header", header_json(compaction.header.as_ref())).done()
 }
 
 /// A transaction's answer. Each operation's stands under its kind's name, as Go writes a choice.
-pub fn txn_json(txn: &pb::TxnResponse) -> Value {
+pub(crate) fn txn_json(txn: &pb::TxnResponse) -> Value {
     let answers = txn.responses.iter().map(|op| match &op.response {
         Some(Response::ResponseRange(range)) => json!({"Response": {"ResponseRange": range_json(range)}}),
         Some(Response::ResponsePut(put)) => json!({"Response": {"ResponsePut": put_json(put)}}),
@@ -157,7 +157,7 @@ pub fn txn_json(txn: &pb::TxnResponse) -> Value {
 }
 
 /// Base64 with padding. [RFC 4648 §4]
-pub fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use std::ffi::OsString;
 
 /// Runs one member until SIGTERM or SIGINT.
-pub fn run(args: &[OsString]) -> Outcome {
+pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args: Vec<String> = args
         .iter()
         .map(|arg| {
@@ -37,7 +37,7 @@ pub fn run(args: &[OsString]) -> Outcome {
 
 /// A server's failure by the command's table. It is logged like all lines of the member: the reader of standard error
 /// may have stopped reading long ago, and must not keep the process from its end.
-pub fn ended(error: &serve::ServeError) -> Ended {
+pub(crate) fn ended(error: &serve::ServeError) -> Ended {
     report::error(format_args!("{error}"));
     Ended::with_code(error.exit_code(), "")
 }
@@ -45,7 +45,7 @@ pub fn ended(error: &serve::ServeError) -> Ended {
 /// Prepares a process that runs members. The limit of open files is raised: every client is one, and the soft limit is
 /// often 1,024. A thread returns free memory to the system; if it cannot be started, memory is returned in the midst of
 /// the work.
-pub fn prepare() {
+pub(crate) fn prepare() {
     let _ = kattu_runtime::memory::give_back_beside();
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -16,7 +16,7 @@ const BUILD: &str = "cargo build --release -p kattu-simulator";
 ///
 /// # Errors
 /// The simulator is not there, or cannot be started.
-pub fn run(args: &[OsString]) -> Outcome {
+pub(crate) fn run(args: &[OsString]) -> Outcome {
     let program = std::env::current_exe()?.with_file_name(PROGRAM);
     let error = Command::new(&program).args(args).exec();
     Err(Ended::usage(match error.kind() {

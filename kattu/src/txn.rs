@@ -27,7 +27,7 @@ Example:
 
   put greeting hello
   END")]
-pub struct TxnArgs {
+pub(crate) struct TxnArgs {
     #[command(flatten)]
     reach: Reach,
     /// Output format; default: lines as etcdctl's
@@ -36,7 +36,7 @@ pub struct TxnArgs {
 }
 
 /// Runs a transaction.
-pub fn run(args: &TxnArgs) -> Outcome {
+pub(crate) fn run(args: &TxnArgs) -> Outcome {
     let mut text = Vec::new();
     std::io::stdin().read_to_end(&mut text).map_err(|error| {
         Ended::failed(format!("cannot read the transaction from standard input: {error}"))

@@ -21,7 +21,7 @@ this member's vote hold, is damaged.
 
 Example:
   kattu wal inspect default.kattu")]
-pub struct InspectArgs {
+pub(crate) struct InspectArgs {
     /// The data directory
     dir: PathBuf,
     /// Output format
@@ -30,7 +30,7 @@ pub struct InspectArgs {
 }
 
 /// Shows a data directory.
-pub fn inspect(args: &InspectArgs) -> Outcome {
+pub(crate) fn inspect(args: &InspectArgs) -> Outcome {
     let files = RealFiles::existing(&args.dir).map_err(|error| match error {
         WalError::NotADirectory { dir } => Ended::usage(format!("{dir} is not a directory")),
         error => Ended::data(error),
