@@ -1,4 +1,4 @@
-//! The program `kattu`: the command in `lib.rs`, and the allocator of its process.
+//! The program `kattu`: the verbs of `kattu-verbs`, and the allocator of its process.
 //!
 //! | File | Its idea |
 //! |---|---|
@@ -22,5 +22,5 @@ static ALLOCATOR: kattu_runtime::allocator::Allocator = kattu_runtime::allocator
 static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 fn main() -> ExitCode {
-    kattu::run()
+    kattu_verbs::run()
 }

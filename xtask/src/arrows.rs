@@ -158,8 +158,9 @@ const CRATES: &[Crate] = &[
         ],
         never: ASYNC,
     },
+    Crate { name: "kattu", may_know: &["kattu-verbs", "kattu-runtime"], never: &[] },
     Crate {
-        name: "kattu",
+        name: "kattu-verbs",
         may_know: &[
             "kattu-server",
             "kattu-tls",

@@ -288,8 +288,8 @@ mod tests {
         fs::create_dir_all(dir.join("b/c")).unwrap();
         fs::write(dir.join("b/c/two"), b"2").unwrap();
         fs::write(dir.join("b-one"), b"").unwrap();
-        let odd = std::ffi::OsStr::from_bytes(b"odd\xff");
-        fs::write(dir.join(odd), b"x").unwrap();
+        let no_utf8 = std::ffi::OsStr::from_bytes(b"odd\xff");
+        fs::write(dir.join(no_utf8), b"x").unwrap();
         std::os::unix::fs::symlink("b-one", dir.join("link")).unwrap();
         let files = files_below(&dir).unwrap();
         assert_eq!(files, [&b"b-one"[..], b"b/c/two", b"odd\xff"]);

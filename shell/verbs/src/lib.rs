@@ -1,7 +1,7 @@
 //! The command: arguments to verbs, outcomes to exit codes, nothing else.
 //!
-//! It is a library, so that it is compiled beside `kattu-server`. The program itself, `main.rs`, can only be
-//! compiled when all libraries are done, and is optimized across them.
+//! It is a crate of its own, so that it is compiled for size: no request of a member passes through it. The program,
+//! `kattu`, is optimized across all crates.
 //!
 //! | File | Its idea |
 //! |---|---|
