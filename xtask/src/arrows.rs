@@ -158,7 +158,6 @@ const CRATES: &[Crate] = &[
         ],
         never: ASYNC,
     },
-    Crate { name: "kattu", may_know: &["kattu-verbs", "kattu-runtime"], never: &[] },
     Crate {
         name: "kattu-verbs",
         may_know: &[
@@ -176,6 +175,7 @@ const CRATES: &[Crate] = &[
         ],
         never: &[],
     },
+    Crate { name: "kattu", may_know: &["kattu-verbs", "kattu-runtime"], never: &[] },
     Crate { name: "kattu-simulator", may_know: &["kattu-sim", "kattu-output"], never: ASYNC },
     Crate { name: "xtask", may_know: &[], never: &[] },
 ];

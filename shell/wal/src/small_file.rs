@@ -109,6 +109,14 @@ impl<'a> SmallFile<'a> {
         }
     }
 
+    /// The size of a file of at most so many bytes: a damaged one allocates no more memory.
+    pub(crate) fn is_at_most(bytes: u64) -> impl FnOnce(u64) -> Result<(), String> {
+        move |found| match found <= bytes {
+            true => Ok(()),
+            false => Err(format!("{found} bytes, far too long")),
+        }
+    }
+
     /// Refuses the content of another version.
     pub(crate) fn of_this_version(&self, content: Content) -> Result<Content, WalError> {
         match content.version() {

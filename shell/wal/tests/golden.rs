@@ -5,7 +5,8 @@
 
 use kattu_disk::SimDisk;
 use kattu_disk::twin::{GROUPS, OPTIONS, Sectors, Step, Twin, check, open, run, run_with, step};
-use kattu_wal::{DataDir, Wal};
+use kattu_raft::{Incarnation, NodeId};
+use kattu_wal::{DataDir, PeerUrls, Wal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,14 +97,24 @@ fn joined_and_cut() -> [Vec<u8>; 2] {
     ["identity", "floor-00000000"].map(|name| disk.contents(name).unwrap())
 }
 
-/// A directory whose member grants vote holds of one second.
-fn promised() -> SimDisk {
+/// A directory whose member grants vote holds of one second, has met a voter, and knows two other members.
+fn with_small_files() -> SimDisk {
     let (disk, _) = sample();
     let dir = DataDir::open(Arc::new(disk.clone())).unwrap();
     dir.set_vote_hold(VOTE_HOLD).unwrap();
+    dir.lives().unwrap().0.meet(MET.0, MET.1).unwrap();
+    dir.known_members().unwrap().0.set(known_members()).unwrap();
     disk
 }
 
+fn known_members() -> PeerUrls {
+    PeerUrls::from([
+        (NodeId(2), vec!["http://b:2380".into(), "https://b.example:2380".into()]),
+        (NodeId(3), vec![]),
+    ])
+}
+
+const MET: (NodeId, Incarnation) = (NodeId(2), Incarnation(20));
 const VOTE_HOLD: Duration = Duration::from_millis(1000);
 const SECOND: &str = "log-0000000000000002.seg";
 const SNAPSHOT: &str = "snapshot-00000000-0000000000000003-0000000000000001.snap";
@@ -148,7 +159,10 @@ fn a_directory_is_written_as_ever() {
     samples.push(("block-wide", block_at(&wide.contents(SEGMENT).unwrap(), 4096)));
     let [identity, vote_floor] = joined_and_cut();
     samples.extend([("identity-joined", identity), ("floor", vote_floor)]);
-    samples.push(("promise", promised().contents("promise").unwrap()));
+    let with_small_files = with_small_files();
+    for name in ["promise", "lives", "members"] {
+        samples.push((name, with_small_files.contents(name).unwrap()));
+    }
     for (name, bytes) in samples {
         if std::env::var_os("KATTU_UPDATE").is_some() {
             std::fs::write(path(name), hex(&bytes)).unwrap();
@@ -198,7 +212,13 @@ fn the_samples_are_read() {
     disk.set_contents(SEGMENT, Some(segment));
     disk.set_contents("slots-00000000", Some(slots));
     disk.set_contents("promise", Some(bytes("promise")));
-    assert_eq!(DataDir::open(Arc::new(disk.clone())).unwrap().vote_hold(), Ok(Ok(VOTE_HOLD)));
+    disk.set_contents("lives", Some(bytes("lives")));
+    disk.set_contents("members", Some(bytes("members")));
+    let dir = DataDir::open(Arc::new(disk.clone())).unwrap();
+    assert_eq!(dir.vote_hold(), Ok(Ok(VOTE_HOLD)));
+    assert_eq!(dir.lives().unwrap().0.all().collect::<Vec<_>>(), [MET]);
+    assert_eq!(dir.known_members().unwrap().0.all(), Some(&known_members()));
+    drop(dir);
     let mut twin = Twin { vote_holds: vec![VOTE_HOLD], ..twin };
     let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
     check(&twin, &mut wal, &recovered);

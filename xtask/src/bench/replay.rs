@@ -4,9 +4,11 @@
 //! ready line. An empty member's start is timed, too, and subtracted.
 //! Knows nothing of: the format of the log.
 
+use super::alternate;
 use super::report::Header;
 use crate::commands::misused;
 use crate::shell::{self, Failure};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,7 +20,8 @@ const STARTS: usize = 5;
 
 /// Fills, stops, starts, prints.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
-    let total: u64 = match words {
+    let (against, words) = alternate::take(words, "bench replay")?;
+    let total: u64 = match words[..] {
         [] => 500_000,
         ["--total", text] => {
             text.parse().map_err(|_| Failure::usage(format!("--total {text}: not a number")))?
@@ -29,8 +32,6 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     if !kattu.exists() {
         return Err(Failure::new(format!("{} is not there", kattu.display())).then("cargo build --release"));
     }
-    let header = Header::now(1, false);
-    header.print();
     let folder = shell::target().join("bench/replay");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
@@ -38,13 +39,27 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     std::fs::create_dir_all(&folder)?;
     let process = std::process::id();
     let host = format!("127.{}.{}.9", 64 + ((process >> 8) & 0x3f), process & 0xff);
+    if let Some(against) = against {
+        // Each program fills a directory of its own, once; then their starts alternate.
+        let mut filled = BTreeMap::new();
+        against.compare(&kattu, |program| {
+            let name = format!("of-{}", if program == kattu { "this" } else { "other" });
+            let member = Member { kattu: program, folder: &folder.join(name), host: &host };
+            if !filled.contains_key(program) {
+                std::fs::create_dir_all(member.folder)?;
+                let empty = member.median_start()?;
+                member.fill(total)?;
+                filled.insert(program.to_path_buf(), empty);
+            }
+            let replay = member.median_start()?.saturating_sub(filled[program]);
+            Ok(vec![("replay, s".into(), replay.as_secs_f64())])
+        })?;
+        return Ok(std::fs::remove_dir_all(&folder)?);
+    }
+    Header::now(1, false).print();
     let member = Member { kattu: &kattu, folder: &folder, host: &host };
-
     let empty = member.median_start()?;
-    let (child, _) = member.start()?;
-    let filled = fill(&kattu, &host, total);
-    stop(child)?;
-    filled?;
+    member.fill(total)?;
     let full = member.median_start()?;
 
     let log_bytes: u64 = std::fs::read_dir(folder.join("n0"))?
@@ -109,6 +124,18 @@ impl Member<'_> {
         Ok((child, took))
     }
 
+    /// Starts the member, writes so many puts, stops it.
+    fn fill(&self, total: u64) -> Result<(), Failure> {
+        let (child, _) = self.start()?;
+        let mut bench = Command::new(self.kattu);
+        let endpoint = format!("{}:2379", self.host);
+        bench.args(["bench", "put", "--endpoints", &endpoint, "--clients", "256", "--conns", "32"]);
+        bench.args(["--total", &total.to_string(), "--key-size", "8", "--val-size", "256", "-o", "json"]);
+        let filled = shell::output(&mut bench, Duration::from_secs(600)).map(|_| ());
+        stop(child)?;
+        filled
+    }
+
     fn median_start(&self) -> Result<Duration, Failure> {
         let mut times = Vec::new();
         for _ in 0..STARTS {
@@ -125,11 +152,4 @@ fn stop(mut child: Child) -> Result<(), Failure> {
     shell::signal(&child.id().to_string(), "TERM");
     child.wait()?;
     Ok(())
-}
-
-fn fill(kattu: &Path, host: &str, total: u64) -> Result<(), Failure> {
-    let mut bench = Command::new(kattu);
-    bench.args(["bench", "put", "--endpoints", &format!("{host}:2379"), "--clients", "256", "--conns", "32"]);
-    bench.args(["--total", &total.to_string(), "--key-size", "8", "--val-size", "256", "-o", "json"]);
-    shell::output(&mut bench, Duration::from_secs(600)).map(|_| ())
 }

@@ -238,11 +238,27 @@ const COMPARED: &[Figure] = &[
     ("server CPU per op", Run::cpu_us),
 ];
 
+/// Prints the head of the table that [`judge_ratios`] fills.
+pub fn print_ratios_head() {
+    println!("\n| this / other, within pairs | median | min..max | |\n|---|---:|---:|---|");
+}
+
+/// Prints a line about a figure's ratios within the pairs; true if this program is worse in every pair: a difference beyond
+/// their spread.
+pub fn judge_ratios(name: &str, ratios: &[f64]) -> bool {
+    let Some(middle) = median(ratios.to_vec()) else { return false };
+    let (low, high) = ratios.iter().fold((f64::MAX, 0.0_f64), |(low, high), r| (low.min(*r), high.max(*r)));
+    let is_worse = 1.0 < low;
+    let verdict = if is_worse { "WORSE" } else { "no worse" };
+    println!("| {name} | {middle:.3} | {low:.2}..{high:.2} | {verdict} |");
+    is_worse
+}
+
 /// Prints the ratios of this Kattu and the other within each pair, and returns the figures that are worse in every
-/// pair: a difference beyond their spread.
+/// pair.
 pub fn judge_pairs(runs: &[Run]) -> Vec<String> {
     let mut worse = Vec::new();
-    println!("\n| cell | this / other, within pairs | median | min..max | |\n|---|---|---:|---:|---|");
+    print_ratios_head();
     for cell in CELLS {
         for (name, figure) in COMPARED {
             let of = |side: &str, pair: usize| {
@@ -253,14 +269,9 @@ pub fn judge_pairs(runs: &[Run]) -> Vec<String> {
             let pairs = runs.iter().map(|run| run.pair + 1).max().unwrap_or(0);
             let ratios: Vec<f64> =
                 (0..pairs).filter_map(|pair| Some(of("kattu", pair)? / of(OTHER, pair)?)).collect();
-            let Some(middle) = median(ratios.clone()) else { continue };
-            let (low, high) =
-                ratios.iter().fold((f64::MAX, 0.0_f64), |(low, high), r| (low.min(*r), high.max(*r)));
-            let is_worse = 1.0 < low;
-            let verdict = if is_worse { "WORSE" } else { "no worse" };
-            println!("| {} | {name} | {middle:.3} | {low:.2}..{high:.2} | {verdict} |", cell.name);
-            if is_worse {
-                worse.push(format!("{} of {}", name, cell.name));
+            let name = format!("{name} of {}", cell.name);
+            if judge_ratios(&name, &ratios) {
+                worse.push(name);
             }
         }
     }

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-const USAGE: &str = "cargo xtask bench failover [--trials N (200)] [--target kattu|etcd] [--flag FLAG ...]";
+const USAGE: &str = "cargo xtask bench failover [--trials N (200)] [--target kattu|etcd] [--flag FLAG ...] [--against PATH [--pairs N (10)]]";
 /// The goals, with default settings.
 const MEDIAN_MAX: Duration = Duration::from_millis(50);
 const P99_MAX: Duration = Duration::from_millis(150);

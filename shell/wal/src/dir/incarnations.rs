@@ -24,6 +24,7 @@ const MAGIC: [u8; 4] = *b"KTLV";
 const INCARNATION_BYTES: usize = 16;
 /// More than any cluster has members in its time; a file with more is damaged.
 const INCARNATIONS_MAX: usize = 4096;
+const BYTES_MAX: u64 = (HEAD_BYTES + INCARNATIONS_MAX * INCARNATION_BYTES) as u64;
 
 /// The voters that a member has met, with their incarnations.
 #[derive(Debug)]
@@ -50,11 +51,7 @@ fn decode(content: &Content) -> Result<BTreeMap<NodeId, Incarnation>, String> {
 /// The voters that the member has met; `None` if there is no file. `Err` within: the file exists and cannot be read.
 /// Changes nothing.
 pub(crate) fn look(files: &dyn Files, identity: &Identity) -> Looked<BTreeMap<NodeId, Incarnation>> {
-    let is_size = |found: u64| match found <= (HEAD_BYTES + INCARNATIONS_MAX * INCARNATION_BYTES) as u64 {
-        true => Ok(()),
-        false => Err(format!("{found} bytes, far too long")),
-    };
-    let content = file(identity).look(files, is_size)?;
+    let content = file(identity).look(files, SmallFile::is_at_most(BYTES_MAX))?;
     Ok(content.map(|content| content.and_then(|content| decode(&content))))
 }
 

@@ -65,11 +65,7 @@ fn decode(content: &Content) -> Result<PeerUrls, String> {
 /// The members that this one knows; `None` if there is no file. `Err` within: the file exists and cannot be read. Changes
 /// nothing.
 pub(crate) fn look(files: &dyn Files, identity: &Identity) -> Looked<PeerUrls> {
-    let is_size = |found: u64| match found <= BYTES_MAX {
-        true => Ok(()),
-        false => Err(format!("{found} bytes, far too long")),
-    };
-    let content = file(identity).look(files, is_size)?;
+    let content = file(identity).look(files, SmallFile::is_at_most(BYTES_MAX))?;
     Ok(content.map(|content| content.and_then(|content| decode(&content))))
 }
 
