@@ -9,7 +9,7 @@
 mod lists;
 mod table;
 
-pub use lists::{rewrite, stale};
+pub use lists::{long, short};
 use table::COMMANDS;
 
 use crate::shell::Failure;

@@ -3,16 +3,17 @@
 //! Knows nothing of: the rewritten code.
 
 use crate::commands;
+use crate::pages;
 use crate::shell::{Failure, cargo, log_path, run_logged};
 use crate::words;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(1500);
 
-/// Writes the tables of commands, lowers ceilings, applies clippy's suggestions, formats, updates Cargo.lock.
+/// Writes the tables of pages, lowers ceilings, applies clippy's suggestions, formats, updates Cargo.lock.
 pub fn run() -> Result<(), Failure> {
-    for page in commands::rewrite()? {
-        println!("{page}: the table of commands");
+    for table in pages::rewrite()? {
+        println!("{table}");
     }
     if words::lower()? {
         println!("ceilings of retired phrases");

@@ -1,23 +1,25 @@
 //! Pages: what documents say about the repository is true of it.
 //!
 //! In:   every `*.md` in git; the tree; the history of HEAD; the manifest of the workspace.
-//! Out:  each link, path, crate, commit and table of commands that is wrong, with file and line.
+//! Out:  each link, path, crate, commit and made table that is wrong, with file and line.
 //! Rule: a link resolves to a file and to a heading of it; a path in backticks exists; each member of the workspace is in
 //!       ARCHITECTURE.md's table of crates; a commit is an ancestor of HEAD. `docs/record.md` tells of the past: its
 //!       paths may be gone.
 //! Knows nothing of: whether a sentence is true.
 
+mod campaigns;
 mod commits;
 mod crates;
 mod links;
 mod markdown;
+mod marked;
 mod paths;
 
-use crate::commands;
 use crate::shell::{self, Failure, git};
 use crate::stage::Tally;
 use commits::History;
 use markdown::Page;
+pub use marked::rewrite;
 use paths::Tree;
 
 /// The page whose paths are not checked.
@@ -59,7 +61,7 @@ pub fn judge() -> Result<Tally, Failure> {
             found.wrong.extend(crates::judge(page, &manifest)?);
         }
     }
-    found.wrong.extend(commands::stale()?);
+    found.wrong.extend(marked::stale()?);
     if !found.wrong.is_empty() {
         return Err(Failure::new(found.wrong.join("\n")));
     }

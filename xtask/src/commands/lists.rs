@@ -1,20 +1,8 @@
-//! Lists of all commands: the usage text of `cargo xtask`, and the tables in two pages.
+//! Lists of all commands: the usage text of `cargo xtask`, and the tables for two pages.
 //!
-//! In:   the table of commands; a page with the marks `commands: begin` and `commands: end`.
-//! Out:  the usage text; the page with the table between its marks.
-//! Knows nothing of: the other contents of the pages.
+//! Knows nothing of: the pages.
 
 use super::{Command, Group};
-use crate::shell::{self, Failure};
-
-/// Makes the table of a page.
-type Shape = fn() -> String;
-
-/// The pages with a table of commands, and how each shows it.
-const PAGES: [(&str, Shape); 2] = [("CONTRIBUTING.md", short), ("docs/testing.md", long)];
-
-const BEGIN: &str = "<!-- commands: begin -->";
-const END: &str = "<!-- commands: end -->";
 
 /// Columns of the usage text: where explanations begin, and where lines end.
 const INDENT: usize = 29;
@@ -80,7 +68,7 @@ fn arguments(text: &str) -> Vec<&str> {
 }
 
 /// Names with the arguments that must be given, one line each, times.
-fn short() -> String {
+pub fn short() -> String {
     tables("| Command | What it does | Time on 2 cores, warm |\n|---|---|---|\n", |command| {
         let needed =
             arguments(command.arguments).into_iter().take_while(|argument| !argument.starts_with('['));
@@ -91,7 +79,7 @@ fn short() -> String {
 }
 
 /// Names with arguments, and everything that is to be said.
-fn long() -> String {
+pub fn long() -> String {
     tables("| Command | What it does |\n|---|---|\n", |command| {
         let about = match command.more {
             "" => command.about.to_string(),
@@ -107,45 +95,6 @@ fn tables(head: &str, row: fn(&Command) -> String) -> String {
         format!("\n{}:\n\n{head}{}", group.title(), group.commands().map(row).collect::<String>())
     };
     format!("{}\n", Group::ALL.map(table).concat())
-}
-
-/// The page with this table between its marks, and the line of the first mark; `None` if a mark is missing.
-fn filled(page: &str, table: &str) -> Option<(String, usize)> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some((format!("{before}{BEGIN}\n{table}{END}{after}"), before.lines().count() + 1))
-}
-
-/// What is wrong with the tables in the pages, one line for each page.
-pub fn stale() -> Result<Vec<String>, Failure> {
-    let mut wrong = Vec::new();
-    for (path, table) in PAGES {
-        let page = std::fs::read_to_string(shell::root().join(path))?;
-        match filled(&page, &table()) {
-            Some((filled, _)) if filled == page => {}
-            Some((_, line)) => wrong.push(format!(
-                "{path}:{line}: the table of commands differs from xtask/src/commands/table.rs; run cargo xtask fix"
-            )),
-            None => wrong.push(format!("{path}: the marks `{BEGIN}` and `{END}` are missing")),
-        }
-    }
-    Ok(wrong)
-}
-
-/// Writes the tables anew; returns the pages that have changed.
-pub fn rewrite() -> Result<Vec<&'static str>, Failure> {
-    let mut changed = Vec::new();
-    for (path, table) in PAGES {
-        let file = shell::root().join(path);
-        let page = std::fs::read_to_string(&file)?;
-        if let Some((filled, _)) = filled(&page, &table())
-            && filled != page
-        {
-            std::fs::write(file, filled)?;
-            changed.push(path);
-        }
-    }
-    Ok(changed)
 }
 
 #[cfg(test)]
@@ -180,15 +129,6 @@ mod tests {
         for line in usage().lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }
-    }
-
-    #[test]
-    fn a_table_replaces_what_is_between_the_marks_and_nothing_else() {
-        let page = format!("one\n\n{BEGIN}\nold\n{END}\ntwo\n");
-        let (new, line) = filled(&page, "new\n").expect("marked");
-        assert_eq!((new.as_str(), line), (&*format!("one\n\n{BEGIN}\nnew\n{END}\ntwo\n"), 3));
-        assert_eq!(filled(&new, "new\n"), Some((new.clone(), 3)));
-        assert_eq!(filled("one\n", "new\n"), None);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "fix",
         arguments: "",
-        about: "rewrites: tables of commands in pages, clippy's suggestions, format, Cargo.lock",
+        about: "rewrites: tables in pages (of commands, of campaigns), clippy's suggestions, format, Cargo.lock",
         more: "",
         time: "1 min",
         group: Group::Everyday,
