@@ -63,10 +63,13 @@ impl Against {
                 let others = shown(pair, OTHER, measure(&self.other)?);
                 (shown(pair, "kattu", measure(this)?), others)
             };
-            for (name, value) in mine {
-                let Some((_, other)) = others.iter().find(|(other, _)| *other == name) else {
-                    return Err(Failure::new(format!("the other program has no figure `{name}`")));
-                };
+            let names = |figures: &Figures| figures.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+            if mine.is_empty() || names(&mine) != names(&others) {
+                return Err(Failure::new(format!(
+                    "pair {pair}: the two programs do not print the same figures"
+                )));
+            }
+            for ((name, value), (_, other)) in mine.into_iter().zip(others) {
                 match ratios.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, of_pairs)) => of_pairs.push(value / other),
                     None => ratios.push((name, vec![value / other])),
@@ -118,6 +121,14 @@ mod tests {
     #[test]
     fn a_figure_that_is_better_in_one_pair_is_within_the_spread() {
         assert!(compared(&[(2.0, 1.0), (0.9, 1.0)]).0.is_ok());
+    }
+
+    #[test]
+    fn a_program_that_prints_no_figure_or_others_is_refused() {
+        let against = Against { other: "other".into(), pairs: 1 };
+        assert!(against.compare(Path::new("this"), |_| Ok(Figures::new())).is_err());
+        let by_its_name = |program: &Path| Ok(vec![(program.display().to_string(), 1.0)]);
+        assert!(against.compare(Path::new("this"), by_its_name).is_err());
     }
 
     #[test]
