@@ -84,8 +84,9 @@ pub fn in_foreground(name: &str, words: &[&str]) -> Result<(), Failure> {
     shell::in_foreground(&mut program(name, words, Purpose::Measure))
 }
 
-/// Builds the programs, and shows the compiler's messages.
+/// Builds the programs and the binary that they drive, and shows the compiler's messages.
 pub fn build_in_foreground() -> Result<(), Failure> {
+    shell::kattu()?;
     let mut build = cargo(&["build", "--locked", "--profile", "proof", "--quiet", "--bins"]);
     for name in CRATES {
         build.args(["-p", name]);

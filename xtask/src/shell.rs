@@ -104,6 +104,13 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// Builds the release binary of this tree, if it is not up to date, and returns its path: figures and campaigns are of the commit
+/// that they name.
+pub fn kattu() -> Result<PathBuf, Failure> {
+    in_foreground(&mut cargo(&["build", "--locked", "--quiet", "--release", "-p", "kattu"]))?;
+    Ok(target().join("release/kattu"))
+}
+
 fn builds_incrementally() -> bool {
     let ours = |name: std::ffi::OsString| name.to_string_lossy().starts_with("kattu");
     let kept = std::fs::read_dir(target().join("debug/incremental"));

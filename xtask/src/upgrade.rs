@@ -26,7 +26,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     let commit = shell::commit_of(from)
         .ok_or_else(|| Failure::new(format!("there is no commit `{from}` here")).then("git log --oneline"))?;
     let older = build(&commit)?;
-    in_foreground(&mut cargo(&["build", "--locked", "--quiet", "--release", "-p", "kattu"]))?;
+    shell::kattu()?;
     rigs::in_foreground("upgrade", &[&older.to_string_lossy(), &rounds.to_string()])
 }
 

@@ -473,7 +473,7 @@ fn a_failing_call_on_the_leader(log_io: &str, fault: &Fault, says: &str) {
 }
 
 fn fault(calls: &'static str, what: &'static str, when: &str) -> Fault {
-    Fault { calls, what, when: when.into() }
+    Fault { calls, what, when: when.into(), file: None }
 }
 
 #[test]
@@ -689,6 +689,33 @@ fn nothing_is_acknowledged_once_a_sync_has_failed() {
         assert!(!acknowledged.is_empty() && acknowledged.len() < FAILS_AT, "{}", acknowledged.len());
         cluster.members[0].start();
         assert_kept(&cluster.members[0].kv(), &acknowledged, VALUE_BYTES);
+    }
+}
+
+/// The sync of a small file beside the log fails, at the first start of a member.
+fn a_failing_sync_of(name: &str) {
+    let mut options = options(3, "inline");
+    options.flags.push("--lease-reads".into()); // so that a vote hold is recorded, too
+    let mut cluster = Cluster::plan(&format!("beside-{name}"), options);
+    for member in &mut cluster.members[1..] {
+        member.spawn().expect("a process");
+    }
+    let file = Some(cluster.members[0].data.join(format!("{name}.tmp")));
+    let mut child = start_faulty(&mut cluster, &Fault { file, ..fault("fdatasync", "error=EIO", "1") });
+    let status = until(&format!("the member whose sync of `{name}` failed ends"), || {
+        child.try_wait().expect("our child")
+    });
+    let log = std::fs::read_to_string(cluster.folder().join("faulty.log")).expect("a log");
+    assert!(!status.success() && log.contains(&format!("cannot sync {name}: ")), "{status}\n{log}");
+    cluster.members[0].start();
+    cluster.members[0].kv().put_surely("k", "x");
+}
+
+#[test]
+fn a_member_whose_sync_of_a_file_beside_the_log_fails_stops_and_starts_again() {
+    need_rig!(Rig::Inject);
+    for name in ["lives", "promise"] {
+        a_failing_sync_of(name);
     }
 }
 

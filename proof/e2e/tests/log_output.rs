@@ -87,7 +87,7 @@ fn a_disk_that_hangs_ends_a_member_whose_standard_error_is_not_read() {
     let mut member = Piped::start("stalled-hangs", &["--disk-stall-timeout=2000"]);
     member.stall();
     let trace = member.planned.folder().join("trace");
-    let hangs = Fault { calls: "fdatasync", what: "delay_enter=15000000", when: "1+".into() };
+    let hangs = Fault { calls: "fdatasync", what: "delay_enter=15000000", when: "1+".into(), file: None };
     let attached = inject_into(member.child.id(), &hangs, &trace);
     let kv = member.kv();
     assert!(kv.put("hangs", "x").is_err(), "its disk hangs");
@@ -101,7 +101,7 @@ fn a_member_says_why_it_ends_to_a_reader_that_does_read() {
     need_rig!(Rig::Inject);
     let mut member = Piped::start("read-hangs", &["--disk-stall-timeout=2000"]);
     let trace = member.planned.folder().join("trace");
-    let hangs = Fault { calls: "fdatasync", what: "delay_enter=15000000", when: "1+".into() };
+    let hangs = Fault { calls: "fdatasync", what: "delay_enter=15000000", when: "1+".into(), file: None };
     let attached = inject_into(member.child.id(), &hangs, &trace);
     assert!(member.kv().put("hangs", "x").is_err(), "its disk hangs");
     let ended = until("the watchdog ends it", || member.child.try_wait().expect("our child"));

@@ -238,14 +238,19 @@ pub struct Fault {
     pub what: &'static str,
     /// Which call, from 1; `3+` is the third and all after it.
     pub when: String,
+    /// Only calls that access this file; `None`: all.
+    pub file: Option<PathBuf>,
 }
 
 impl Fault {
     fn arguments(&self, trace: &Path) -> Vec<String> {
-        let Fault { calls, what, when } = self;
+        let Fault { calls, what, when, file } = self;
         let inject = format!("inject={calls}:{what}:when={when}");
         let trace = trace.display().to_string();
-        ["-f", "-qq", "-o", &trace, "-e", &format!("trace={calls}"), "-e", &inject].map(str::to_string).into()
+        let words =
+            ["-f", "-qq", "-o", &trace, "-e", &format!("trace={calls}"), "-e", &inject].map(str::to_string);
+        let file = file.iter().flat_map(|file| ["-P".to_string(), file.display().to_string()]);
+        words.into_iter().chain(file).collect()
     }
 }
 

@@ -677,6 +677,12 @@ fn fatal(error: &WalError) -> ! {
     std::process::abort();
 }
 
+/// A sync of a file beside the log failed: what the disk holds is unknown until a start reads it back. [fault-model ST3, F11]
+pub(crate) fn sync_failed(error: &WalError) -> ! {
+    report::last_words(format_args!("a sync of a file beside the log failed, stopping: {error}"));
+    std::process::abort();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

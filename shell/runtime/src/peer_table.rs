@@ -3,8 +3,10 @@
 //! In:    calls from connections, from the links and from the driver.
 //! Out:   wake-ups for links, diallers and the questions about strangers; the files with the voters' directories and the known
 //!        members; lines for the operator.
+//! Rule:  a file that cannot be written is reported, and written again later; a sync that fails ends the process. [fault-model ST3]
 //! Knows nothing of: frames, sockets, the rules of the table.
 
+use crate::disk::sync_failed;
 use crate::report;
 use kattu_member::peer_address::PeerAddress;
 use kattu_member::peer_table::{Note, Output, Own, PeerTable as Table};
@@ -101,6 +103,7 @@ impl PeerTable {
         let Some(lives) = &mut *lives else { return };
         match lives.meet(voter, life) {
             Ok(()) => self.table.borrow_mut().remembered(voter),
+            Err(error) if error.is_failed_sync() => sync_failed(&error),
             Err(error) => report::warn(format_args!(
                 "cannot record the data directory of member {:x}: {error}; after a restart this member may admit it with \
                  another one, which lacks its votes and acknowledgements",
@@ -114,6 +117,7 @@ impl PeerTable {
         let Some(known) = &mut *known else { return };
         match known.set(members.clone()) {
             Ok(()) => self.table.borrow_mut().noted(members),
+            Err(error) if error.is_failed_sync() => sync_failed(&error),
             Err(error) => report::warn(format_args!(
                 "cannot record the members of the cluster: {error}; after a restart this member may have to be told of the \
                  others again before it admits them"

@@ -3,13 +3,14 @@
 //! In:    the timing in force, and the length of vote holds that is to be recorded; the flags of this process.
 //! Out:   the file `promise`, log lines.
 //! Rules: 1. A vote hold is recorded before it is granted. A record that failed is tried again after an election timeout;
-//!           meanwhile this member grants holds of the recorded length, and reads of its leader may take rounds.
-//!           [replication-protocols L-4]
+//!           meanwhile this member grants holds of the recorded length, and reads of its leader may take rounds. A sync that
+//!           failed ends the process. [replication-protocols L-4, fault-model ST3]
 //!        2. Flags begin a cluster's timing. A flag that differs from it later is named at the start, and has no effect.
 //!           [decision 61]
 //!
 //! Knows nothing of: elections, the cause of a change.
 
+use crate::disk::sync_failed;
 use crate::report::{self, Cause};
 use kattu_member::opening::VoteHolds;
 use kattu_raft::{Duration, Instant, Raft, Timing};
@@ -41,6 +42,9 @@ impl Promise {
             return false;
         }
         let Err(error) = self.record.set(length) else { return true };
+        if error.is_failed_sync() {
+            sync_failed(&error);
+        }
         self.again_at = now + self.pause;
         let cause = Cause { what: "vote holds that are not recorded", whose: 0 };
         report::warn_of(

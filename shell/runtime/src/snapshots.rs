@@ -8,7 +8,7 @@
 //! Knows nothing of: when a snapshot is due, what its chunks mean, how far each peer lags.
 
 use crate::clock;
-use crate::disk::Watched;
+use crate::disk::{Watched, sync_failed};
 use crate::metrics::Metrics;
 use crate::report::{self, Cause};
 use crate::watchdog::{Watchdog, Work};
@@ -16,7 +16,7 @@ use kattu_member::host::Brought;
 use kattu_member::snapshots::{self as steps, Done, End, Note};
 use kattu_node::Keeper;
 use kattu_raft::{EntryId, GroupId, Instant};
-use kattu_wal::{Snapshot, SnapshotStore, WalError};
+use kattu_wal::{Snapshot, SnapshotStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as sync_mpsc;
@@ -158,7 +158,7 @@ impl Worker {
             Ok(Done::Thawed(meta, keeper)) => self.tell(Brought::Tables(meta, keeper)),
             Ok(Done::NoTables(_, why)) => self.cannot_thaw(&why),
             Err(End::Thaw(error)) => self.cannot_thaw(&error.to_string()),
-            Err(End::Sync(error)) => fatal(&error),
+            Err(End::Sync(error)) => sync_failed(&error),
         }
     }
 
@@ -224,10 +224,4 @@ impl Worker {
         ));
         std::process::abort();
     }
-}
-
-/// The contents of the disk are unknown.
-fn fatal(error: &WalError) -> ! {
-    report::last_words(format_args!("a sync of a file beside the log failed, stopping: {error}"));
-    std::process::abort();
 }

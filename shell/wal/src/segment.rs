@@ -234,12 +234,11 @@ pub(crate) fn publish(files: &dyn Files, aside: &str, name: &str, bytes: u64) ->
 /// file.
 pub(crate) fn publish_whole(files: &dyn Files, name: &str, bytes: &[u8]) -> Result<(), WalError> {
     let aside = format!("{name}.tmp");
-    let made = files.create(&aside).and_then(|file| {
-        file.write_at(0, bytes)?;
-        file.sync()
-    });
-    made.map_err(|error| WalError::growing(name, bytes.len() as u64, &error))?;
-    publish(files, &aside, name, bytes.len() as u64)
+    let length = bytes.len() as u64;
+    let made = files.create(&aside).and_then(|file| file.write_at(0, bytes).map(|()| file));
+    let file = made.map_err(|error| WalError::growing(name, length, &error))?;
+    file.sync().map_err(|error| WalError::syncing(name, &error))?;
+    publish(files, &aside, name, length)
 }
 
 /// Whether the reserve exists with at least `bytes` bytes.

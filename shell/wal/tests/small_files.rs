@@ -1,5 +1,6 @@
-//! Goal: a small file beside the log that is damaged, cut or put into a directory of another member is never believed. Method:
-//! one table of the files, each with every bit flipped, every shorter length, in another directory, and without an identity.
+//! Goal: a small file beside the log that is damaged, cut or put into a directory of another member is never believed, and a failed
+//! sync of it is never mistaken for a full disk. Method: one table of the files, each with every bit flipped, every other length,
+//! in another directory, without an identity, and on disks that fail.
 
 use kattu_disk::SimDisk;
 use kattu_disk::twin::{data_dir, made};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 struct File {
     name: &'static str,
-    write: fn(&DataDir),
+    write: fn(&DataDir) -> Result<(), WalError>,
     is_unreadable: fn(&DataDir) -> bool,
     is_shown_as_bad: fn(&Item) -> bool,
 }
@@ -18,7 +19,7 @@ struct File {
 const FILES: [File; 3] = [
     File {
         name: "lives",
-        write: |dir| dir.lives().unwrap().0.meet(NodeId(2), Incarnation(20)).unwrap(),
+        write: |dir| dir.lives().unwrap().0.meet(NodeId(2), Incarnation(20)),
         is_unreadable: |dir| dir.lives().unwrap().1.is_some(),
         is_shown_as_bad: |item| matches!(item, Item::Incarnations { state: Err(_) }),
     },
@@ -27,14 +28,14 @@ const FILES: [File; 3] = [
         write: |dir| {
             let urls = vec!["http://b:2380".to_string(), "https://b.example:2380".into()];
             let members = PeerUrls::from([(NodeId(2), urls), (NodeId(3), vec![])]);
-            dir.known_members().unwrap().0.set(members).unwrap();
+            dir.known_members().unwrap().0.set(members)
         },
         is_unreadable: |dir| dir.known_members().unwrap().1.is_some(),
         is_shown_as_bad: |item| matches!(item, Item::KnownMembers { state: Err(_) }),
     },
     File {
         name: "promise",
-        write: |dir| dir.set_vote_hold(Duration::from_secs(1)).unwrap(),
+        write: |dir| dir.set_vote_hold(Duration::from_secs(1)),
         is_unreadable: |dir| dir.vote_hold().unwrap().is_err(),
         is_shown_as_bad: |item| matches!(item, Item::VoteHold { state: Err(_) }),
     },
@@ -43,7 +44,7 @@ const FILES: [File; 3] = [
 /// The directory of a member with this file, and the file's bytes.
 fn with(file: &File) -> (SimDisk, Vec<u8>) {
     let disk = made(42);
-    (file.write)(&data_dir(&disk));
+    (file.write)(&data_dir(&disk)).unwrap();
     let whole = disk.contents(file.name).expect("it was written");
     assert!(!(file.is_unreadable)(&data_dir(&disk)), "{}", file.name);
     (disk, whole)
@@ -108,5 +109,23 @@ fn a_directory_with_such_a_file_and_without_an_identity_has_lost_it() {
         disk.set_contents("identity", None);
         let refused = DataDir::open(Arc::new(disk)).expect_err("it has a past");
         assert!(matches!(refused, WalError::Damaged { .. }), "{}: {refused}", file.name);
+    }
+}
+
+#[test]
+fn a_sync_that_fails_is_told_apart_from_a_full_disk() {
+    for file in FILES {
+        for of_its_name in [false, true] {
+            let disk = made(42);
+            let dir = data_dir(&disk);
+            disk.fail_syncs_after(u64::from(of_its_name)); // the first one is of its content
+            let error = (file.write)(&dir).expect_err("a sync fails");
+            assert!(error.is_failed_sync(), "{}: {error}", file.name);
+        }
+        let disk = made(42);
+        let dir = data_dir(&disk);
+        disk.limit_to(Some(0));
+        let error = (file.write)(&dir).expect_err("the disk is full");
+        assert!(matches!(error, WalError::NoSpace { .. }), "{}: {error}", file.name);
     }
 }

@@ -47,10 +47,8 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         return Err(Failure::new("this bench samples with `perf`, which is not installed")
             .then("apt-get install linux-perf"));
     }
-    let mut build = shell::cargo(&["build", "--locked", "--release", "-p", "kattu"]);
-    shell::run_logged(&mut build, &shell::log_path("digest"), Duration::from_secs(1800))?;
+    let kattu = shell::kattu()?;
     Header::now(1, false).print();
-    let kattu = shell::target().join("release/kattu");
     let folder = shell::target().join("bench/digest");
     let program = Program::kattu(&kattu, NO_FLAGS);
     let cluster = Cluster::start(&program, &folder, 120, &shell::tools_dir().join("etcd36/etcdctl"))?;

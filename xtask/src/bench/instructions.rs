@@ -69,8 +69,7 @@ const JUDGED: [Share; 3] = [
 ];
 
 fn settings(words: &[&str]) -> Result<Settings, Failure> {
-    let mut settings =
-        Settings { total: TOTAL, rounds: 3, programs: vec![shell::target().join("release/kattu")] };
+    let mut settings = Settings { total: TOTAL, rounds: 3, programs: vec![shell::kattu()?] };
     for pair in words.chunks(2) {
         let number = |text: &str, least: u64| {
             let number = text.parse().ok().filter(|number| least <= *number);

@@ -47,7 +47,7 @@ pub fn gaps(words: &[&str]) -> Result<(), Failure> {
         ("kattu", None) => rigs::in_foreground("gaps", &rest),
         ("kattu", Some(against)) => {
             rigs::build_in_foreground()?;
-            let kattu = shell::target().join("release/kattu");
+            let kattu = shell::kattu()?;
             // Its exit code judges the goals: here both sides are compared, and no write may be lost.
             against.compare(&kattu, |path| {
                 let output = of(path).stdin(Stdio::null()).output()?;

@@ -108,7 +108,7 @@ fn program(name: &'static str, options: &Options) -> Result<Program, Failure> {
             (Program { name, ..Program::kattu(&path, NO_FLAGS) }, "name a Kattu binary")
         }
         _ => {
-            let path = shell::target().join("release/kattu");
+            let path = shell::kattu()?;
             (Program::kattu(&path, &options.flags), "cargo build --release")
         }
     };
@@ -123,7 +123,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     let options = options(words)?;
     let (tool, next) = match options.tool {
         Tool::Etcd => (shell::tools_dir().join("etcd36/benchmark"), "cargo xtask tools"),
-        Tool::Kattu => (shell::target().join("release/kattu"), "cargo build --release"),
+        Tool::Kattu => (shell::kattu()?, "cargo build --release"),
     };
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
     for (path, next) in [(&tool, next), (&etcdctl, "cargo xtask tools")] {

@@ -10,12 +10,10 @@ use super::costs::{self, Line, Member};
 use super::report::Header;
 use super::{counts, instructions, trend};
 use crate::shell::{self, Failure};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 const USAGE: &str = "cargo xtask bench record [--rounds N] [--dirty]";
-const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 struct Settings {
     rounds: usize,
@@ -48,7 +46,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     let judge_tree = || if settings.is_dirty_allowed { Ok(()) } else { refuse_changes(&shell::changes()?) };
     judge_tree()?;
     find_programs()?;
-    let (kattu, counting) = (build()?, counts::build()?);
+    let (kattu, counting) = (shell::kattu()?, counts::build()?);
     // A file that changed while the builds ran would be measured under the wrong commit.
     judge_tree()?;
     let header = Header::now(settings.rounds, false);
@@ -90,15 +88,6 @@ fn find_programs() -> Result<(), Failure> {
         return Err(Failure::new("no valgrind on this machine: it counts the instructions"));
     }
     Ok(())
-}
-
-/// The release build, whose instructions are counted.
-fn build() -> Result<PathBuf, Failure> {
-    let log = shell::log_path("record");
-    println!("building the release binary (log in {})", log.display());
-    let mut cargo = shell::cargo(&["build", "--locked", "--release", "-p", "kattu"]);
-    shell::run_logged(&mut cargo, &log, BUILD_LIMIT)?;
-    Ok(shell::target().join("release/kattu"))
 }
 
 /// The medians of all rounds, of the leader and of a follower: instructions of the release build, the rest of the build

@@ -28,10 +28,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         }
         _ => return Err(misused("bench replay")),
     };
-    let kattu = shell::target().join("release/kattu");
-    if !kattu.exists() {
-        return Err(Failure::new(format!("{} is not there", kattu.display())).then("cargo build --release"));
-    }
+    let kattu = shell::kattu()?;
     let folder = shell::target().join("bench/replay");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;

@@ -44,10 +44,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
             _ => return Err(misused("bench rotation")),
         }
     }
-    let kattu = shell::target().join("release/kattu");
-    if !kattu.exists() {
-        return Err(Failure::new(format!("{} is not there", kattu.display())).then("cargo build --release"));
-    }
+    let kattu = shell::kattu()?;
     Header::now(rounds as usize, false).print();
     println!("\n| segments | rotations | puts/s | p50, ms | p99, ms | p99.9, ms | longest, ms |");
     println!("|---|---|---|---|---|---|---|");

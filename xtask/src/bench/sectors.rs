@@ -40,10 +40,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
             _ => return Err(misused("bench sectors")),
         }
     }
-    let kattu = shell::target().join("release/kattu");
-    if !kattu.exists() {
-        return Err(Failure::new(format!("{} is not there", kattu.display())).then("cargo build --release"));
-    }
+    let kattu = shell::kattu()?;
     Header::now(rounds, false).print();
     println!("\n| sector, clients | bytes to the log per put | syncs per put | puts/s | p50, ms | p99, ms |");
     println!("|---|---|---|---|---|---|");

@@ -73,7 +73,7 @@ pub fn handshakes(words: &[&str]) -> Result<(), Failure> {
     };
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
     let etcd = Program { name: "etcd", path: shell::tools_dir().join("etcd36/etcd"), words: Vec::new() };
-    let kattu = Program::kattu(&shell::target().join("release/kattu"), NO_FLAGS);
+    let kattu = Program::kattu(&shell::kattu()?, NO_FLAGS);
     for path in [&etcd.path, &kattu.path] {
         if !path.exists() {
             return Err(Failure::new(format!("{} is not there", path.display())).then("cargo xtask tools"));
