@@ -68,6 +68,8 @@ pub(crate) struct Lane {
     pub(crate) is_up: bool,
     /// Changes with every opening and closing.
     pub(crate) connection: u32,
+    /// Frames on connections before this one arrive nowhere.
+    void_before: u32,
     pub(crate) opened_at: u64,
     /// While clogged: when the next frame can leave.
     free_at: u64,
@@ -263,6 +265,17 @@ impl Paths {
         Some(old[self.dice.below(old.len() as u64) as usize].bytes.clone())
     }
 
+    /// Nothing arrives any more of what a member whose process has ended had sent, and nothing of it is repeated later.
+    pub(crate) fn forget_sent(&mut self, from: usize) {
+        for to in 0..self.members {
+            let at = self.at(from, to);
+            self.paths[at].museum.clear();
+            for lane in &mut self.lanes[at] {
+                lane.void_before = lane.connection;
+            }
+        }
+    }
+
     /// A frame arrives, if nothing has cut it off; whether the connection that it was on is gone.
     pub(crate) fn arrive(&self, around: &mut Around<'_>, flying: &Flying) -> Option<bool> {
         if let Some(fault) = self.paths[self.at(flying.from, flying.to)].cut_by() {
@@ -271,6 +284,9 @@ impl Paths {
             return None;
         }
         let lane = self.lane(flying.from, flying.to, flying.lane);
+        if flying.connection < lane.void_before {
+            return None;
+        }
         let is_late = lane.connection != flying.connection || !lane.is_up;
         (!is_late || !self.pace.ordered).then_some(is_late)
     }

@@ -525,6 +525,9 @@ impl World {
             let owed = self.sh.observer.committed().max(counted.unwrap_or_default());
             self.members[member].down = down;
             self.kill(member, "its directory is rolled back")?;
+            // An acknowledgement that a leader reads after it has reported what it counts is not covered.
+            // [fault-model §4 (e)]
+            self.sh.net.paths.forget_sent(member);
             let older = self.members[member].older.take().expect("just seen");
             let newest = std::mem::replace(&mut self.members[member].disk, older);
             self.members[member].newest = Some(newest);

@@ -1301,7 +1301,8 @@ impl World {
         is_late && state.disk.contents("identity").is_none()
     }
 
-    /// Whether a member has all that it must keep; after damage to a snapshot, as soon as it has a newer one.
+    /// Whether a member has all that it must keep: after damage to a snapshot, as soon as it has a newer one; after a start
+    /// from an older directory, as soon as its log reaches what it owes.
     pub(crate) fn is_whole(&self, member: usize) -> bool {
         let state = &self.members[member];
         let is_covered = |upto: LogIndex| {
@@ -1309,6 +1310,9 @@ impl World {
             let raft = process.node().raft();
             let newest = raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index);
             raft.base() == EntryId::default() || upto <= newest
+        };
+        let reaches = |copy: &OlderCopy| {
+            state.process.as_ref().is_some_and(|it| copy.owed <= it.node().raft().persisted_index())
         };
         // A divergent store is no evidence of the right state.
         let is_divergent = self.sh.diverged.is_divergent(id_of(member))
@@ -1320,6 +1324,7 @@ impl World {
             && state.vote_floor.is_none()
             && state.half_repaired.is_none()
             && state.hurt.is_none_or(is_covered)
+            && self.sh.older_copies.get(&id_of(member)).is_none_or(reaches)
     }
 
     /// Whether the cluster can do without the data of this member, besides what others have lost already: guarantees are
