@@ -3,13 +3,12 @@
 
 use kattu_proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use kattu_proto::etcdserverpb::{AlarmRequest, AlarmType, DeleteRangeRequest, RangeRequest};
-use kattu_rig::disk::{Fault, Rig, SmallDisk, inject_into, injecting};
+use kattu_rig::disk::{Fault, Injected, Rig, SmallDisk, inject_into, injecting};
 use kattu_rig::target::serve;
 use kattu_rig::{Cluster, Kv, Member, Options, need_rig, until, until_within};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -647,7 +646,7 @@ fn a_follower_without_room_for_another_name_waits_and_catches_up() {
 }
 
 /// Starts a single member with a fault injected.
-fn start_faulty(cluster: &mut Cluster, fault: &Fault) -> Child {
+fn start_faulty(cluster: &mut Cluster, fault: &Fault) -> Injected {
     let folder = cluster.folder().to_path_buf();
     let log = File::create(folder.join("faulty.log")).expect("a log");
     let mut command = serve();
@@ -657,10 +656,10 @@ fn start_faulty(cluster: &mut Cluster, fault: &Fault) -> Child {
 
 /// Puts one value after the other until the process has ended or `most` were acknowledged; returns the acknowledged
 /// keys.
-fn put_while_it_lives(kv: &Kv, child: &mut Child, most: usize) -> BTreeSet<String> {
+fn put_while_it_lives(kv: &Kv, child: &mut Injected, most: usize) -> BTreeSet<String> {
     let mut acknowledged = BTreeSet::new();
     for number in 0.. {
-        if most <= acknowledged.len() || !matches!(child.try_wait(), Ok(None)) {
+        if most <= acknowledged.len() || child.ended().is_some() {
             break;
         }
         let key = format!("k/{number:06}");
@@ -683,7 +682,7 @@ fn nothing_is_acknowledged_once_a_sync_has_failed() {
         let mut child = start_faulty(&mut cluster, &fault("fdatasync", "error=EIO", &format!("{FAILS_AT}+")));
         let kv = cluster.members[0].kv().within(Duration::from_secs(3));
         let acknowledged = put_while_it_lives(&kv, &mut child, usize::MAX);
-        let status = child.wait().expect("our child");
+        let status = child.wait();
         assert_eq!(status.signal(), Some(6), "it aborts");
         // Puts come one at a time, so each that is acknowledged had a sync of its own that worked.
         assert!(!acknowledged.is_empty() && acknowledged.len() < FAILS_AT, "{}", acknowledged.len());
@@ -702,9 +701,7 @@ fn a_failing_sync_of(name: &str) {
     }
     let file = Some(cluster.members[0].data.join(format!("{name}.tmp")));
     let mut child = start_faulty(&mut cluster, &Fault { file, ..fault("fdatasync", "error=EIO", "1") });
-    let status = until(&format!("the member whose sync of `{name}` failed ends"), || {
-        child.try_wait().expect("our child")
-    });
+    let status = until(&format!("the member whose sync of `{name}` failed ends"), || child.ended());
     let log = std::fs::read_to_string(cluster.folder().join("faulty.log")).expect("a log");
     assert!(!status.success() && log.contains(&format!("cannot sync {name}: ")), "{status}\n{log}");
     cluster.members[0].start();
@@ -727,9 +724,8 @@ fn trial(calls: &'static str, when: u64, log_io: &str) -> bool {
     let kv = cluster.members[0].kv().within(Duration::from_secs(3));
     // Enough puts for three segments.
     let acknowledged = put_while_it_lives(&kv, &mut child, 200);
-    let met = !matches!(child.try_wait(), Ok(None));
-    let _ = child.kill();
-    let _ = child.wait();
+    let met = child.ended().is_some();
+    drop(child);
     cluster.members[0].start();
     let kv = cluster.members[0].kv();
     assert_kept(&kv, &acknowledged, VALUE_BYTES);
@@ -752,7 +748,7 @@ fn a_new_member_whose_disk_fails_ends_with_an_error_and_starts_when_the_disk_is_
             let what = if (number + when) % 2 == 0 { "error=EIO" } else { "error=ENOSPC" };
             let mut cluster = Cluster::plan("new-fails", options(1, "inline"));
             let mut child = start_faulty(&mut cluster, &fault(calls, what, &when.to_string()));
-            let ended = until("the member ends", || child.try_wait().ok().flatten());
+            let ended = until("the member ends", || child.ended());
             let said = std::fs::read_to_string(cluster.folder().join("faulty.log")).unwrap_or_default();
             let shown = format!("{calls} {when} {what}: {ended:?}\n{said}");
             assert!(!ended.success(), "{shown}");

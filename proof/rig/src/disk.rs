@@ -9,7 +9,7 @@ use crate::programs::{OwnFolder, signal, until};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -254,12 +254,34 @@ impl Fault {
     }
 }
 
+/// A command that runs with a fault injected; killed when dropped, so that a test that fails leaves none.
+pub struct Injected(Child);
+
+impl Injected {
+    /// How it ended; `None` while it runs.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().expect("our child")
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.0.wait().expect("our child")
+    }
+}
+
+impl Drop for Injected {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Runs a command with a fault injected. The child is the command itself: `strace -D` detaches itself.
-pub fn injecting(fault: &Fault, trace: &Path, command: &Command, log: File) -> Child {
+pub fn injecting(fault: &Fault, trace: &Path, command: &Command, log: File) -> Injected {
     let mut strace = Command::new("strace");
     strace.arg("-D").args(fault.arguments(trace)).arg(command.get_program()).args(command.get_args());
     strace.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
-    strace.spawn().expect("strace can be run")
+    Injected(strace.spawn().expect("strace can be run"))
 }
 
 /// A strace that is attached to a process; detaches when dropped.
