@@ -202,12 +202,27 @@ impl Raft {
 
 #[cfg(test)]
 mod tests {
+    use super::{CREDIT_PIECE, Delivery};
     use crate::canonical::tests::config;
     use crate::{
-        Effects, Entry, EntryHead, EntryId, EntryKind, Form, HardState, Instant, Lsn, Raft, Recovered, Stamp,
-        Term,
+        Effects, Entry, EntryHead, EntryId, EntryKind, Form, HardState, Instant, LogIndex, Lsn, Raft,
+        Recovered, Stamp, Term,
     };
     use alloc::vec;
+
+    #[test]
+    fn credit_returns_when_the_last_entry_of_a_piece_is_applied() {
+        let mut delivery = Delivery::new(Instant(0));
+        // The first fills a piece, the next two another one together, the last has one of its own.
+        for (index, bytes) in (1..).zip([CREDIT_PIECE, CREDIT_PIECE - 1, 1, 5]) {
+            delivery.give(LogIndex(index), bytes);
+        }
+        let all = 2 * CREDIT_PIECE + 5;
+        for (applied, left) in [(0, all), (1, all - CREDIT_PIECE), (2, all - CREDIT_PIECE), (3, 5), (4, 0)] {
+            delivery.take_back(LogIndex(applied));
+            assert_eq!(delivery.bytes(), left, "{applied} applied");
+        }
+    }
 
     /// What a member applies first that starts with one committed entry in this form.
     fn applied_at_start(form: Form) -> Effects {

@@ -403,6 +403,16 @@ mod tests {
     }
 
     #[test]
+    fn no_job_is_awaited_once_its_member_campaigns() {
+        let mut raft = follower(Limits::default());
+        let job = hears(&mut raft, NOW, [append(1, LARGE)]).compute.pop().expect("a job");
+        assert!(raft.awaits(job.id()));
+        let late = NOW + raft.config.election_timeout * 3;
+        raft.tick(late, &mut Effects::default());
+        assert!(raft.leader().is_none() && !raft.awaits(job.id()));
+    }
+
+    #[test]
     fn a_completion_counts_once() {
         let mut raft = follower(Limits::default());
         let job = hears(&mut raft, NOW, [append(1, LARGE)]).compute.pop().expect("a job");

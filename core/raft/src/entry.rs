@@ -236,3 +236,18 @@ impl Eq for PayloadReader {}
 impl core::hash::Hash for PayloadReader {
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_an_entry_is_that_of_its_record() {
+        let head = EntryHead { id: EntryId::new(1, 1), kind: EntryKind::Command, stamp: Stamp(0) };
+        for (record, payload_at) in [(&b""[..], 0), (b"command", 0), (b"header and command", 11)] {
+            let entry = Entry::new(head, record.to_vec().into(), payload_at);
+            assert_eq!((entry.len(), entry.is_empty()), (record.len(), record.is_empty()));
+            assert_eq!(entry.payload(), Some(&record[payload_at..]));
+        }
+    }
+}

@@ -197,6 +197,17 @@ mod tests {
 
     const EPOCH: LogIndex = LogIndex(3);
 
+    #[test]
+    fn a_set_of_shards_tells_all_numbers_apart() {
+        let mut all = ShardSet::default();
+        for (count, shard) in (1..).zip(0..=u8::MAX) {
+            let mut one = ShardSet::default();
+            one.insert(shard);
+            all.extend(one);
+            assert_eq!((one.len(), all.len()), (1, count), "shard {shard}");
+        }
+    }
+
     /// What a voter has acknowledged, as bits: for each split its shards.
     #[derive(Clone, Debug)]
     enum Bits {

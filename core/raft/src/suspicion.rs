@@ -197,3 +197,20 @@ impl Raft {
         self.membership().has_quorum(open)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, RecordEncoder, Recovered};
+
+    #[test]
+    fn the_voters_that_are_left_start_one_after_the_other() {
+        let rank = |id: u64, leader: u64| {
+            let config = Config::new(NodeId(id), [1, 2, 3].map(NodeId), RecordEncoder::BARE);
+            Raft::recover(config, 7, Instant(0), Recovered::default()).rank_without(NodeId(leader))
+        };
+        assert_eq!([rank(1, 2), rank(3, 2)], [0, 1]);
+        assert_eq!([rank(2, 1), rank(3, 1)], [0, 1]);
+        assert_eq!([rank(1, 3), rank(2, 3)], [0, 1]);
+    }
+}

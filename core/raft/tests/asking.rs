@@ -2,8 +2,8 @@
 
 use kattu_raft::message::{PreVote, Remind, Reminder, SnapshotChunk, Standing};
 use kattu_raft::{
-    Config, Duration, Effects, EntryId, Envelope, GroupId, Incarnation, Instant, LeadershipConfig, Message,
-    NodeId, Raft, RecordEncoder, Recovered, Round, SharedBytes, SnapshotMeta, Term, Trace,
+    Config, Duration, Effects, EntryId, Envelope, GroupId, Incarnation, Instant, LeadershipConfig, Lsn,
+    MET_ALL, Message, NodeId, Raft, RecordEncoder, Recovered, Round, SharedBytes, SnapshotMeta, Term, Trace,
 };
 
 const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -75,6 +75,44 @@ fn only_a_member_that_may_have_a_leader_already_waits_for_it_before_it_lets_othe
     assert_eq!(started_beside(Standing::TakesPart, Duration::ZERO), (true, false), "the others have begun");
     assert_eq!(started_beside(Standing::TakesPart, HEARTBEAT * 2), (true, true), "no leader came");
     assert!(!started_beside(Standing::Alone, Duration::ZERO).0, "they have not met all others");
+}
+
+/// A voter that met all others in an earlier run, and whose question one of them answers: it has begun without this one.
+#[test]
+fn a_voter_waits_for_a_silent_one_an_election_timeout_long_once_another_takes_part() {
+    let start = |standing| {
+        let config = Config {
+            heartbeat_interval: HEARTBEAT,
+            leadership: LeadershipConfig { asks_first: true, ..LeadershipConfig::default() },
+            ..Config::new(NodeId(1), [1, 2, 3].map(NodeId), RecordEncoder::BARE)
+        };
+        let patience = config.election_timeout;
+        let met_all = Recovered { hard: MET_ALL, lsn: Lsn(1), ..Recovered::default() };
+        let mut raft = Raft::recover(config, 7, Instant(0), met_all);
+        let mut effects = Effects::default();
+        raft.tick(Instant(0), &mut effects);
+        let Some(Message::Remind(Remind { nonce })) = effects.send.first().map(|sent| sent.message.clone())
+        else {
+            panic!("it asks: {effects:?}")
+        };
+        assert!(!raft.others_began());
+        let (committed, acknowledged) = (EntryId::default(), EntryId::default());
+        let message = Message::Reminder(Reminder { nonce, standing, committed, acknowledged });
+        let (from, to, term) = (NodeId(2), NodeId(1), Term(0));
+        let envelope = Envelope { group: GroupId(0), from, incarnation: Incarnation(2), to, term, message };
+        raft.step(Instant(0), envelope, &mut Effects::default());
+        (raft, Instant(0) + patience)
+    };
+    let (mut raft, end) = start(Standing::TakesPart);
+    assert!(raft.others_began() && raft.is_returning());
+    raft.tick(Instant(end.0 - 1), &mut Effects::default());
+    assert!(raft.is_returning(), "the third may answer");
+    raft.tick(end, &mut Effects::default());
+    assert!(!raft.is_returning());
+
+    let (mut raft, end) = start(Standing::Alone);
+    raft.tick(end, &mut Effects::default());
+    assert!(!raft.others_began() && raft.is_returning(), "no other has begun");
 }
 
 #[test]

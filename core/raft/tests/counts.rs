@@ -8,8 +8,9 @@ use kattu_raft::message::{
     Standing, Vote,
 };
 use kattu_raft::{
-    Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Falsehood, GroupId, Incarnation,
-    LogIndex, Message, NodeId, Round, SharedBytes, SnapshotMeta, Stamp, Term,
+    Duration, Effects, Entry, EntryHead, EntryId, EntryKind, Envelope, Falsehood, GroupId, HardState,
+    Incarnation, LogIndex, Lsn, Message, NodeId, Raft, Recovered, Round, SharedBytes, SnapshotMeta, Stamp,
+    Term,
 };
 
 const ZERO: EntryId = EntryId { term: Term(0), index: LogIndex(0) };
@@ -97,6 +98,28 @@ fn no_number_that_is_too_high_is_believed() {
             |(peer, falsehood): &(NodeId, Falsehood)| *peer == from && *falsehood == Falsehood::Count;
         (effects.distrust.iter().any(is_count), is_unchanged)
     };
+    for term in [COUNT_MAX - 1, COUNT_MAX] {
+        let recovered = Recovered {
+            hard: HardState { term: Term(COUNT_MAX - 1), vote: None },
+            lsn: Lsn(1),
+            ..Recovered::default()
+        };
+        let mut raft = Raft::recover(config(2, 3, 1), 7, world.now, recovered);
+        let (from, incarnation, term) = (NodeId(3), Incarnation(300), Term(term));
+        let message = Message::Append(Append {
+            prev: EntryId::default(),
+            entries: vec![],
+            commit: LogIndex(0),
+            round: Round(1),
+            tail: false,
+        });
+        let mut effects = Effects::default();
+        let envelope = Envelope { group: GroupId(0), from, incarnation, to: NodeId(2), term, message };
+        raft.step(world.now, envelope, &mut effects);
+        let is_believed = term < Term(COUNT_MAX);
+        assert_eq!(raft.leader() == Some(from), is_believed, "{term:?}");
+        assert_eq!(effects.distrust.is_empty(), is_believed, "{term:?}");
+    }
     for (place, message) in holding(COUNT_MAX) {
         assert_eq!(distrusted(message), (true, true), "{place}");
     }

@@ -86,7 +86,7 @@ fn a_term_has_one_leader_whichever_member_claims_to_lead_it_too() {
                 bytes: vec![1].into(),
                 total: 1,
             }),
-            Message::Lost(Lost { upto: last }),
+            Message::Lost(Lost { upto: EntryId::new(term, last.index.0 + 1) }),
         ]
     };
     for claim in claims() {
@@ -245,6 +245,10 @@ fn what_agreed_in_this_term_is_not_contradicted_in_it() {
     let (raft, effects) = told(&world, sent(term - 1, b"contradicts it"));
     assert_eq!(effects.distrust, [(C, Falsehood::Contradiction(older))]);
     assert_eq!((raft.last_id(), effects.persist), (EntryId::new(term, next), vec![]));
+    let membership = Membership::new(vec![A, B, C], vec![]);
+    let meta = Box::new(SnapshotMeta { last: older, membership, ..Default::default() });
+    let chunk = SnapshotChunk { meta, offset: 0, bytes: vec![1].into(), total: 1 };
+    is_not_believed(&world, says(C, B, term, Message::SnapshotChunk(chunk)), Falsehood::Contradiction(older));
 }
 
 #[test]

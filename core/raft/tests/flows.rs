@@ -11,6 +11,20 @@ fn flow(world: &World, peer: NodeId) -> PeerFlow {
 }
 
 #[test]
+fn a_leader_lets_a_voter_lead_that_has_all_of_its_log_however_short_that_is() {
+    let mut world = World::started((1..=3).map(|id| config(id, 3, 0)).collect(), 7);
+    assert!(world.elect(LEADER));
+    world.propose(LEADER, b"x").expect("it leads");
+    world.settle();
+    world.begin_snapshot(LEADER);
+    world.end_snapshot(LEADER, 0);
+    let leader = world.raft(LEADER);
+    assert_eq!(leader.first_index(), leader.last_id().index.next(), "nothing is left of it");
+    let began = world.act(LEADER, |raft, now, effects| raft.transfer(now, NodeId(2), effects));
+    assert_eq!(began, Ok(()));
+}
+
+#[test]
 fn bytes_are_counted_as_sent_again_only_when_they_are() {
     let mut world = World::started((1..=3).map(|id| config(id, 3, 1)).collect(), 7);
     assert!(world.elect(LEADER));

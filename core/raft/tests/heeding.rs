@@ -3,8 +3,8 @@
 
 use kattu_raft::message::{Append, PreVote, Vote};
 use kattu_raft::{
-    Config, Duration, Effects, EntryId, Envelope, GroupId, Incarnation, Instant, LogIndex, Message, NodeId,
-    Raft, RecordEncoder, Recovered, Round, Term,
+    Config, Duration, Effects, EntryId, Envelope, GroupId, HardState, Incarnation, Instant, LogIndex, Lsn,
+    Message, NodeId, Raft, RecordEncoder, Recovered, Round, Term,
 };
 
 const ME: NodeId = NodeId(1);
@@ -39,6 +39,34 @@ fn follower() -> Raft {
     }
     assert_eq!(raft.leader(), Some(LEADER));
     raft
+}
+
+/// A first message that speaks for the new term leaves with the record of the term, and not with that of a later vote.
+#[test]
+fn an_answer_waits_for_the_record_that_it_speaks_for_and_for_no_later_one() {
+    let config = Config { election_timeout: ET, ..Config::new(ME, [ME, LEADER, OTHER], RecordEncoder::BARE) };
+    let recovered = Recovered {
+        term_starts: vec![EntryId::new(1, 1)],
+        last: EntryId::new(1, 1),
+        lsn: Lsn(1),
+        hard: HardState { term: Term(1), vote: None },
+        ..Recovered::default()
+    };
+    let mut raft = Raft::recover(config, 7, Instant(0), recovered);
+    let (mut effects, now) = (Effects::default(), HEARD);
+    let vote = |last| Message::Vote(Vote { last, transfer: false });
+    raft.step(now, envelope(LEADER, 2, vote(EntryId::default())), &mut effects);
+    let of_term = effects.persist.last().expect("the term").lsn;
+    raft.step(now, envelope(OTHER, 2, vote(EntryId::new(1, 1))), &mut effects);
+    let of_vote = effects.persist.last().expect("the vote").lsn;
+    assert!(of_term < of_vote && effects.send.is_empty(), "{effects:?}");
+    let answered = |raft: &mut Raft, lsn| {
+        let mut effects = Effects::default();
+        raft.persisted(now, lsn, &mut effects);
+        effects.send.iter().map(|sent| sent.to).collect::<Vec<_>>()
+    };
+    assert_eq!(answered(&mut raft, of_term), [LEADER]);
+    assert_eq!(answered(&mut raft, of_vote), [OTHER]);
 }
 
 /// The term of the follower after this request, and whether it granted it, once its vote is durable.

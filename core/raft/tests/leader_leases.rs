@@ -5,7 +5,7 @@ use kattu_peers::storm::{self, Clocks};
 use kattu_raft::message::{Message, PreVoteReply};
 use kattu_raft::{
     Config, Duration, Effects, Envelope, GroupId, Incarnation, Instant, LeaderLease, LeadershipConfig,
-    NodeId, Raft, Term, Timing,
+    NodeId, Raft, Recovered, Term, Timing,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -42,6 +42,23 @@ fn ask_the_old_leader(clocks: [i64; 3], watch: bool) -> Result<(), String> {
         assert_ne!(world.leader(), Some(NodeId(1)), "the others have elected somebody");
     });
     catch_unwind(reads).map_err(|panic| *panic.downcast::<String>().expect("a message"))
+}
+
+/// The driver records the vote hold before a start.
+#[test]
+fn a_start_records_no_vote_hold_again_unless_a_longer_one_is_over() {
+    let lease = LeaderLease { rho: 0, margin: Duration::ZERO, watch_clocks: false };
+    let leadership = LeadershipConfig { leader_lease: Some(lease), ..LeadershipConfig::default() };
+    let config = || Config { leadership, election_timeout: ET, ..kattu_peers::config(1, 3, 0) };
+    for recorded in [Duration::ZERO, ET / 2, ET] {
+        let recovered = Recovered { vote_hold: recorded, ..Recovered::default() };
+        let raft = Raft::recover(config(), 7, Instant(0), recovered);
+        assert_eq!(raft.vote_hold_to_record(Instant(0) + ET * 5), None, "{recorded:?}");
+    }
+    let recovered = Recovered { vote_hold: ET * 3, ..Recovered::default() };
+    let raft = Raft::recover(config(), 7, Instant(0), recovered);
+    assert_eq!(raft.vote_hold_to_record(Instant((Instant(0) + ET * 3).0 - 1)), None);
+    assert_eq!(raft.vote_hold_to_record(Instant(0) + ET * 3), Some(ET));
 }
 
 #[test]

@@ -52,6 +52,18 @@ fn clients_are_slowed_by_a_stated_share_at_most_and_go_on_when_it_has_caught_up(
 }
 
 #[test]
+fn a_voter_that_does_not_gain_is_watched_for_four_election_timeouts_before_clients_wait_for_it() {
+    let mut world = back_unfed(50);
+    let (back, timing) = (world.now, world.raft(LEADER).timing());
+    while !world.raft(LEADER).slows_clients() {
+        write_for(&mut world, STEP);
+        assert!(world.now < back + timing.election_timeout * 10, "it does not gain");
+    }
+    let watched = world.now.since(back);
+    assert!(timing.election_timeout * 4 <= watched, "{watched:?}");
+}
+
+#[test]
 fn clients_are_never_slowed_where_that_is_off_nor_for_a_silent_follower() {
     let mut world = back_unfed(100);
     assert_eq!(write_for(&mut world, Duration::from_millis(5000)), 1000);
