@@ -367,3 +367,28 @@ fn positive(n: u64) -> Read<i64> {
 fn flaw<T>(flaw: Flaw) -> Read<T> {
     Err(Stop::Flaw(flaw))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn the_order_of_a_revision_is_a_permutation_that_keeps_the_changes_of_each_key_in_their_order() {
+        let change = |key: &[u8]| (Revision(2), Key::from(key));
+        let by_key = [change(b"a"), change(b"a"), change(b"b")];
+        let read =
+            |ranks: [u8; 3]| read_permutation(&by_key, &mut Reader { bytes: &ranks, at: 0 }).ok().flatten();
+        assert_eq!(read([2, 0, 1]), Some(vec![2, 0, 1]));
+        assert_eq!(read([0, 2, 1]), Some(vec![0, 2, 1]));
+        for (ranks, flaw) in [
+            ([0, 1, 2], "the order of keys"),
+            ([2, 1, 0], "the changes of `a` in another order"),
+            ([1, 2, 0], "the same"),
+            ([0, 0, 2], "one twice"),
+            ([0, 1, 3], "one of none"),
+        ] {
+            assert_eq!(read(ranks), None, "{flaw}");
+        }
+    }
+}

@@ -193,6 +193,16 @@ mod tests {
     }
 
     #[test]
+    fn equal_values_have_equal_hashes_and_others_have_others() {
+        use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+        let hash = |value: &Value| BuildHasherDefault::<DefaultHasher>::default().hash_one(value);
+        let life = Generation { create_revision: Revision(7), version: 3, lease: -1 };
+        let of_a_version = Value::with_generation(b"a", Revision(9), life, &mut Vec::new());
+        assert_eq!(hash(&Value::from(&b"a"[..])), hash(&of_a_version));
+        assert_ne!(hash(&Value::from(&b"b"[..])), hash(&of_a_version));
+    }
+
+    #[test]
     fn every_life_comes_back() {
         let mut scratch = vec![1, 2, 3];
         let edges = [0, 1, 2, 127, 128, 1 << 21, i64::MAX - 1, i64::MAX, -1, i64::MIN];

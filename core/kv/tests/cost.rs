@@ -76,6 +76,61 @@ fn what_a_command_takes_is_what_it_was_said_to_cost() {
     }
 }
 
+/// The units of a read's longest slice.
+fn longest_slice(store: &Store, query: &Query, slice: i64) -> u64 {
+    let mut work = Work::on_query(query, usize::MAX);
+    let mut longest = 0;
+    loop {
+        let mut allowance = slice;
+        let done = store.read_on(&mut work, &mut allowance);
+        longest = longest.max((slice - allowance) as u64);
+        if done.is_some() {
+            return longest;
+        }
+    }
+}
+
+#[test]
+fn a_sorted_read_is_cut_where_it_gathers_what_it_has_sorted_too() {
+    let store = many();
+    for target in [SortTarget::Mod, SortTarget::Value] {
+        let query = Query::Range(Range { target, ..get(all()) });
+        for slice in [1, 7, 100] {
+            let longest = longest_slice(&store, &query, slice);
+            assert!(
+                longest <= slice.unsigned_abs() + 32,
+                "{target:?}: {longest} units, {slice} were allowed"
+            );
+        }
+    }
+}
+
+#[test]
+fn values_are_compared_for_as_long_as_the_shorter_one_is() {
+    let mut store = Store::new();
+    let long = "x".repeat(1 << 20);
+    store.apply(&Command::Put(put("long", &long))).expect("a put");
+    store.apply(&Command::Put(put("short", "x"))).expect("a put");
+    for (key, operand) in [("long", "x"), ("short", &*long)] {
+        let compares = vec![compare(one(key), CompareResult::Equal, CompareTarget::Value(operand.into()))];
+        let (total, _) = taken(&mut store, &Command::Txn(Txn { compare: compares, ..success(vec![]) }), 100);
+        assert!(total < 16, "{key}: {total} units");
+    }
+    let equal = vec![compare(one("long"), CompareResult::Equal, CompareTarget::Value(long.into()))];
+    let (total, _) = taken(&mut store, &Command::Txn(Txn { compare: equal, ..success(vec![]) }), 100);
+    assert!(1024 <= total, "{total} units");
+}
+
+#[test]
+fn a_read_that_will_be_refused_costs_one_unit_and_one_at_the_compacted_revision_what_it_takes() {
+    let mut store = many();
+    store.apply(&Command::Compact(Revision(3000))).expect("a compaction");
+    let cost =
+        |revision| store.cost_of_query(&Query::Range(Range { revision: Revision(revision), ..get(all()) }));
+    assert_eq!(cost(2999), 1);
+    assert!(2000 < cost(3000), "{}", cost(3000));
+}
+
 /// Transactions within `txn`, itself included, and the conditions of all.
 fn parts(txn: &Txn) -> (u64, u64) {
     let nested = txn.success.iter().chain(&txn.failure).filter_map(|operation| match operation {

@@ -155,3 +155,17 @@ fn a_wrong_generation_or_length_shows_at_the_next_change_of_its_key() {
     }
     assert!(2 < found, "{found} states are wrong so that only the next change shows it");
 }
+
+/// A history that is hashed from its middle on counts only what is hashed of it.
+#[test]
+fn a_step_of_hash_kv_takes_as_many_versions_as_it_was_allowed() {
+    let mut store = Store::new();
+    let puts = (0..20).map(|n| format!("k{n:02}")).chain(std::iter::repeat_n("a".to_string(), 40));
+    puts.for_each(|key| drop(store.apply(&Command::Put(put(&key, "x"))).expect("a put")));
+    store.apply(&Command::Compact(Revision(51))).expect("a compaction");
+    let mut hash = HashKv::new(store.pin(), Revision(55)).expect("it can be read");
+    // Of `a` the versions from 51 to 55, and one of each other key.
+    assert!(!hash.step(25) && hash.step(1), "25 versions are all, and the next step sees that");
+    let mut hash = HashKv::new(store.pin(), Revision(55)).expect("it can be read");
+    assert!(hash.step(26));
+}
