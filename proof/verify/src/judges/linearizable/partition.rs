@@ -5,7 +5,7 @@
 //! Knows nothing of: the search for an order.
 
 use super::model::{Condition, Key, Step, Target, Txn, Value};
-use crate::history::{Answer, How, Operation as Asked, Target as Wanted};
+use crate::history::{Answer, How, Operation as Asked, Pair, Target as Wanted};
 use crate::operations::{End, Freshness, Operation, Position, may_write};
 use crate::spec::covers;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -170,6 +170,11 @@ fn in_range<'m, 'k, T>(
         .take_while(move |(key, _)| covers(start, end, key))
 }
 
+/// The pair of a key in an answer, whose keys are ascending.
+fn pair_of<'k>(kvs: &'k [Pair], key: &str) -> Option<&'k Pair> {
+    kvs.binary_search_by(|pair| pair.key.as_str().cmp(key)).ok().map(|place| &kvs[place])
+}
+
 /// Disjoint sets of numbers.
 struct Groups(Vec<usize>);
 
@@ -247,7 +252,11 @@ impl<'a> Builder<'a> {
 
     fn note_answered_values(&mut self, answer: &Answer) {
         match answer {
-            Answer::Range { kvs, .. } => self.told_apart.extend(kvs.iter().map(|pair| pair.value.clone())),
+            // Of this part's keys only: most answers of a long history are about many parts.
+            Answer::Range { kvs, .. } => {
+                let found = self.keys.iter().filter_map(|key| pair_of(kvs, key));
+                self.told_apart.extend(found.map(|pair| pair.value.clone()));
+            }
             Answer::Txn { answers, .. } => {
                 answers.iter().for_each(|answer| self.note_answered_values(answer))
             }
@@ -315,11 +324,8 @@ impl<'a> Builder<'a> {
                     if *more && kvs.last().is_none_or(|last| last.key.as_str() < name) {
                         break;
                     }
-                    let found = kvs.binary_search_by(|pair| pair.key.as_str().cmp(name));
-                    told.push((
-                        key,
-                        found.ok().map(|place| (self.value(key, &kvs[place].value), kvs[place].version)),
-                    ));
+                    let found = pair_of(kvs, name);
+                    told.push((key, found.map(|pair| (self.value(key, &pair.value), pair.version))));
                 }
                 Step::Read(told)
             }
@@ -357,5 +363,5 @@ impl<'a> Builder<'a> {
 
 /// Whether this part has all known keys of a range.
 fn is_whole(division: &Division<'_>, start: &str, end: &str, here: usize) -> bool {
-    in_range(&division.place, start, end).count() == here
+    in_range(&division.place, start, end).take(here + 1).count() == here
 }
