@@ -143,9 +143,7 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
     let explained = std::fs::read_to_string(explained::path()).map_err(|error| error.to_string())?;
     let explained = explained::parse(&explained)?;
     explained::check(&root, &explained)?;
-    if wanted.record
-        && git(&["status", "--porcelain", "--untracked-files=no"]).lines().any(|line| !line.ends_with(CSV))
-    {
+    if wanted.record && is_changed() {
         return Err("the tree differs from its commit: commit the changes, or leave --record out".to_string());
     }
     let target =
@@ -389,9 +387,13 @@ fn git(words: &[&str]) -> String {
     printed("git", words)
 }
 
+/// Whether the tree differs from its commit. The table of results does not count: one crate after the other adds to it.
+fn is_changed() -> bool {
+    git(&["status", "--porcelain", "--untracked-files=no"]).lines().any(|line| !line.ends_with(CSV))
+}
+
 fn commit() -> String {
-    let changed = !git(&["status", "--porcelain", "--untracked-files=no"]).is_empty();
-    format!("{}{}", git(&["rev-parse", "--short=12", "HEAD"]), if changed { "+" } else { "" })
+    format!("{}{}", git(&["rev-parse", "--short=12", "HEAD"]), if is_changed() { "+" } else { "" })
 }
 
 fn machine() -> String {

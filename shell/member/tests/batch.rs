@@ -10,6 +10,7 @@ use kattu_member::member::Member;
 use kattu_member::progress::Progress;
 use kattu_member::step::{LIMITS, Limits, Note, Placed, Stage, Step};
 use kattu_node::command::encode_kv;
+use kattu_node::compare::Health;
 use kattu_node::contract::{
     Consistency, Doubt, Event, MemberChange, MemberInfo, Outcome, PeerMessage, Refusal, ReplyBody, Request,
     Space,
@@ -480,6 +481,37 @@ fn a_transfer_that_cannot_begin_is_reported_so() {
 }
 
 #[test]
+fn the_operator_is_told_of_another_level_once() {
+    let tables = keeper();
+    let placed = Placed::Apart(tables.members(), tables.health());
+    let mut member: Lone = Member::start(Instant(0), node(), placed, Capacity::new(1 << 30), ROOM, LIMITS);
+    let mut bench = Bench::default();
+    let level = tables.health().level;
+    let mut tells = |level| {
+        let progress = Progress {
+            applied: None,
+            store_bytes: 0,
+            store_pinned: false,
+            members: None,
+            health: Some(Box::new(Health { level, ..tables.health() })),
+            admitted: Vec::new(),
+            tasks: 0,
+            refused_for_work: 0,
+        };
+        bench.progress.push_back(progress);
+        batch(&mut member, &mut bench);
+        let levels = std::mem::take(&mut bench.notes).into_iter().filter_map(|note| match note {
+            Note::Level(level) => Some(level),
+            _ => None,
+        });
+        levels.collect::<Vec<_>>()
+    };
+    assert_eq!(tells(level), []);
+    assert_eq!(tells(level + 1), [level + 1]);
+    assert_eq!(tells(level + 1), [], "once");
+}
+
+#[test]
 fn the_operator_is_told_who_leads_once() {
     let (_, bench) = leader(LIMITS);
     let leads = |note: &&Note| matches!(note, Note::Trace(Trace::BecameLeader(_)));
@@ -516,11 +548,23 @@ fn jobs_are_given_out_before_the_disk_is_asked_and_their_results_are_events() {
     assert!(compute.is_some() && compute < persist, "{:?}: the term goes to the disk", bench.steps);
     let is_entry = |record: &LogRecord| matches!(record.body, LogBody::Entry(_));
     assert!(!bench.records.iter().any(is_entry), "what is not read is not in the log");
+    assert!(!member.computing().is_idle(), "the executor has a job");
     bench.events.extend(bench.jobs.drain(..).map(|job| Event::Computed(job.run())));
     batch(&mut member, &mut bench);
     assert!(bench.records.iter().any(is_entry) && member.computing().is_idle());
     let is_answer = |message: &PeerMessage| matches!(message, PeerMessage::Raft(Envelope { message: Message::AppendReply(reply), .. }) if reply.upto == LogIndex(1));
     assert!(bench.sent.iter().any(is_answer), "{:?}", bench.sent);
+}
+
+#[test]
+fn the_oldest_jobs_are_given_out_first() {
+    let (mut member, mut bench) = (member(LIMITS), Bench::default());
+    bench.events.extend((0..4).map(|before| append(before, 1, 20)));
+    batch(&mut member, &mut bench);
+    let given: Vec<_> = bench.jobs.iter().map(Job::id).collect();
+    let waiting: Vec<_> = member.computing().waiting().iter().map(Job::id).collect();
+    assert_eq!((given.len(), waiting.len()), (2, 2));
+    assert!([given, waiting].concat().is_sorted());
 }
 
 #[test]

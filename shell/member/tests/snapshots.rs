@@ -228,6 +228,8 @@ fn a_leader_hears_of_a_piece_that_could_not_be_stored_after_a_pause_in_which_not
     assert!(follower.does(Order::Store(piece.clone())).is_none(), "not at once");
     assert!(matches!(follower.worker.take_notes()[..], [Note::NotStored(_)]));
     assert_eq!(follower.wait(), STORE_RETRY);
+    assert!(matches!(follower.step(), Done::Nothing), "a step before that is none");
+    assert_eq!(follower.wait(), STORE_RETRY);
     assert!(follower.does(Order::Read(request.clone())).is_none(), "nothing else meanwhile");
     follower.now += STORE_RETRY;
     let again = ChunkStored { last: meta.last, next: 0, complete: false };
@@ -379,4 +381,14 @@ fn what_was_read_when_it_came_is_not_read_again_and_not_kept_for_ever() {
             );
         }
     }
+}
+
+#[test]
+fn what_was_read_when_it_came_is_not_taken_for_another_snapshot() {
+    let mut stream = streaming(&SimDisk::new());
+    assert_eq!(stream.run(), (true, 1));
+    let follower = &mut stream.follower;
+    let (meta, frozen) = tables(5);
+    assert!(matches!(follower.does(Order::Take(meta.clone(), Box::new(frozen))), Some(Done::Complete(..))));
+    assert_eq!(follower.thawed(&meta).applied(), meta.last.index);
 }

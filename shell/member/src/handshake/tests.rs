@@ -275,6 +275,15 @@ fn a_certificate_proves_the_member_at_whose_host_it_is() {
         panic!("its certificate is its proof")
     };
     assert!(welcome.proof == 0 && caller.is_believed());
+    let mut elsewhere = member(PEER);
+    elsewhere.peer_urls.push("http://10.0.0.77:2380".into());
+    let mut reached_twice = table(US, &[US]);
+    let list = vec![member(US), elsewhere];
+    reached_twice.follow(Members { list, at: LogIndex(2), ..Members::default() });
+    let First::Member(_, caller) = door(right).first(Frame::Hello(first_hello()), &mut reached_twice) else {
+        panic!("it is for one of its hosts")
+    };
+    assert!(caller.is_believed());
     let wrong: IsFor<'_> = &|host| host == "10.0.0.3";
     let why = why_refused(door(wrong).first(Frame::Hello(first_hello()), &mut us));
     assert_eq!(why, "its certificate is not for 10.0.0.2, where member 2 is reached");
