@@ -76,16 +76,17 @@ fn what_a_command_takes_is_what_it_was_said_to_cost() {
     }
 }
 
-/// The units of a read's longest slice.
-fn longest_slice(store: &Store, query: &Query, slice: i64) -> u64 {
+/// The units that a read takes, and those of its longest slice.
+fn read(store: &Store, query: &Query, slice: i64) -> (u64, u64) {
     let mut work = Work::on_query(query, usize::MAX);
-    let mut longest = 0;
+    let (mut total, mut longest) = (0, 0);
     loop {
         let mut allowance = slice;
         let done = store.read_on(&mut work, &mut allowance);
+        total += (slice - allowance) as u64;
         longest = longest.max((slice - allowance) as u64);
         if done.is_some() {
-            return longest;
+            return (total, longest);
         }
     }
 }
@@ -96,7 +97,12 @@ fn a_sorted_read_is_cut_where_it_gathers_what_it_has_sorted_too() {
     for target in [SortTarget::Mod, SortTarget::Value] {
         let query = Query::Range(Range { target, ..get(all()) });
         for slice in [1, 7, 100] {
-            let longest = longest_slice(&store, &query, slice);
+            let (total, longest) = read(&store, &query, slice);
+            assert_eq!(
+                total,
+                store.cost_of_query(&query) + KEYS,
+                "{target:?}: gathered, each counts once more"
+            );
             assert!(
                 longest <= slice.unsigned_abs() + 32,
                 "{target:?}: {longest} units, {slice} were allowed"

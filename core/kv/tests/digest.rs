@@ -168,4 +168,6 @@ fn a_step_of_hash_kv_takes_as_many_versions_as_it_was_allowed() {
     assert!(!hash.step(25) && hash.step(1), "25 versions are all, and the next step sees that");
     let mut hash = HashKv::new(store.pin(), Revision(55)).expect("it can be read");
     assert!(hash.step(26));
+    let mut hash = HashKv::new(store.pin(), Revision(55)).expect("it can be read");
+    assert!(!hash.step(3) && hash.step(23), "two of `a` are left after three");
 }
