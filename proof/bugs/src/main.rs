@@ -37,7 +37,7 @@ use crate::trial::{Finding, run, search};
 use kattu_mutants::{BUGS, Bug, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         [] => all(&BUGS.iter().collect::<Vec<_>>(), false),
         ["--write"] => all(&BUGS.iter().collect::<Vec<_>>(), true),
         ["--fast"] => fast(),
+        ["--part", first, step] => part(first, step),
         ["--alone"] => by_witnesses().and_then(|rows| alone(&rows)),
         ["--list"] => {
             println!("{}", table::of_bugs());
@@ -253,17 +254,11 @@ fn number(word: &str) -> Result<u64, String> {
 /// Every bug by its witness, and the witness without the bug.
 fn fast() -> Result<(), String> {
     let start = Instant::now();
-    let witnesses = witness::read()?;
     let (mut rows, mut missed, mut moved) = (Vec::new(), Vec::new(), Vec::new());
     let mut controls = BTreeSet::new();
-    for bug in BUGS.iter() {
-        let seed = witnesses.get(bug.name).copied().unwrap_or(0);
-        let claimed = |finding: &Finding| finding.is_claimed_by(bug);
-        let (mut caught, _) = with(bug, || search(bug.trial, bug.name, seed, 1, claimed));
-        if caught.is_none() {
-            // the world has changed since it was written
+    for (bug, (has_moved, caught)) in BUGS.iter().zip(on_all_cores()?) {
+        if has_moved {
             moved.push(bug.name);
-            caught = with(bug, || search(bug.trial, bug.name, 0, seeds_max(bug.trial), claimed)).0;
         }
         match &caught {
             Some(finding) => {
@@ -288,6 +283,77 @@ fn fast() -> Result<(), String> {
     );
     verdict(&missed, &dirty)?;
     alone(&rows)
+}
+
+/// What a bug's witness shows, and whether the search had to begin anew because the world has changed since.
+type ByWitness = (bool, Option<Finding>);
+
+/// All bugs by their witnesses. The choice of a bug belongs to a process: each core has one, with every n-th bug.
+fn on_all_cores() -> Result<Vec<ByWitness>, String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let this = std::env::current_exe().map_err(|error| format!("the path of this program: {error}"))?;
+    let start = |first: usize| {
+        let mut part = Command::new(&this);
+        part.args(["--part", &first.to_string(), &cores.to_string()]).stdout(Stdio::piped());
+        part.spawn().map_err(|error| format!("{}: {error}", this.display()))
+    };
+    let parts: Vec<Child> = (0..cores).map(start).collect::<Result<_, _>>()?;
+    let mut found: Vec<Option<ByWitness>> = vec![None; BUGS.len()];
+    for part in parts {
+        let output = part.wait_with_output().map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            return Err(format!("a part of the bugs ended with {}", output.status));
+        }
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let (number, shown) = of_line(line).ok_or_else(|| format!("no result of a bug: {line}"))?;
+            found[number] = Some(shown);
+        }
+    }
+    let all: Option<Vec<ByWitness>> = found.into_iter().collect();
+    all.ok_or_else(|| "a bug without a result".to_string())
+}
+
+/// Every `step`th bug from `first` on, by its witness: a line each, for [`on_all_cores`].
+fn part(first: &str, step: &str) -> Result<(), String> {
+    let (first, step) = (number(first)? as usize, number(step)? as usize);
+    let witnesses = witness::read()?;
+    for (number, bug) in BUGS.iter().enumerate().skip(first).step_by(step.max(1)) {
+        let seed = witnesses.get(bug.name).copied().unwrap_or(0);
+        let claimed = |finding: &Finding| finding.is_claimed_by(bug);
+        let caught = with(bug, || search(bug.trial, bug.name, seed, 1, claimed)).0;
+        let has_moved = caught.is_none();
+        let caught = match has_moved {
+            true => with(bug, || search(bug.trial, bug.name, 0, seeds_max(bug.trial), claimed)).0,
+            false => caught,
+        };
+        println!("{}", to_line(number, &(has_moved, caught)));
+    }
+    Ok(())
+}
+
+/// The number of a bug, `same` or `moved`, and, if it was caught, the seed and the properties.
+fn to_line(number: usize, (has_moved, caught): &ByWitness) -> String {
+    let place = if *has_moved { "moved" } else { "same" };
+    let caught = caught.as_ref().map(|Finding { seed, property, .. }| format!(" {seed} {property}"));
+    format!("{number} {place}{}", caught.unwrap_or_default())
+}
+
+fn of_line(line: &str) -> Option<(usize, ByWitness)> {
+    let mut words = line.splitn(4, ' ');
+    let number = words.next()?.parse().ok().filter(|number| *number < BUGS.len())?;
+    let has_moved = match words.next()? {
+        "moved" => true,
+        "same" => false,
+        _ => return None,
+    };
+    let caught = match (words.next(), words.next()) {
+        (None, _) => None,
+        (Some(seed), Some(property)) => {
+            Some(Finding { seed: seed.parse().ok()?, property: property.into(), story: String::new() })
+        }
+        (Some(_), None) => return None,
+    };
+    Some((number, (has_moved, caught)))
 }
 
 /// The bugs of service, each with the seed of its witness.
@@ -390,4 +456,22 @@ fn show(bug: &'static Bug) -> Result<(), String> {
 
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_survives_its_line() {
+        let finding = || Finding { seed: 7, property: "commits, durability".into(), story: String::new() };
+        for result in [(false, Some(finding())), (true, Some(finding())), (true, None)] {
+            let (number, (has_moved, caught)) = of_line(&to_line(3, &result)).expect("a line");
+            let told = |caught: &Option<Finding>| caught.as_ref().map(|it| (it.seed, it.property.clone()));
+            assert_eq!((number, has_moved, told(&caught)), (3, result.0, told(&result.1)));
+        }
+        for line in ["", "3", "3 gone", "x same", "3 same 7", "3 same x commits", "99999 same"] {
+            assert!(of_line(line).is_none(), "{line}");
+        }
+    }
 }

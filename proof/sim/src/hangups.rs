@@ -76,7 +76,7 @@ impl Net {
     /// The storm is over: every path is clear.
     pub(crate) fn calm(&mut self, around: &mut Around<'_>) {
         self.paths.clear(around);
-        self.strays = None;
+        (self.strays, self.intruders) = (None, None);
         // The pause between two questions about strangers may be long; the calm does not wait for that.
         self.peers
             .iter_mut()

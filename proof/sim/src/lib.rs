@@ -55,6 +55,7 @@ mod frames;
 mod hangups;
 mod in_touch;
 pub mod inject;
+mod intruders;
 mod judged;
 mod liar;
 pub mod load;

@@ -7,10 +7,11 @@
 
 use crate::log::GROUP;
 use crate::net::{CLUSTER, Net, Others, id_of};
+use crate::operator::{is_host_of, is_reached_in_tls};
 use crate::paths::{Around, KINDS, LANES};
 use crate::peers::Peers;
 use kattu_member::dialler::Failure;
-use kattu_member::handshake::{self, Caller, Door, First, Heard, Proving};
+use kattu_member::handshake::{self, Caller, Door, First, Heard, IsFor, Proving};
 use kattu_node::contract::Event;
 use kattu_raft::Instant;
 use kattu_wire::{Frame, MemberList};
@@ -29,6 +30,7 @@ impl Net {
         if !self.is_reached(from, to, others) {
             return Err(Failure::Away);
         }
+        self.intrude(around, from, to);
         let hello = handshake::hello(&self.peers[from].table, id_of(to), KINDS[lane]);
         let met = self.stray(from, others).unwrap_or(to);
         let (answer, caller) = match self.first(around, met, &hello) {
@@ -79,12 +81,19 @@ impl Net {
         self.peers[to].run != 0 && (others.answers)(to) && !self.paths.is_cut(from, to)
     }
 
-    /// The first frame of a connection to `to`.
+    /// The first frame of a connection to `to`. A caller that is asked for a certificate has one for its own hosts.
     fn first(&mut self, around: &Around<'_>, to: usize, frame: &Frame) -> First {
         let frame = self.carried(frame);
         self.challenges += 1;
         let challenge = (self.challenges, !self.challenges);
-        let door = Door { signed: None, group: GROUP, now: Instant(around.now), challenge };
+        let caller = match &frame {
+            Frame::Hello(hello) => Some((hello.from.0 - 1) as usize),
+            _ => None,
+        };
+        let is_for = |host: &str| caller.is_some_and(|caller| is_host_of(caller, host));
+        let is_shown = self.certificates && is_reached_in_tls(to);
+        let signed: Option<IsFor<'_>> = if is_shown { Some(&is_for) } else { None };
+        let door = Door { signed, group: GROUP, now: Instant(around.now), challenge };
         door.first(frame, &mut self.peers[to].table)
     }
 

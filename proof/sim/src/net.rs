@@ -7,6 +7,7 @@
 
 use crate::dice::Dice;
 use crate::inject::Kind;
+use crate::intruders;
 use crate::paths::{Around, BULK, KINDS, LANES, Paths, SILENCE_MAX, SNAPSHOT};
 use crate::peers::Peers;
 use crate::plan::Plan;
@@ -57,6 +58,10 @@ pub(crate) struct Net {
     pub(crate) codec: Codec,
     /// Where connections are reset, an attempt sometimes leads to another member: a name stands for another one's address.
     pub(crate) strays: Option<Dice>,
+    /// Callers that do not belong.
+    pub(crate) intruders: Option<Dice>,
+    /// Members that are reached in TLS ask callers for a certificate.
+    pub(crate) certificates: bool,
     /// Challenges drawn so far.
     pub(crate) challenges: u64,
     /// Messages decoded.
@@ -82,6 +87,8 @@ impl Net {
             writer: FrameWriter::default(),
             codec: Codec::new(crc32c::crc32c_append),
             strays: plan.kinds.has(Kind::Reset).then(|| Dice::new(seed, "strays")),
+            intruders: plan.kinds.has(Kind::Reset).then(|| intruders::of_storm(seed)),
+            certificates: Dice::new(seed, "certificates").one_in(3),
             challenges: 0,
             heard: 0,
             broken: None,

@@ -76,8 +76,12 @@ pub(crate) enum Asked {
 
 /// The peer URL of a member at this host: every other one is reached in TLS, so that no list of them is of one kind.
 fn peer_url(slot: usize, host: &str) -> String {
-    let scheme = if slot.is_multiple_of(2) { "http" } else { "https" };
+    let scheme = if is_reached_in_tls(slot) { "https" } else { "http" };
     format!("{scheme}://{host}:2380")
+}
+
+pub(crate) fn is_reached_in_tls(slot: usize) -> bool {
+    !slot.is_multiple_of(2)
 }
 
 pub(crate) fn info_of(slot: usize) -> MemberInfo {
