@@ -29,21 +29,32 @@ fn all() -> kattu_kv::api::KeyRange {
     between("k", "l")
 }
 
-/// The units that a command takes, and those of its longest slice.
-fn taken(store: &mut Store, command: &Command, slice: i64) -> (u64, u64) {
-    let mut work = Work::on_command(command.clone(), Some(usize::MAX));
+/// The units that work takes, and those of its longest slice. `go_on` works for an allowance, and tells whether it is done.
+fn in_slices(slice: i64, mut go_on: impl FnMut(&mut i64) -> bool) -> (u64, u64) {
     let (mut total, mut longest) = (0, 0);
     loop {
         // Asked to stop after a slice: the units taken beyond it show.
         let mut allowance = slice;
-        let done = store.go_on(&mut work, &mut allowance);
+        let is_done = go_on(&mut allowance);
         total += (slice - allowance) as u64;
         longest = longest.max((slice - allowance) as u64);
-        if done.is_some() {
+        if is_done {
             return (total, longest);
         }
         assert!(allowance <= 0, "it stopped before its allowance was used up");
     }
+}
+
+/// Those of a command.
+fn taken(store: &mut Store, command: &Command, slice: i64) -> (u64, u64) {
+    let mut work = Work::on_command(command.clone(), Some(usize::MAX));
+    in_slices(slice, |allowance| store.go_on(&mut work, allowance).is_some())
+}
+
+/// Those of a read.
+fn read(store: &Store, query: &Query, slice: i64) -> (u64, u64) {
+    let mut work = Work::on_query(query, usize::MAX);
+    in_slices(slice, |allowance| store.read_on(&mut work, allowance).is_some())
 }
 
 #[test]
@@ -72,21 +83,6 @@ fn what_a_command_takes_is_what_it_was_said_to_cost() {
             // The cost assumes that the older revision may also have had all keys that changed since.
             assert!(cost <= 3 * total + 64, "{total} units taken, {cost} were said: {command:?}");
             assert!(longest <= slice.unsigned_abs() + 8, "a slice of {longest} units, {slice} were allowed");
-        }
-    }
-}
-
-/// The units that a read takes, and those of its longest slice.
-fn read(store: &Store, query: &Query, slice: i64) -> (u64, u64) {
-    let mut work = Work::on_query(query, usize::MAX);
-    let (mut total, mut longest) = (0, 0);
-    loop {
-        let mut allowance = slice;
-        let done = store.read_on(&mut work, &mut allowance);
-        total += (slice - allowance) as u64;
-        longest = longest.max((slice - allowance) as u64);
-        if done.is_some() {
-            return (total, longest);
         }
     }
 }

@@ -9,18 +9,28 @@ use kattu_raft::{
 const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// A member of three that has just started, and asks the others first.
-fn starting() -> Raft {
+fn starting(recovered: Recovered) -> Raft {
     let config = Config {
         heartbeat_interval: HEARTBEAT,
         leadership: LeadershipConfig { asks_first: true, ..LeadershipConfig::default() },
         ..Config::new(NodeId(1), [1, 2, 3].map(NodeId), RecordEncoder::BARE)
     };
-    Raft::recover(config, 7, Instant(0), Recovered::default())
+    Raft::recover(config, 7, Instant(0), recovered)
+}
+
+/// The number of the question that it asks first.
+fn asks(raft: &mut Raft) -> u64 {
+    let mut effects = Effects::default();
+    raft.tick(Instant(0), &mut effects);
+    match effects.send.first().map(|sent| &sent.message) {
+        Some(Message::Remind(Remind { nonce })) => *nonce,
+        other => panic!("it asks: {other:?}"),
+    }
 }
 
 #[test]
 fn a_member_that_starts_asks_each_voter_a_few_times_per_heartbeat_until_it_is_answered() {
-    let mut raft = starting();
+    let mut raft = starting(Recovered::default());
     let (mut now, mut asked) = (Instant(0), vec![]);
     while now < Instant(0) + HEARTBEAT {
         let mut effects = Effects::default();
@@ -38,13 +48,8 @@ fn a_member_that_starts_asks_each_voter_a_few_times_per_heartbeat_until_it_is_an
 /// A member without a past whose questions both others have answered so: whether it takes part, and whether it would let another
 /// one campaign, after so long.
 fn started_beside(standing: Standing, after: Duration) -> (bool, bool) {
-    let mut raft = starting();
-    let mut effects = Effects::default();
-    raft.tick(Instant(0), &mut effects);
-    let Some(Message::Remind(Remind { nonce })) = effects.send.first().map(|sent| sent.message.clone())
-    else {
-        panic!("it asks: {effects:?}")
-    };
+    let mut raft = starting(Recovered::default());
+    let nonce = asks(&mut raft);
     let says = |raft: &mut Raft, now, from, message| {
         let (incarnation, to, term) = (Incarnation(from), NodeId(1), Term(0));
         let from = NodeId(from);
@@ -81,27 +86,16 @@ fn only_a_member_that_may_have_a_leader_already_waits_for_it_before_it_lets_othe
 #[test]
 fn a_voter_waits_for_a_silent_one_an_election_timeout_long_once_another_takes_part() {
     let start = |standing| {
-        let config = Config {
-            heartbeat_interval: HEARTBEAT,
-            leadership: LeadershipConfig { asks_first: true, ..LeadershipConfig::default() },
-            ..Config::new(NodeId(1), [1, 2, 3].map(NodeId), RecordEncoder::BARE)
-        };
-        let patience = config.election_timeout;
-        let met_all = Recovered { hard: MET_ALL, lsn: Lsn(1), ..Recovered::default() };
-        let mut raft = Raft::recover(config, 7, Instant(0), met_all);
-        let mut effects = Effects::default();
-        raft.tick(Instant(0), &mut effects);
-        let Some(Message::Remind(Remind { nonce })) = effects.send.first().map(|sent| sent.message.clone())
-        else {
-            panic!("it asks: {effects:?}")
-        };
+        let mut raft = starting(Recovered { hard: MET_ALL, lsn: Lsn(1), ..Recovered::default() });
+        let nonce = asks(&mut raft);
         assert!(!raft.others_began());
         let (committed, acknowledged) = (EntryId::default(), EntryId::default());
         let message = Message::Reminder(Reminder { nonce, standing, committed, acknowledged });
         let (from, to, term) = (NodeId(2), NodeId(1), Term(0));
         let envelope = Envelope { group: GroupId(0), from, incarnation: Incarnation(2), to, term, message };
         raft.step(Instant(0), envelope, &mut Effects::default());
-        (raft, Instant(0) + patience)
+        let end = Instant(0) + raft.timing().election_timeout;
+        (raft, end)
     };
     let (mut raft, end) = start(Standing::TakesPart);
     assert!(raft.others_began() && raft.is_returning());

@@ -13,7 +13,7 @@ use crate::paths::{Around, KINDS, LANES};
 use kattu_member::handshake::{self, Door, First, Heard};
 use kattu_node::contract::PeerMessage;
 use kattu_raft::message::TimeoutNow;
-use kattu_raft::{Envelope, GroupId, Incarnation, Instant, Message, NodeId, Term};
+use kattu_raft::{Envelope, GroupId, Incarnation, Message, NodeId, Term};
 use kattu_wire::{Frame, Hello, Join, PROTOCOL_MAX};
 
 /// One for so many handshakes.
@@ -51,12 +51,6 @@ impl Net {
             7 if knows => self.shows_the_certificate_of_another(around, to, hello),
             _ => self.says_on_its_own_connection(by, to),
         }
-    }
-
-    fn door(&mut self, around: &Around<'_>) -> Door<'static> {
-        self.challenges += 1;
-        let challenge = (self.challenges, !self.challenges);
-        Door { signed: None, group: GROUP, now: Instant(around.now), challenge }
     }
 
     fn is_refused(&mut self, around: &Around<'_>, to: usize, frame: Frame) {

@@ -84,8 +84,6 @@ impl Net {
     /// The first frame of a connection to `to`. A caller that is asked for a certificate has one for its own hosts.
     fn first(&mut self, around: &Around<'_>, to: usize, frame: &Frame) -> First {
         let frame = self.carried(frame);
-        self.challenges += 1;
-        let challenge = (self.challenges, !self.challenges);
         let caller = match &frame {
             Frame::Hello(hello) => Some((hello.from.0 - 1) as usize),
             _ => None,
@@ -93,8 +91,15 @@ impl Net {
         let is_for = |host: &str| caller.is_some_and(|caller| is_host_of(caller, host));
         let is_shown = self.certificates && is_reached_in_tls(to);
         let signed: Option<IsFor<'_>> = if is_shown { Some(&is_for) } else { None };
-        let door = Door { signed, group: GROUP, now: Instant(around.now), challenge };
+        let door = Door { signed, ..self.door(around) };
         door.first(frame, &mut self.peers[to].table)
+    }
+
+    /// Where a connection comes in, without a certificate.
+    pub(crate) fn door(&mut self, around: &Around<'_>) -> Door<'static> {
+        self.challenges += 1;
+        let challenge = (self.challenges, !self.challenges);
+        Door { signed: None, group: GROUP, now: Instant(around.now), challenge }
     }
 
     /// A further frame of a caller, and what it brings for the replica.

@@ -572,11 +572,11 @@ impl World {
     pub(crate) fn forget_newest(&mut self, member: usize) {
         let id = id_of(member);
         let Some(copy) = self.sh.older_copies.get(&id).filter(|copy| copy.is_reminded) else { return };
+        let owed = copy.owed;
         if self.members[member].newest.take().is_some() {
             self.sh.tally.add(Fault::F19);
         }
-        let process = self.members[member].process.as_ref();
-        if process.is_some_and(|process| copy.owed <= process.node().raft().persisted_index()) {
+        if self.reaches(member, owed) {
             self.sh.older_copies.remove(&id);
         }
     }

@@ -1311,9 +1311,6 @@ impl World {
             let newest = raft.snapshot().map_or(LogIndex(0), |snapshot| snapshot.last.index);
             raft.base() == EntryId::default() || upto <= newest
         };
-        let reaches = |copy: &OlderCopy| {
-            state.process.as_ref().is_some_and(|it| copy.owed <= it.node().raft().persisted_index())
-        };
         // A divergent store is no evidence of the right state.
         let is_divergent = self.sh.diverged.is_divergent(id_of(member))
             || state.process.as_ref().is_some_and(|process| process.hands.eyes.goes_wrong);
@@ -1324,7 +1321,13 @@ impl World {
             && state.vote_floor.is_none()
             && state.half_repaired.is_none()
             && state.hurt.is_none_or(is_covered)
-            && self.sh.older_copies.get(&id_of(member)).is_none_or(reaches)
+            && self.sh.older_copies.get(&id_of(member)).is_none_or(|copy| self.reaches(member, copy.owed))
+    }
+
+    /// Whether a member runs, with a log on its disk that goes this far.
+    pub(crate) fn reaches(&self, member: usize, index: LogIndex) -> bool {
+        let process = self.members[member].process.as_ref();
+        process.is_some_and(|process| index <= process.node().raft().persisted_index())
     }
 
     /// Whether the cluster can do without the data of this member, besides what others have lost already: guarantees are
