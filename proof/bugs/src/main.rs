@@ -36,6 +36,7 @@ mod witness;
 use crate::trial::{Finding, run, search};
 use kattu_mutants::{BUGS, Bug, Trial};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
@@ -297,20 +298,38 @@ fn on_all_cores() -> Result<Vec<ByWitness>, String> {
         part.args(["--part", &first.to_string(), &cores.to_string()]).stdout(Stdio::piped());
         part.spawn().map_err(|error| format!("{}: {error}", this.display()))
     };
-    let parts: Vec<Child> = (0..cores).map(start).collect::<Result<_, _>>()?;
+    let mut parts = Parts(Vec::with_capacity(cores));
+    for first in 0..cores {
+        parts.0.push(start(first)?);
+    }
     let mut found: Vec<Option<ByWitness>> = vec![None; BUGS.len()];
-    for part in parts {
-        let output = part.wait_with_output().map_err(|error| error.to_string())?;
-        if !output.status.success() {
-            return Err(format!("a part of the bugs ended with {}", output.status));
+    for part in &mut parts.0 {
+        let mut text = String::new();
+        let output = part.stdout.as_mut().ok_or("a part without an output")?;
+        output.read_to_string(&mut text).map_err(|error| error.to_string())?;
+        let status = part.wait().map_err(|error| error.to_string())?;
+        if !status.success() {
+            return Err(format!("a part of the bugs ended with {status}"));
         }
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
+        for line in text.lines() {
             let (number, shown) = of_line(line).ok_or_else(|| format!("no result of a bug: {line}"))?;
             found[number] = Some(shown);
         }
     }
     let all: Option<Vec<ByWitness>> = found.into_iter().collect();
     all.ok_or_else(|| "a bug without a result".to_string())
+}
+
+/// Processes that end with this one's work.
+struct Parts(Vec<Child>);
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        for part in &mut self.0 {
+            let _ = part.kill(); // one that has ended is left alone
+            let _ = part.wait();
+        }
+    }
 }
 
 /// Every `step`th bug from `first` on, by its witness: a line each, for [`on_all_cores`].

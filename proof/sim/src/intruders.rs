@@ -1,5 +1,5 @@
-//! Intruders: callers that do not belong, beside the handshakes of members, and frames on a member's own connection that may not
-//! come there. [fault-model NT1, NT2, SE2]
+//! Intruders: callers that do not belong, and strangers that answer at a member's address, beside the handshakes of members; and
+//! frames on a member's own connection that may not come there. [fault-model NT1, NT2, SE2]
 //!
 //! Rules: 1. None of them is heard: only members are, each for itself.
 //!        2. None of them leaves a trace: all else in a storm is as without them.
@@ -12,12 +12,13 @@ use crate::operator::is_host_of;
 use crate::paths::{Around, KINDS, LANES};
 use kattu_member::handshake::{self, Door, First, Heard};
 use kattu_node::contract::PeerMessage;
+use kattu_node::level;
 use kattu_raft::message::TimeoutNow;
 use kattu_raft::{Envelope, GroupId, Incarnation, Message, NodeId, Term};
-use kattu_wire::{Frame, Hello, Join, PROTOCOL_MAX};
+use kattu_wire::{Conflict, Frame, Hello, Join, PROTOCOL_MAX, PROTOCOL_PROOFS, Refused, Removed, Welcome};
 
 /// One for so many handshakes.
-const ONE_IN: u64 = 20;
+const ONE_IN: u64 = 8;
 /// A secret that no challenge has.
 const WRONG_PROOF: u64 = 0x5EC0_4D06;
 
@@ -28,7 +29,7 @@ impl Net {
         if !dice.one_in(ONE_IN) {
             return;
         }
-        let kind = dice.below(9);
+        let kind = dice.below(12);
         let hello = match handshake::hello(&self.peers[by].table, id_of(to), KINDS[0]) {
             Frame::Hello(hello) => hello,
             other => unreachable!("{other:?}"),
@@ -49,6 +50,11 @@ impl Net {
             4 => self.is_refused(around, to, Frame::Hello(Hello { from: id_of(to), ..hello })),
             5 | 6 if knows => self.proves_nothing(around, to, &hello, kind == 5),
             7 if knows => self.shows_the_certificate_of_another(around, to, hello),
+            8 if knows && level::PROOFS <= self.peers[to].table.level() => {
+                let speaks = Hello { protocol_max: PROTOCOL_PROOFS - 1, ..hello };
+                self.is_refused(around, to, Frame::Hello(speaks));
+            }
+            9 | 10 => self.answers_for_another(by, to),
             _ => self.says_on_its_own_connection(by, to),
         }
     }
@@ -103,8 +109,34 @@ impl Net {
         }
     }
 
+    /// At the address of `to` answers a program that is not `to`.
+    fn answers_for_another(&mut self, by: usize, to: usize) {
+        let (to, cluster, member) = (id_of(to), CLUSTER ^ 1, id_of(by));
+        let other = NodeId(self.peers.len() as u64 + 1);
+        let welcome = Welcome { protocol: PROTOCOL_MAX, from: to, incarnation: Incarnation(1), proof: 0 };
+        let answers = [
+            Frame::Welcome(Welcome { from: other, ..welcome }),
+            Frame::Welcome(Welcome { protocol: PROTOCOL_MAX + 1, ..welcome }),
+            Frame::Refused(Refused { reason: String::new() }),
+            Frame::Removed(Removed { cluster, member }),
+            Frame::Conflict(Conflict { cluster, member }),
+            Frame::Level(1),
+        ];
+        for answer in answers {
+            let answer = self.carried(&answer);
+            let shown = format!("{answer:?}");
+            let table = &mut self.peers[by].table;
+            let before = (table.is_removed(), table.was_known());
+            let is_welcome = handshake::answered(answer.clone(), to, table).is_ok();
+            let is_list = handshake::members_are_told(answer).is_ok();
+            if is_welcome || is_list || before != (table.is_removed(), table.was_known()) {
+                self.was_heard(by, &shown);
+            }
+        }
+    }
+
     fn was_heard(&mut self, to: usize, what: &str) {
-        let story = format!("n{} hears a caller that does not belong: {what}", to + 1);
+        let story = format!("n{} hears a program that does not belong: {what}", to + 1);
         self.broken = Some(("only_members_are_heard", story));
     }
 }

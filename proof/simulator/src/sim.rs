@@ -17,6 +17,8 @@ const STORMS: u64 = 100;
 const VIOLATIONS_MAX: usize = 10;
 /// Cluster-seconds that `--speed` runs for.
 const SPEED_SECONDS: u64 = 10_000;
+/// Where no progress bar can be drawn, a line for so many storms.
+const LINE_EVERY: u64 = 1000;
 /// Lines of a timeline that are no fault, shown before its end.
 const LINES_MAX: usize = 60;
 
@@ -142,8 +144,12 @@ pub fn run(args: &SimArgs) -> Outcome {
             violations += 1;
             failed.push(report.clone());
         }
-        bar.set_message(format!("{violations} violations"));
         bar.inc(1);
+        if bar.is_hidden() && args.output == Format::Table && bar.position().is_multiple_of(LINE_EVERY) {
+            let line = format!("{} of {count} storms, {violations} violations\n", bar.position());
+            let _ = output::print(line.as_bytes());
+        }
+        bar.set_message(format!("{violations} violations"));
     });
     bar.finish_and_clear();
     failed.sort_by_key(|report| report.seed);
