@@ -55,6 +55,8 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     build
         .env("RUSTFLAGS", "-C instrument-coverage")
         .env("CARGO_TARGET_DIR", &folder)
+        // Build scripts have counters, too, which count for nothing.
+        .env("LLVM_PROFILE_FILE", folder.join("build-%p.profraw"))
         // As quick to build as to run: it is built for one run.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");

@@ -217,12 +217,20 @@ pub enum KeeperTask {
     },
     /// Pin all tables as they are now: right after the last entry that this covers. The pin goes out as
     /// [`KeeperEffects::snapshot`].
-    Snapshot(SnapshotMeta),
+    Snapshot(Box<SnapshotMeta>),
     /// Request the tables of this snapshot ([`KeeperEffects::install`]), whose file is complete and durable here. Later
     /// tasks wait until [`Keeper::replace`](crate::Keeper::replace) brings them, except reads for which the present
     /// state suffices. State and applied index move together. [fault-model ST4]
-    Install(SnapshotMeta),
+    Install(Box<SnapshotMeta>),
 }
+
+/// At a start each entry of the log waits in a task: what only rare tasks carry is boxed.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<KeeperTask>() <= 128, "a task has outgrown two cache lines");
+
+/// An empty list of tasks keeps room for so many. At a start it may have held the whole log: that room is memory that the kernel
+/// frees before it closes a killed process's connections, and failover waits for it.
+pub const TASKS_KEPT: usize = 4096;
 
 /// A command whose cost was checked and that may be proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::command::{Command, is_for_store, put_in, within};
 use crate::compare::Health;
 use crate::contract::{
     Admitted, Doubt, KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody,
-    Status, Ticket,
+    Status, TASKS_KEPT, Ticket,
 };
 use crate::digests::Report;
 use crate::frozen::Tables;
@@ -196,6 +196,9 @@ impl Keeper {
         if let Some(under_way) = self.under_way.take() {
             self.go_on(under_way, allowance, effects);
         } else if let Some(task) = self.queue.pop_front() {
+            if self.queue.is_empty() {
+                self.queue.shrink_to(TASKS_KEPT); // at a start, the whole log waited here
+            }
             if self.installing.is_some() && self.must_wait(&task) {
                 self.held.push_back(task);
             } else {
@@ -306,13 +309,13 @@ impl Keeper {
                     told.0,
                     at.0
                 );
-                effects.snapshot = Some((meta, self.pin()));
+                effects.snapshot = Some((*meta, self.pin()));
             }
             KeeperTask::Install(meta) => {
                 let (last, applied) = (meta.last, self.tables.applied);
                 assert!(applied < last.index, "a snapshot of {last} for tables of {}", applied.0);
-                self.installing = Some(meta.clone());
-                effects.install = Some(meta);
+                self.installing = Some((*meta).clone());
+                effects.install = Some(*meta);
             }
             KeeperTask::Status { .. } | KeeperTask::Weigh { .. } => self.take_in(task, effects),
         }
@@ -634,4 +637,22 @@ fn kv_body(result: Result<Response, Error>) -> ReplyBody {
 
 fn done(effects: &mut KeeperEffects, ticket: Ticket, term: Term, body: ReplyBody) {
     effects.reply.push((ticket, Outcome::Done(Reply { term, body })));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_held_a_whole_log_keeps_little_room() {
+        let (mut keeper, mut effects) = (Keeper::new(Vec::new()), KeeperEffects::default());
+        for number in 0..10 * TASKS_KEPT as u64 {
+            let ticket = Ticket(number);
+            keeper.take_in(KeeperTask::Members { ticket, term: Term(1), needs: LogIndex(0) }, &mut effects);
+        }
+        assert!(10 * TASKS_KEPT <= keeper.queue.capacity());
+        keeper.finish(&mut effects);
+        assert_eq!(effects.reply.len(), 10 * TASKS_KEPT);
+        assert!(keeper.queue.capacity() <= 2 * TASKS_KEPT, "{}", keeper.queue.capacity());
+    }
 }

@@ -17,6 +17,7 @@
 
 use crate::contract::{Effects, KeeperTask};
 use crate::node::Node;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use kattu_raft::{Entry, EntryId, Instant, LogIndex, SnapshotMeta, Stamp};
 
@@ -148,7 +149,7 @@ impl Node {
             snapshots.anew = Some(last);
         }
         snapshots.under_way = Some(UnderWay { last, bytes: snapshots.since });
-        effects.apply.push(KeeperTask::Snapshot(meta));
+        effects.apply.push(KeeperTask::Snapshot(Box::new(meta)));
     }
 
     /// A snapshot is durable and verified: the log that it covers may be dropped, except for the part that is kept.
@@ -207,7 +208,7 @@ impl Node {
         (snapshots.since, snapshots.not_before) = (0, 0);
         snapshots.size = snapshots.incoming;
         snapshots.pieces.clear();
-        effects.apply.push(KeeperTask::Install(meta));
+        effects.apply.push(KeeperTask::Install(Box::new(meta)));
     }
 }
 

@@ -28,7 +28,7 @@ use crate::waiting::Waiting;
 use kattu_node::alarms::Alarms;
 use kattu_node::compare::Health;
 use kattu_node::contract::{
-    Admitted, Effects, Event, Forward, KeeperTask, Members, Outcome, Refusal, Request, Ticket,
+    Admitted, Effects, Event, Forward, KeeperTask, Members, Outcome, Refusal, Request, TASKS_KEPT, Ticket,
 };
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Duration, Fetch, Instant, Timing};
@@ -453,6 +453,7 @@ impl<C, A> Member<C, A> {
         match &mut self.executor {
             ApplyExecutor::Here(desk) => {
                 desk.take_in(host, self.effects.apply.drain(..));
+                self.effects.apply.shrink_to(TASKS_KEPT); // at a start, the whole log was here
                 let units = desk.work(host, &mut self.slice)?;
                 self.counts.work_units += units;
                 self.counts.slice_units_max = self.counts.slice_units_max.max(units);

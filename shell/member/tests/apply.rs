@@ -82,7 +82,7 @@ fn is_done(outcome: &Outcome) -> bool {
 fn busy_desk(puts: u64) -> Desk {
     let mut desk = Desk::new(keeper());
     let entries = (1..=puts).map(|index| put(index, Some(Ticket(index))));
-    let orders = [KeeperTask::Snapshot(meta(puts)), KeeperTask::Install(meta(puts + 1))];
+    let orders = [KeeperTask::Snapshot(Box::new(meta(puts))), KeeperTask::Install(Box::new(meta(puts + 1)))];
     desk.take_in(&mut Thread, entries.chain(orders));
     desk
 }
@@ -204,8 +204,14 @@ fn tasks_and_the_clients_that_wait_for_them_cross_over_together() {
     let of = |at: usize| tickets[at];
     let pin = KeeperTask::Pin { ticket: of(2), term: TERM, needs: LogIndex(0) };
     let members = KeeperTask::Members { ticket: of(0), term: TERM, needs: LogIndex(0) };
-    let tasks =
-        vec![read(of(3)), members, put(1, Some(of(1))), put(2, None), KeeperTask::Snapshot(meta(2)), pin];
+    let tasks = vec![
+        read(of(3)),
+        members,
+        put(1, Some(of(1))),
+        put(2, None),
+        KeeperTask::Snapshot(Box::new(meta(2))),
+        pin,
+    ];
     let batch = Batch::of(tasks, &mut waiting);
     assert_eq!(clients(&batch), [(4, 13), (1, 10), (2, 11), (3, 12)], "in the tasks' order");
     let batch = Batch::of(vec![status(of(4)), weigh(of(5)), status(Ticket(99))], &mut waiting);
@@ -276,7 +282,7 @@ fn tasks_that_wait_for_tables_are_not_reported_done_until_the_tables_have_come()
     let mut apart: Apart<u64> = Apart::new(keeper());
     let mut waiting = Waiting::default();
     let ticket = waiting.enter(10);
-    let tasks = vec![put(1, None), KeeperTask::Install(meta(2)), put(3, Some(ticket))];
+    let tasks = vec![put(1, None), KeeperTask::Install(Box::new(meta(2))), put(3, Some(ticket))];
     let batch = Batch::of(tasks, &mut waiting);
     apart.take_in(&mut Thread, batch);
     apart.work(&mut Thread, &mut 100).unwrap_or_else(|never| match never {});

@@ -250,7 +250,7 @@ mod tests {
         let last = EntryId::new(1, 5);
         let mut waiting = Waiting::default();
         let mut thread = on_a_thread(Keeper::new(vec![]));
-        let install = KeeperTask::Install(SnapshotMeta { last, ..SnapshotMeta::default() });
+        let install = KeeperTask::Install(Box::new(SnapshotMeta { last, ..SnapshotMeta::default() }));
         thread.deliver(Batch::of(vec![install], &mut waiting));
         let (batch, answers) = asked(&mut waiting, 3, last.index);
         thread.deliver(batch);

@@ -164,7 +164,7 @@ pub(super) fn a_read_and_a_snapshot(seed: u64) {
     let meta = SnapshotMeta { last, membership: Membership::default(), ..SnapshotMeta::default() };
     let mut keeper = keeper(keys);
     let mut effects = KeeperEffects::default();
-    keeper.take_in(KeeperTask::Install(meta), &mut effects);
+    keeper.take_in(KeeperTask::Install(Box::new(meta)), &mut effects);
     keeper.finish(&mut effects);
     keeper.take_in(read(Range { keys: all(), ..Range::default() }), &mut effects);
     keeper.step(&mut slice.clone(), &mut effects);
