@@ -58,7 +58,7 @@ pub(crate) struct Net {
     pub(crate) codec: Codec,
     /// Where connections are reset, an attempt sometimes leads to another member: a name stands for another one's address.
     pub(crate) strays: Option<Dice>,
-    /// Callers that do not belong.
+    /// Callers and answers that do not belong.
     pub(crate) intruders: Option<Dice>,
     /// Members that are reached in TLS ask callers for a certificate.
     pub(crate) certificates: bool,
