@@ -296,6 +296,7 @@ impl Raft {
         let membership = self.configurations.newest();
         let others: Vec<NodeId> = membership.peers(config.id).collect();
         let watches_quorum = config.check_quorum && !membership.is_alone(config.id);
+        let uncommitted = log.entries_after(self.marks.committed);
         let leader = Leader {
             peers: others.iter().map(|&peer| (peer, Progress::new(now, next))).collect(),
             reads: ReadQueue::default(),
@@ -303,7 +304,7 @@ impl Raft {
             term_start: next,
             since: now,
             stamp_since: log.stamp(),
-            forms: Forms::of_leader(config.id, log.entries(), self.marks.committed, &self.configurations),
+            forms: Forms::of_leader(config.id, uncommitted, &self.configurations),
             uncommitted_bytes: 0,
             heartbeat_at: if others.is_empty() { Instant::NEVER } else { now + config.heartbeat_interval },
             check_at: if watches_quorum { now + config.election_timeout } else { Instant::NEVER },

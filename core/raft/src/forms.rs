@@ -131,15 +131,15 @@ pub(crate) struct Forms(BTreeMap<LogIndex, BTreeMap<NodeId, Parts>>);
 
 impl Forms {
     /// The ledger of a new leader: its own log shows which entries it holds in part. Of other members it knows nothing
-    /// yet: they have acknowledged nothing in its term.
+    /// yet: they have acknowledged nothing in its term. `uncommitted` are the entries after its commit index: a walk
+    /// over the whole log would delay its first append.
     pub(crate) fn of_leader<'a>(
         me: NodeId,
-        entries: impl Iterator<Item = &'a Entry>,
-        committed: LogIndex,
+        uncommitted: impl Iterator<Item = &'a Entry>,
         configurations: &Configurations,
     ) -> Forms {
         let mut forms = Forms::default();
-        for entry in entries.filter(|entry| entry.payload().is_none() && committed < entry.id().index) {
+        for entry in uncommitted.filter(|entry| entry.payload().is_none()) {
             let index = entry.id().index;
             let (epoch, _) = configurations.at(index);
             forms.note(index, me, entry.body().form(), *epoch);
@@ -393,16 +393,16 @@ mod tests {
             Entry::in_form(form, head, alloc::vec![7].into(), 0)
         };
         let shard = Form::Shard { shard: 1, data: 2 };
-        let log = [entry(5, Form::Missing), entry(6, Form::Whole), entry(7, shard), entry(8, Form::Missing)];
+        let log = [entry(6, Form::Whole), entry(7, shard), entry(8, Form::Missing)];
         let (me, first) = (NodeId(1), Membership::new(members(0b111), Vec::new()));
         let configurations = Configurations::recover(first.clone(), None, Vec::new());
-        let forms = Forms::of_leader(me, log.iter(), LogIndex(5), &configurations);
+        let forms = Forms::of_leader(me, log.iter(), &configurations);
         assert_eq!(forms.0.keys().map(|index| index.0).collect::<Vec<_>>(), [7, 8]);
         let all = |_| LogIndex(8);
         assert_eq!(forms.recoverable_to(LogIndex(8), &first, all), LogIndex(8), "members 2 and 3 hold all");
         let two = |voter| if voter == NodeId(3) { LogIndex(0) } else { LogIndex(8) };
         assert_eq!(forms.recoverable_to(LogIndex(8), &first, two), LogIndex(6), "members 1 and 3 do not");
-        assert_eq!(Forms::of_leader(me, log[1..2].iter(), LogIndex(5), &configurations), Forms::default());
+        assert_eq!(Forms::of_leader(me, log[..1].iter(), &configurations), Forms::default());
     }
 
     #[test]

@@ -86,7 +86,7 @@ fn log_is_well_formed(raft: &Raft) -> Checked {
     expect(ascending, name, || format!("term starts {starts:?}"))?;
     let mut index = log.recent_first();
     let mut bytes = 0;
-    for entry in log.entries() {
+    for entry in log.entries_after(log.base().index) {
         let runs = starts.partition_point(|start| start.index <= index);
         let term = (runs > 0).then(|| starts[runs - 1].term);
         let fits = entry.id().index == index && Some(entry.id().term) == term;
@@ -168,8 +168,7 @@ fn configurations_are_those_of_the_log(raft: &Raft) -> Checked {
     let gone = raft.configurations.all().skip(1).find(|(at, _)| *at <= base.index);
     expect(gone.is_none(), name, || format!("base {base}, and this still counts: {gone:?}"))?;
     let newest = raft.configurations.newest_at();
-    let missed =
-        raft.log.entries().find(|entry| entry.head.kind == EntryKind::Config && newest < entry.id().index);
+    let missed = raft.log.entries_after(newest).find(|entry| entry.head.kind == EntryKind::Config);
     expect(missed.is_none(), name, || format!("newest {newest:?}, the log has {:?}", missed.map(|e| e.id())))
 }
 

@@ -179,18 +179,21 @@ impl Log {
         self.recent.get(usize::try_from(offset).ok()?)
     }
 
-    /// The entries in memory, in order.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.recent.iter()
+    /// The entries in memory after `index`, in order. To reach the first of them costs the same wherever it stands.
+    pub fn entries_after(&self, index: LogIndex) -> impl Iterator<Item = &Entry> {
+        self.recent.range(self.offset(index.next())..)
     }
 
     /// Bytes of the entries from `first` to `last`, as far as they are in memory.
     #[must_use]
     pub fn bytes(&self, first: LogIndex, last: LogIndex) -> usize {
-        let offset =
-            |index: LogIndex| (index.0.saturating_sub(self.recent_first().0) as usize).min(self.recent.len());
-        let (start, end) = (offset(first), offset(last.next()));
+        let (start, end) = (self.offset(first), self.offset(last.next()));
         self.recent.range(start.min(end)..end).map(Entry::len).sum()
+    }
+
+    /// The place in `recent` of the entry at `index`, or of the nearest one.
+    fn offset(&self, index: LogIndex) -> usize {
+        (index.0.saturating_sub(self.recent_first().0) as usize).min(self.recent.len())
     }
 
     /// Clones of the entries from `first` to at most `last`, as many as fit into `bytes_max` and `entries_max`, at

@@ -82,7 +82,10 @@ fn compare(log: &Log, twin: &[Entry], base: EntryId) {
         }
     }
     let recent = &twin[(log.recent_first().0 - base.index.0) as usize - 1..];
-    assert!(log.entries().eq(recent), "memory is the end of the log");
+    for index in 0..last.index.0 + 3 {
+        let later = recent.iter().filter(|entry| index < entry.id().index.0);
+        assert!(log.entries_after(LogIndex(index)).eq(later), "memory is the end of the log: after {index}");
+    }
     assert_eq!(log.recent_bytes(), recent.iter().map(Entry::len).sum::<usize>());
     for (n, entry) in twin.iter().enumerate() {
         let index = entry.id().index;
