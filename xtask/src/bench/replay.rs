@@ -1,11 +1,12 @@
-//! `cargo xtask bench replay`: how fast a member restarts from its log.
+//! `cargo xtask bench replay`: how fast a member restarts from its log, and how much memory it has then.
 //!
 //! One member is filled, stopped cleanly, and restarted several times; timed is from the start of the process to its
-//! ready line. An empty member's start is timed, too, and subtracted.
+//! ready line. An empty member's start is timed, too, and subtracted. Memory is what belongs to the process alone
+//! (`RssAnon`): the longer the kernel frees it, the later others notice that a killed leader is gone.
 //! Knows nothing of: the format of the log.
 
-use super::alternate;
 use super::report::Header;
+use super::{alternate, meter};
 use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::collections::BTreeMap;
@@ -46,10 +47,14 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
                 std::fs::create_dir_all(member.folder)?;
                 let empty = member.median_start()?;
                 member.fill(total)?;
-                filled.insert(program.to_path_buf(), empty);
+                filled.insert(program.to_path_buf(), empty.took);
             }
-            let replay = member.median_start()?.saturating_sub(filled[program]);
-            Ok(vec![("replay, s".into(), replay.as_secs_f64())])
+            let full = member.median_start()?;
+            let replay = full.took.saturating_sub(filled[program]);
+            Ok(vec![
+                ("replay, s".into(), replay.as_secs_f64()),
+                ("memory after it, MB".into(), full.memory as f64 / 1e6),
+            ])
         })?;
         return Ok(std::fs::remove_dir_all(&folder)?);
     }
@@ -65,21 +70,29 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         .filter_map(|file| file.metadata().ok())
         .map(|metadata| metadata.len())
         .sum();
-    let replay = (full.saturating_sub(empty)).as_secs_f64();
+    let replay = (full.took.saturating_sub(empty.took)).as_secs_f64();
     println!(
-        "\n| puts of 8 + 256 bytes | log, MB | start of an empty member, s | start, s | puts/s | MB/s |"
+        "\n| puts of 8 + 256 bytes | log, MB | start of an empty member, s | start, s | puts/s | MB/s | memory after it, MB |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     println!(
-        "| {total} | {:.0} | {:.3} | {:.3} | {:.0} | {:.0} |",
+        "| {total} | {:.0} | {:.3} | {:.3} | {:.0} | {:.0} | {:.1} |",
         log_bytes as f64 / 1e6,
-        empty.as_secs_f64(),
-        full.as_secs_f64(),
+        empty.took.as_secs_f64(),
+        full.took.as_secs_f64(),
         total as f64 / replay,
-        log_bytes as f64 / 1e6 / replay
+        log_bytes as f64 / 1e6 / replay,
+        full.memory as f64 / 1e6
     );
     println!("\nmedians of {STARTS} starts, page cache warm");
     Ok(std::fs::remove_dir_all(&folder)?)
+}
+
+/// What a start took, until the ready line.
+struct Start {
+    took: Duration,
+    /// Bytes of anonymous memory then.
+    memory: u64,
 }
 
 struct Member<'a> {
@@ -89,8 +102,7 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Starts the member; returns it and its time to the ready line.
-    fn start(&self) -> Result<(Child, Duration), Failure> {
+    fn start(&self) -> Result<(Child, Start), Failure> {
         let began = Instant::now();
         let url = |port: u16| format!("http://{}:{port}", self.host);
         let mut child = Command::new(self.kattu)
@@ -110,6 +122,7 @@ impl Member<'_> {
             child.wait()?;
             return Err(Failure::new("the member ended before it served"));
         }
+        let memory = meter::anonymous_bytes(child.id());
         // The rest of its output goes to a file, so that it never blocks on a full pipe.
         let mut rest = File::create(self.folder.join("n0.log"))?;
         std::thread::spawn(move || {
@@ -118,7 +131,7 @@ impl Member<'_> {
                 let _ = writeln!(rest, "{line}"); // the log is not needed
             }
         });
-        Ok((child, took))
+        Ok((child, Start { took, memory }))
     }
 
     /// Starts the member, writes so many puts, stops it.
@@ -133,15 +146,18 @@ impl Member<'_> {
         filled
     }
 
-    fn median_start(&self) -> Result<Duration, Failure> {
-        let mut times = Vec::new();
+    /// The medians of both.
+    fn median_start(&self) -> Result<Start, Failure> {
+        let (mut times, mut memories) = (Vec::new(), Vec::new());
         for _ in 0..STARTS {
-            let (child, took) = self.start()?;
+            let (child, Start { took, memory }) = self.start()?;
             stop(child)?;
             times.push(took);
+            memories.push(memory);
         }
         times.sort_unstable();
-        Ok(times[STARTS / 2])
+        memories.sort_unstable();
+        Ok(Start { took: times[STARTS / 2], memory: memories[STARTS / 2] })
     }
 }
 

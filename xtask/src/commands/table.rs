@@ -323,7 +323,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "bench replay",
         arguments: "[--total PUTS (500000)] [--against PATH [--pairs N (10)]]",
-        about: "how fast a log is read back",
+        about: "how fast a log is read back, and a member's memory after it",
         more: "With `--against`, another Kattu binary and this one in alternating pairs.",
         time: "",
         group: Group::Benches,
