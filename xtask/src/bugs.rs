@@ -26,8 +26,16 @@ fn bugs(words: &[&str]) -> Command {
 /// # Errors
 /// The mutants whose right code stands nowhere.
 pub fn copy() -> Result<(), Failure> {
-    let mut mutants = cargo(&["run", "--locked", "--quiet", "-p", "kattu-mutants", "--", "copy"]);
-    in_foreground(mutants.arg(folder()))
+    in_foreground(mutants("copy").arg(folder()))
+}
+
+fn mutants(word: &str) -> Command {
+    cargo(&["run", "--locked", "--quiet", "-p", "kattu-mutants", "--", word])
+}
+
+/// The protocol's own storms.
+fn peers() -> Command {
+    cargo(&["test", "--profile", "proof", "-p", "kattu-bugs", "peers"])
 }
 
 fn folder() -> PathBuf {
@@ -49,6 +57,15 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut bugs(words))
 }
 
+/// What the slice runs.
+pub fn build(log: &Path) -> Result<(), Failure> {
+    run_logged(mutants("copy").arg(folder()), log, LIMIT)?;
+    let mut programs = cargo(&["build", "--profile", "proof", "-p", "kattu-bugs"]);
+    run_logged(in_copy(&mut programs), log, LIMIT)?;
+    let mut tests = peers();
+    run_logged(in_copy(tests.arg("--no-run")), log, LIMIT)
+}
+
 /// The witness of every bug, with the bug and without it; and the protocol's own storms for its bugs.
 pub fn slice(log: &Path) -> Result<Tally, Failure> {
     copy()?;
@@ -56,7 +73,6 @@ pub fn slice(log: &Path) -> Result<Tally, Failure> {
     let text = std::fs::read_to_string(log)?;
     ended?;
     let note = text.lines().rfind(|line| line.contains(" caught by witnesses")).unwrap_or_default();
-    let mut storms = cargo(&["test", "--profile", "proof", "-p", "kattu-bugs", "peers"]);
-    let tally = cargo_test(in_copy(&mut storms), log, LIMIT)?;
+    let tally = cargo_test(in_copy(&mut peers()), log, LIMIT)?;
     Ok(Tally { note: note.to_string(), passed: tally.passed + 1, ..tally })
 }

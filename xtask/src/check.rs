@@ -4,6 +4,7 @@
 
 use crate::arrows;
 use crate::pages;
+use crate::prebuild;
 use crate::profiles;
 use crate::rigs;
 use crate::shell::{self, Failure, cargo, run_logged};
@@ -187,12 +188,18 @@ fn docs(log: &Path) -> Result<Tally, Failure> {
 
 /// Unit tests of all crates but the pure ones, and the integration tests of crates that are no rigs.
 fn unit_tests(log: &Path) -> Result<Tally, Failure> {
-    let mut test = targets::select("test");
-    test.args(["--no-fail-fast", "--lib", "--bins"]);
-    for name in targets::names(|name| !rigs::CRATES.contains(&name))?.tests {
-        test.args(["--test", &name]);
-    }
-    let tests = run_logged(&mut test, log, LIMIT);
+    let names = targets::names(|name| !rigs::CRATES.contains(&name))?.tests;
+    let test = || {
+        let mut test = targets::select("test");
+        test.args(["--no-fail-fast", "--lib", "--bins"]);
+        for name in &names {
+            test.args(["--test", name]);
+        }
+        test
+    };
+    run_logged(test().arg("--no-run"), log, LIMIT)?;
+    prebuild::begin();
+    let tests = run_logged(&mut test(), log, LIMIT);
     // Counts the results of both.
     let all = cargo_test(targets::select("test").args(["--no-fail-fast", "--doc"]), log, LIMIT);
     tests.and(all)

@@ -28,13 +28,23 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     in_foreground(&mut command)
 }
 
+/// What the slice runs.
+pub fn build(log: &Path) -> Result<(), Failure> {
+    run_logged(&mut cargo(&["build", "--profile", "proof", "-p", "kattu-explore"]), log, LIMIT)?;
+    bugs::copy()?;
+    run_logged(bugs::in_copy(planted().arg("--no-run")), log, LIMIT)
+}
+
+fn planted() -> Command {
+    cargo(&["test", "--profile", "proof", "-p", "kattu-explore", "--test", "planted"])
+}
+
 /// The scopes of every commit, each with its pinned number of states; and the planted bugs that they must find.
 pub fn slice(log: &Path) -> Result<Tally, Failure> {
     run_logged(&mut explore(&[]), log, LIMIT)?;
     let text = std::fs::read_to_string(log)?;
     let note = text.lines().last().unwrap_or_default().to_string();
     bugs::copy()?;
-    let mut planted = cargo(&["test", "--profile", "proof", "-p", "kattu-explore", "--test", "planted"]);
-    let tally = cargo_test(bugs::in_copy(&mut planted), log, LIMIT)?;
+    let tally = cargo_test(bugs::in_copy(&mut planted()), log, LIMIT)?;
     Ok(Tally { note, passed: tally.passed + 1, ..tally })
 }

@@ -54,7 +54,7 @@ fn on_tests(verb: &str, names: &Names) -> Command {
 
 /// Builds them with their tests, and syncs the output of the build: else the first syncs of the members would have to
 /// wait for it.
-fn build(log: &Path) -> Result<(), Failure> {
+pub fn build(log: &Path) -> Result<(), Failure> {
     let names = names()?;
     let mut build = on_tests("build", &names);
     for name in &names.programs {

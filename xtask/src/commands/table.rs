@@ -6,7 +6,8 @@
 
 use super::{Command, Group, alone};
 use crate::{
-    bench, bugs, chaos, check, coverage, explore, fix, house, mutate, power, rigs, test, tools, upgrade,
+    bench, bugs, chaos, check, coverage, explore, fix, fuzz, house, mutate, power, prebuild, rigs, test,
+    tools, upgrade,
 };
 
 /// All of them, by group, in the order in which they are printed.
@@ -41,6 +42,15 @@ pub const COMMANDS: &[Command] = &[
         time: "10 min; cold, with all tools, 30 min at most",
         group: Group::Everyday,
         run: test::run,
+    },
+    Command {
+        name: "prebuild",
+        arguments: "",
+        about: "builds what the stages of `cargo xtask test` after its unit tests run",
+        more: "`cargo xtask test` starts it by itself, at the lowest priority, while its tests wait for disks and members.",
+        time: "12 min, once",
+        group: Group::Everyday,
+        run: |words| alone(words, prebuild::run),
     },
     Command {
         name: "scripts",
@@ -179,7 +189,7 @@ pub const COMMANDS: &[Command] = &[
         more: "",
         time: "N s",
         group: Group::Rigs,
-        run: test::fuzz_long,
+        run: fuzz::run,
     },
     Command {
         name: "failover",
