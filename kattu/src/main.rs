@@ -7,17 +7,17 @@
 //! Knows nothing of: verbs.
 #![deny(unsafe_code)] // except in the allocator of the counting build
 
-#[cfg(feature = "count-allocations")]
+#[cfg(any(test, feature = "count-allocations"))]
 #[allow(unsafe_code)] // an allocator cannot be written without
 mod allocator;
 
 use std::process::ExitCode;
 
-#[cfg(not(feature = "count-allocations"))]
+#[cfg(not(any(test, feature = "count-allocations")))]
 #[global_allocator]
 static ALLOCATOR: kattu_runtime::allocator::Allocator = kattu_runtime::allocator::Allocator;
 
-#[cfg(feature = "count-allocations")]
+#[cfg(any(test, feature = "count-allocations"))]
 #[global_allocator]
 static ALLOCATOR: allocator::Counting = allocator::Counting;
 

@@ -64,6 +64,5 @@ mod unsent;
 pub use compactor::Retention;
 pub use face::FaceConfig;
 pub use kattu_rebuild::backup;
-pub use kattu_runtime::metrics::{ALLOCATED_BYTES, ALLOCATIONS};
 pub use listen::{serve_clients, serve_metrics};
 pub use replica::{Asked, Replica};
