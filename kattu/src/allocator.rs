@@ -54,6 +54,6 @@ mod tests {
         assert!(count < ALLOCATIONS.get() && bytes + 1000 <= ALLOCATED_BYTES.get());
         let bytes = ALLOCATED_BYTES.get();
         list.reserve_exact(5000);
-        assert!(bytes + 4000 <= ALLOCATED_BYTES.get(), "only what it grew by");
+        assert!(bytes + 4000 <= ALLOCATED_BYTES.get(), "and what a list grows by");
     }
 }

@@ -26,11 +26,13 @@ fn bugs(words: &[&str]) -> Command {
 /// # Errors
 /// The mutants whose right code stands nowhere.
 pub fn copy() -> Result<(), Failure> {
-    in_foreground(mutants("copy").arg(folder()))
+    in_foreground(&mut copier())
 }
 
-fn mutants(word: &str) -> Command {
-    cargo(&["run", "--locked", "--quiet", "-p", "kattu-mutants", "--", word])
+fn copier() -> Command {
+    let mut copier = cargo(&["run", "--locked", "--quiet", "-p", "kattu-mutants", "--", "copy"]);
+    copier.arg(folder());
+    copier
 }
 
 /// The protocol's own storms.
@@ -59,7 +61,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
 
 /// What the slice runs.
 pub fn build(log: &Path) -> Result<(), Failure> {
-    run_logged(mutants("copy").arg(folder()), log, LIMIT)?;
+    run_logged(&mut copier(), log, LIMIT)?;
     let mut programs = cargo(&["build", "--profile", "proof", "-p", "kattu-bugs"]);
     run_logged(in_copy(&mut programs), log, LIMIT)?;
     let mut tests = peers();

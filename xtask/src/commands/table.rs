@@ -48,7 +48,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: "",
         about: "builds what the stages of `cargo xtask test` after its unit tests run",
         more: "`cargo xtask test` starts it by itself, at the lowest priority, while its tests wait for disks and members.",
-        time: "12 min, once",
+        time: "",
         group: Group::Everyday,
         run: |words| alone(words, prebuild::run),
     },
