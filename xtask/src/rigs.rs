@@ -103,9 +103,9 @@ pub fn run(name: &str, words: &[&str], log: &Path, limit: Duration) -> Result<()
 /// The rigs' integration tests; their unit tests run with those of other crates.
 pub fn tests(log: &Path) -> Result<Tally, Failure> {
     build(log)?;
-    // Four tests at a time: they start clusters and mostly wait. Those that judge times make sure that they run alone.
+    // Six tests at a time: they start clusters and mostly wait. Those that judge times make sure that they run alone.
     let mut test = on_tests("test", &names()?);
-    test.args(["--no-fail-fast", "--", "--nocapture", "--test-threads=4"]);
+    test.args(["--no-fail-fast", "--", "--nocapture", "--test-threads=6"]);
     check::cargo_test(with_programs(&mut test), log, TESTS_LIMIT)
 }
 

@@ -1,4 +1,4 @@
-//! The simulator's slices of `cargo xtask test`: old failing seeds, the same trace in every build, fresh storms.
+//! The simulator's slices of `cargo xtask test`: the same course in every build, fresh storms.
 //!
 //! Knows nothing of: the events of a storm.
 
@@ -19,11 +19,9 @@ const OF_SETTINGS: u64 = 100;
 const OF_SERVICE: usize = 12;
 /// Storms with lying members, for every commit: ten a second.
 const OF_LIARS: usize = 100;
-/// Seeds whose trace is compared between builds, and the simulated minutes.
+/// Seeds whose course is compared between builds, and the simulated minutes.
 const COMPARED: u64 = 4;
 const MINUTES: u64 = 1;
-/// The word of a regression with shared settings.
-const SHARED: &str = "shared-settings";
 
 fn kattu(words: &[&str]) -> Command {
     let mut command = Command::new(shell::target().join("release/kattu"));
@@ -31,16 +29,9 @@ fn kattu(words: &[&str]) -> Command {
     command
 }
 
-/// Seeds that failed once, and the trace hash of fresh ones in debug and release.
-pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
+/// The hash of the course of fresh seeds, in debug and release.
+pub fn courses(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
-    let file = shell::root().join("proof/sim/regressions.txt");
-    let text = std::fs::read_to_string(&file)?;
-    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-        run_logged(&mut kattu(&words_of(line)), log, STORM_LIMIT)?;
-        tally.passed += 1;
-    }
-    let replayed = tally.passed;
     // With the whole set of tests: built alone, it would have other features.
     run_logged(targets::select("build").args(["--quiet", "--tests", "--bin", "sim"]), log, BUILD_LIMIT)?;
     let debug = shell::target().join("debug/sim");
@@ -55,7 +46,7 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
         let (released, debugged) = (released.trim().to_string(), debugged.trim().to_string());
         if released != debugged || released.is_empty() {
             return Err(Failure::new(format!(
-                "seed {seed} has another trace in release ({released}) than in debug ({debugged})"
+                "seed {seed} takes another course in release ({released}) than in debug ({debugged})"
             ))
             .then(format!("kattu sim --seed {seed} --minutes {MINUTES} --hash, in both builds")));
         }
@@ -65,24 +56,8 @@ pub fn regressions(seed: u64, log: &Path) -> Result<Tally, Failure> {
         hashes.push(released);
         tally.passed += 1;
     }
-    tally.note = format!("{replayed} regressions, {COMPARED} seeds the same in debug and release");
+    tally.note = format!("{COMPARED} seeds the same in debug and release");
     Ok(tally)
-}
-
-/// The storm of a line of regressions, in words of the command line.
-fn words_of(line: &str) -> Vec<&str> {
-    let mut known = line.split('|').next().unwrap_or("").split_whitespace().peekable();
-    let mut words = Vec::new();
-    if let Some(family) = known.next_if(|word| *word != SHARED && word.parse::<u64>().is_err()) {
-        words.extend(["--family", family]);
-    }
-    if known.next_if_eq(&SHARED).is_some() {
-        words.push("--shared-settings");
-    }
-    for (option, value) in ["--seed", "--minutes"].into_iter().zip(known) {
-        words.extend([option, value]);
-    }
-    words
 }
 
 /// Fresh storms: their seeds follow from the commit.
@@ -117,25 +92,4 @@ pub fn service(seed: u64, log: &Path) -> Result<Tally, Failure> {
     }
     tally.note = format!("{OF_SERVICE} storms of each family, {OF_LIARS} with liars");
     Ok(tally)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_regression_is_a_command_line() {
-        let cases: [(&str, &[&str]); 4] = [
-            ("7 | a | b", &["--seed", "7"]),
-            ("7 2 | a | b", &["--seed", "7", "--minutes", "2"]),
-            ("shared-settings 7 2 | a | b", &["--shared-settings", "--seed", "7", "--minutes", "2"]),
-            (
-                "slow-links shared-settings 7 | a | b",
-                &["--family", "slow-links", "--shared-settings", "--seed", "7"],
-            ),
-        ];
-        for (line, words) in cases {
-            assert_eq!(words_of(line), words, "{line}");
-        }
-    }
 }

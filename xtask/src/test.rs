@@ -43,7 +43,7 @@ const SLICES: &[Stage] = &[
     Stage {
         name: "e2e",
         about: "the real binary, driven from outside; tests of all rigs",
-        next: "cargo xtask test --only e2e, or cargo test -p kattu-e2e --test <file> <name>",
+        next: "cargo xtask test --only e2e, or cargo test -p kattu-e2e <file>::<name>",
         needs: &["release"],
         run: rigs::tests,
     },
@@ -62,11 +62,11 @@ const SLICES: &[Stage] = &[
         run: crash_images,
     },
     Stage {
-        name: "regressions",
-        about: "seeds that failed once, and the same trace in debug and release",
-        next: "kattu sim --seed <seed>, with the seed named above",
+        name: "courses",
+        about: "simulated clusters take the same course in debug and release",
+        next: "kattu sim --seed <seed> --hash, with the seed named above",
         needs: &["release"],
-        run: |log| crate::storms::regressions(seed_of_commit(), log),
+        run: |log| crate::storms::courses(seed_of_commit(), log),
     },
     Stage {
         name: "storms",

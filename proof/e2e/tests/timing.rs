@@ -14,7 +14,8 @@ fn in_force(cluster: &Cluster) -> Vec<(u64, u64)> {
     let args = ["status", "-o", "json", "--endpoints", &cluster.endpoints()];
     // Not `json()`: while a member starts, the command ends with the code of an unreachable one.
     let said = run(Command::new(kattu()).args(args));
-    let status: Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("not JSON: {}", said.all()));
+    let status: Value =
+        serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("not JSON: {}", said.all()));
     let number = |one: &Value, name: &str| one[name].as_u64().unwrap_or_default();
     let all = status.as_array().cloned().unwrap_or_default();
     all.iter().map(|one| (number(one, "election_timeout_ms"), number(one, "heartbeat_interval_ms"))).collect()

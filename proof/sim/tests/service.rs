@@ -124,7 +124,7 @@ fn a_follower_that_gets_a_snapshot_under_writes_is_level_some_time() {
 
 fn storms(family: Family) -> Sum {
     let options = Options { family, seconds: Some(25), ..Options::default() };
-    let sum = run_storms(1..11, 2, usize::MAX, &options, |_| {});
+    let sum = run_storms(1..6, 2, usize::MAX, &options, |_| {});
     println!("{}", sum.service);
     assert!(sum.violations.is_empty(), "{:?}", sum.violations);
     assert!(sum.service.quiet.len() > 1000 && sum.service.busy.len() > 1000, "{}", sum.service);

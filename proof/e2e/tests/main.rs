@@ -1,0 +1,23 @@
+//! The real binary, driven from outside. A file is a subject: `cargo test -p kattu-e2e tls::`.
+
+mod bad_bytes;
+mod bad_configuration;
+mod bad_requests;
+mod checked_arithmetic;
+mod command;
+mod disk_faults;
+mod divergence;
+mod durability;
+mod etcd_tools;
+mod floods;
+mod heavy;
+mod lives;
+mod log_output;
+mod members;
+mod no_bugs_aboard;
+mod operations;
+mod peer_tls;
+mod strangers;
+mod timing;
+mod tls;
+mod upgrades;
