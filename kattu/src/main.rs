@@ -1,25 +1,16 @@
 //! The program `kattu`: the verbs of `kattu-verbs`, and the allocator of its process.
 //!
-//! | File | Its idea |
-//! |---|---|
-//! | `allocator.rs` | counts allocations, in the counting build |
-//!
 //! Knows nothing of: verbs.
-#![deny(unsafe_code)] // except in the allocator of the counting build
+#![forbid(unsafe_code)]
 
-#[cfg(any(test, feature = "count-allocations"))]
-#[allow(unsafe_code)] // an allocator cannot be written without
-mod allocator;
-
+#[cfg(not(feature = "count-allocations"))]
+use kattu_runtime::allocator::Allocator;
+#[cfg(feature = "count-allocations")]
+use kattu_runtime::allocator::Counting as Allocator;
 use std::process::ExitCode;
 
-#[cfg(not(any(test, feature = "count-allocations")))]
 #[global_allocator]
-static ALLOCATOR: kattu_runtime::allocator::Allocator = kattu_runtime::allocator::Allocator;
-
-#[cfg(any(test, feature = "count-allocations"))]
-#[global_allocator]
-static ALLOCATOR: allocator::Counting = allocator::Counting;
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     kattu_verbs::run()

@@ -7,6 +7,10 @@
 //! of Rust's standard library draws the same line.
 //! Knows nothing of: the callers, when memory goes back to the system (`memory`).
 
+mod counting;
+
+pub use counting::Counting;
+
 use libmimalloc_sys::{
     mi_free, mi_malloc, mi_malloc_aligned, mi_realloc, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
 };

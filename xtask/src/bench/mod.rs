@@ -3,6 +3,7 @@
 //! Knows nothing of: how servers work; it starts real ones and reads `/proc`.
 
 mod alternate;
+pub mod apply;
 pub mod baseline;
 mod cells;
 mod cluster;

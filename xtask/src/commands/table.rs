@@ -222,6 +222,15 @@ pub const COMMANDS: &[Command] = &[
         run: bench::pairs::run,
     },
     Command {
+        name: "bench apply",
+        arguments: "[--keys N (1000000)] [--against PATH [--pairs N (10)]]",
+        about: "processor time and allocations of applying one put",
+        more: "`--against` takes a build of the example `apply_put` of `kattu-runtime` from another commit.",
+        time: "1 min",
+        group: Group::Benches,
+        run: bench::apply::run,
+    },
+    Command {
         name: "bench baseline",
         arguments: "",
         about: "the least latency that a put by a single client can have on this machine",
