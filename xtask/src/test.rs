@@ -115,10 +115,7 @@ const SLICES: &[Stage] = &[
         about: "every interleaving of tiny clusters",
         next: "cargo xtask explore",
         needs: &[],
-        run: |log| {
-            prebuild::end(); // both write the copy that has planted bugs
-            crate::explore::slice(log)
-        },
+        run: |log| crate::explore::slice(log, prebuild::end),
     },
     Stage {
         name: "bugs",
