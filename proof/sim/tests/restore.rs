@@ -36,7 +36,7 @@ fn backups_and_survivors_become_clusters_and_the_storm_goes_on_untouched() {
 #[test]
 fn a_storm_of_many_faults_takes_the_same_course_beside_them() {
     let mut made = 0;
-    for seed in 20..24 {
+    for seed in 20..28 {
         let all = Options { seconds: Some(30), history: true, ..Options::default() };
         let kinds = Kinds::of(Kind::ALL).without(Kind::Restore).without(Kind::Recover);
         let (with, without) =

@@ -11,6 +11,9 @@
 //! of each key and nothing else. Beside it stands what the store counts, which quotas are compared with. The exit code
 //! is 1 if a compacted key takes more than the goal, or if anything takes more than is counted for it.
 
+mod common;
+
+use common::mixed;
 use kattu_kv::api::{Command, Put};
 use kattu_kv::store::Store;
 use kattu_runtime::allocator::Allocator;
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         "| {keys} keys of {KEY_BYTES} + {VALUE_BYTES} bytes, bytes of memory above those | with its change noted | counted | a second version | counted | … each of three more | counted | compacted | counted |"
     );
     println!("|---|{}", "---:|".repeat(8));
+    // A multiple alone would fill all leaves at the same pace.
     let random = fill("keys in random order", keys, mixed);
     let ascending = fill("keys in ascending order", keys, |n| n);
     let most = random.compacted.max(ascending.compacted);
@@ -51,14 +55,6 @@ struct Found {
     compacted: f64,
     /// At no time did the store take more than it counted.
     is_counted: bool,
-}
-
-/// Another number for each number, as good as random: a multiple alone would fill all leaves at the same pace.
-/// [SplitMix64]
-fn mixed(number: u64) -> u64 {
-    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 /// Fills a store and prints its line.

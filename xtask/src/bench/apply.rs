@@ -6,7 +6,6 @@
 
 use super::alternate::{self, Figures};
 use super::report::Header;
-use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::path::Path;
 use std::process::Command;
@@ -17,18 +16,8 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// Builds, measures, prints.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let (against, words) = alternate::take(words, "bench apply")?;
-    let keys: u64 = match words[..] {
-        [] => 1_000_000,
-        ["--keys", text] => {
-            text.parse().map_err(|_| Failure::usage(format!("--keys {text}: not a number")))?
-        }
-        _ => return Err(misused("bench apply")),
-    };
-    let log = shell::log_path("apply");
-    let example = ["--release", "-p", "kattu-runtime", "--example", "apply_put"];
-    let mut build = shell::cargo(&[&["build", "--locked"][..], &example].concat());
-    shell::run_logged(&mut build, &log, LIMIT)?;
-    let program = shell::target().join("release/examples/apply_put");
+    let keys = super::number_behind("--keys", &words, 1_000_000, "bench apply")?;
+    let program = super::example("apply_put")?;
     match against {
         None => {
             Header::now(1, false).print();

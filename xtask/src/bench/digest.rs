@@ -8,7 +8,6 @@
 use super::cluster::{Cluster, MEMBERS, NO_FLAGS, Program};
 use super::counts::load;
 use super::report::Header;
-use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -36,13 +35,7 @@ impl Samples {
 
 /// Builds, loads, prints the table; fails if the goal is missed.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
-    let total: u64 = match words {
-        [] => 600_000,
-        ["--total", text] => {
-            text.parse().map_err(|_| Failure::usage(format!("--total {text}: not a number")))?
-        }
-        _ => return Err(misused("bench digest")),
-    };
+    let total = super::number_behind("--total", words, 600_000, "bench digest")?;
     if !Command::new("perf").arg("--version").output().is_ok_and(|out| out.status.success()) {
         return Err(Failure::new("this bench samples with `perf`, which is not installed")
             .then("apt-get install linux-perf"));

@@ -26,8 +26,28 @@ pub mod trend;
 use crate::commands;
 use crate::rigs;
 use crate::shell::{self, Failure};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
+
+/// The number behind the only flag of a bench, or this one if no word is left.
+fn number_behind(flag: &str, words: &[&str], otherwise: u64, command: &str) -> Result<u64, Failure> {
+    match words {
+        [] => Ok(otherwise),
+        [word, text] if *word == flag => {
+            text.parse().map_err(|_| Failure::usage(format!("{flag} {text}: not a number")))
+        }
+        _ => Err(commands::misused(command)),
+    }
+}
+
+/// Builds an example of `kattu-runtime`, for benches that measure in a process of their own, and returns its path.
+fn example(name: &str) -> Result<PathBuf, Failure> {
+    let mut build =
+        shell::cargo(&["build", "--locked", "--release", "-p", "kattu-runtime", "--example", name]);
+    shell::run_logged(&mut build, &shell::log_path(name), Duration::from_secs(1800))?;
+    Ok(shell::target().join("release/examples").join(name))
+}
 
 /// `cargo xtask bench failover …`: how long no put is acknowledged when a leader dies.
 pub fn gaps(words: &[&str]) -> Result<(), Failure> {
@@ -84,6 +104,15 @@ fn of_gaps(text: &str) -> alternate::Figures {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_bench_takes_its_flag_with_a_number_or_nothing() {
+        let keys = |words: &[&str]| super::number_behind("--keys", words, 7, "bench apply");
+        assert_eq!((keys(&[]).ok(), keys(&["--keys", "3"]).ok()), (Some(7), Some(3)));
+        for wrong in [&["--keys"][..], &["--keys", "many"], &["--total", "3"], &["--keys", "3", "4"]] {
+            assert!(keys(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
     #[test]
     fn shares_of_the_gaps_are_read_and_the_histogram_is_not() {
         let text = "  20 of 20: this one 9.9 ms\n  10-20 ms     9 ####\n     min       8.0 ms\n  median      12.3 ms\n    99 %      45.0 ms\n";

@@ -7,10 +7,8 @@
 
 use super::alternate::{self, Figures};
 use super::report::Header;
-use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// mimalloc's default delay. If it is set explicitly it stays, and that thread is not started.
 const MIMALLOCS_OWN_MS: &str = "1000";
@@ -21,25 +19,8 @@ const SECONDS_OF_PAIR: &str = "3";
 /// Builds, measures, prints.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let (against, words) = alternate::take(words, "bench snapshot-pause")?;
-    let keys: u64 = match words[..] {
-        [] => 1_000_000,
-        ["--keys", text] => {
-            text.parse().map_err(|_| Failure::usage(format!("--keys {text}: not a number")))?
-        }
-        _ => return Err(misused("bench snapshot-pause")),
-    };
-    let log = shell::log_path("snapshot-pause");
-    let mut build = shell::cargo(&[
-        "build",
-        "--locked",
-        "--release",
-        "-p",
-        "kattu-runtime",
-        "--example",
-        "snapshot_pause",
-    ]);
-    shell::run_logged(&mut build, &log, Duration::from_secs(1800))?;
-    let program = shell::target().join("release/examples/snapshot_pause");
+    let keys = super::number_behind("--keys", &words, 1_000_000, "bench snapshot-pause")?;
+    let program = super::example("snapshot_pause")?;
     let keys = keys.to_string();
     if let Some(against) = against {
         return against.compare(&program, |program| {

@@ -7,7 +7,6 @@
 
 use super::report::Header;
 use super::{alternate, meter};
-use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,13 +21,7 @@ const STARTS: usize = 5;
 /// Fills, stops, starts, prints.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let (against, words) = alternate::take(words, "bench replay")?;
-    let total: u64 = match words[..] {
-        [] => 500_000,
-        ["--total", text] => {
-            text.parse().map_err(|_| Failure::usage(format!("--total {text}: not a number")))?
-        }
-        _ => return Err(misused("bench replay")),
-    };
+    let total = super::number_behind("--total", &words, 500_000, "bench replay")?;
     let kattu = shell::kattu()?;
     let folder = shell::target().join("bench/replay");
     if folder.exists() {

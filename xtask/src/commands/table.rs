@@ -39,7 +39,7 @@ pub const COMMANDS: &[Command] = &[
                needs. Among them are `courses` (simulated clusters take the same course in debug and release), \
                `storms` (fresh storms, with seeds from the commit, some with shared settings) and `service` (the same for \
                each family that judges service, and for liars).",
-        time: "10 min; cold, with all tools, 30 min at most",
+        time: "10 min; cold, with all tools, about 30 min",
         group: Group::Everyday,
         run: test::run,
     },
