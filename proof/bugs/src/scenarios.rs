@@ -27,7 +27,7 @@
 //! | `freshness-dated-by-its-answer` | a bounded read sees what was answered longer ago than its bound, however long the leader's answer takes |
 //! | `one-member-applies-publications-in-its-own-way`, `alarm-names-those-who-agree` | members that compare report the divergent one, and no other (`divergent.rs`) |
 //! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `roll-told-from-memory`, `vote-before-publication`, `change-answered-before-it-is-complete` | a member joins and leaves once, completely, and as it was answered (`members.rs`) |
-//! | `floor-forgotten-at-restart` | a repaired log has the same vote floor after a restart (`damaged.rs`) |
+//! | `floor-forgotten-at-restart`, `names-in-doubt-taken-for-durable` | a repaired log has the same vote floor after a restart (`damaged.rs`) |
 //! | `told-of-lost-entries-and-votes-on` | a member informed of a loss on its disk votes by what it had (`damaged.rs`) |
 //! | `returns-without-asking`, `reminded-of-a-term-and-votes-in-it`, `reminded-of-acknowledgements-and-owes-none`, `reminded-of-commits-and-votes-below`, `reminded-of-commits-and-leads-below`, `begins-without-the-others`, `answered-by-one-and-has-a-past` | a started member learns from the others what it acknowledged before it votes or campaigns (`returning.rs`) |
 //! | `own-disk-compared-with-the-slowest`, `slow-disk-left-at-once` | a leader on a slow disk transfers leadership, and not again and again (`slow_disks.rs`) |
@@ -140,6 +140,7 @@ pub fn trial(name: &str, seed: u64) {
         "vote-before-publication" => members::a_learner_that_nobody_has_heard_of(seed),
         "change-answered-before-it-is-complete" => members::half_a_change(seed),
         "floor-forgotten-at-restart" => damaged::a_floor_and_a_restart(seed),
+        "names-in-doubt-taken-for-durable" => damaged::a_floor_whose_name_is_in_doubt(seed),
         "returns-without-asking"
         | "reminded-of-a-term-and-votes-in-it"
         | "reminded-of-acknowledgements-and-owes-none" => returning::with_what_it_has_acknowledged(seed),

@@ -48,7 +48,7 @@ pub(crate) fn read_identity(files: &dyn Files) -> Result<Option<Identity>, WalEr
 }
 
 impl DataDir {
-    /// Locks the directory and reads its identity.
+    /// Locks the directory, makes the names in it durable, and reads its identity.
     ///
     /// # Errors
     /// [`WalError::Locked`], [`WalError::Foreign`], [`WalError::OtherFormat`], [`WalError::Damaged`],
@@ -65,6 +65,9 @@ impl DataDir {
             }
             Err(error) => return Err(WalError::io(LOCK, "lock", &error)),
         };
+        // A failed sync of an earlier run may have left names that the next power failure takes away again. Nothing is
+        // concluded from a name, and nothing is cut, before all names are durable. [fault-model F11]
+        files.sync_names().map_err(|error| WalError::syncing(&files.place(), &error))?;
         let identity = read_identity(&*files)?;
         let dir = DataDir { files, lock, identity };
         if dir.identity.is_none() {

@@ -265,10 +265,8 @@ pub(crate) fn make_reserve(files: &dyn Files, bytes: u64) -> Result<(), WalError
 
 /// Gives the reserve back to the disk.
 pub(crate) fn free_reserve(files: &dyn Files) -> Result<(), WalError> {
-    files
-        .remove(RESERVE)
-        .and_then(|()| files.sync_names())
-        .map_err(|error| WalError::io(RESERVE, "remove", &error))
+    files.remove(RESERVE).map_err(|error| WalError::io(RESERVE, "remove", &error))?;
+    files.sync_names().map_err(|error| WalError::syncing(RESERVE, &error))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! then the opened log is compared with everything that was ever written.
 
 use kattu_disk::twin::{self, GROUPS, OPTIONS, Step, Twin, flipped, places, run_as};
-use kattu_disk::{Damage, Place, SimDisk, Truth};
+use kattu_disk::{Damage, Fault, Place, SimDisk, Truth};
 use kattu_raft::{
     EntryId, GroupId, HardState, Incarnation, LogBody, LogIndex, LogRecord, Lsn, NodeId, Recovered, Term,
 };
@@ -345,39 +345,64 @@ fn a_sector_from_before_a_cut_names_nothing_as_synced() {
     assert!(Some(promised) <= vote_floor, "floor {vote_floor:?}");
 }
 
+/// Repairs copies of the disk, cuts the power at every place, and lets the next start complete it from what is left.
+/// `expected` is what a repair that nothing disturbs gives.
+fn cut_anywhere(disk: &SimDisk, twin: &Twin, expected: &BTreeMap<GroupId, Recovered>, place: &str) {
+    let uncut = disk.copy();
+    repair(&uncut).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let mut images = 0;
+    for cut in 0..uncut.operations() {
+        let torn = disk.copy();
+        torn.lose_power_after(cut);
+        let _ = repair(&torn); // fails, unless the cut came where errors are ignored
+        for image in torn.crash_images(0xF100 ^ cut, 6) {
+            let place = format!("{place}, cut at {cut}");
+            let (mut wal, found) = repair(&image).unwrap_or_else(|error| panic!("{place}: {error}"));
+            for (&group, expected) in expected {
+                let (found, whole) = (&found[&group], twin.groups[&group].now());
+                assert_eq!((found.last, found.hard), (expected.last, expected.hard), "{place}");
+                assert!(expected.vote_floor <= found.vote_floor, "{place}: {:?}", found.vote_floor);
+                let ids = held(&mut wal, group, found);
+                assert!(whole.entries.iter().map(kattu_raft::Entry::id).take(ids.len()).eq(ids));
+            }
+            drop(wal);
+            let (_, again) = open_strictly(&image).unwrap_or_else(|error| panic!("{place}: {error}"));
+            assert!(
+                found.iter().all(|(group, found)| again[group].vote_floor == found.vote_floor),
+                "{place}"
+            );
+            images += 1;
+        }
+    }
+    assert!(20 < images, "{images} images");
+}
+
 #[test]
 fn a_repair_that_is_cut_anywhere_is_completed_by_the_next_start() {
     for idle_mark in [true, false] {
         let (disk, twin) = damaged(idle_mark);
-        let uncut = disk.copy();
-        let (_, expected) = repair(&uncut).unwrap();
+        let (_, expected) = repair(&disk.copy()).unwrap();
         assert!(expected[&A].vote_floor.is_some());
-        let mut images = 0;
-        for cut in 0..uncut.operations() {
-            let torn = disk.copy();
-            torn.lose_power_after(cut);
-            let _ = repair(&torn); // fails, unless the cut came where errors are ignored
-            for image in torn.crash_images(0xF100 ^ cut, 6) {
-                let (mut wal, found) = repair(&image).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
-                for (&group, expected) in &expected {
-                    let (found, whole) = (&found[&group], twin.groups[&group].now());
-                    assert_eq!((found.last, found.hard), (expected.last, expected.hard), "cut at {cut}");
-                    assert!(expected.vote_floor <= found.vote_floor, "cut at {cut}: {:?}", found.vote_floor);
-                    let ids = held(&mut wal, group, found);
-                    assert!(whole.entries.iter().map(kattu_raft::Entry::id).take(ids.len()).eq(ids));
-                }
-                drop(wal);
-                let (_, again) =
-                    open_strictly(&image).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
-                assert!(
-                    found.iter().all(|(group, found)| again[group].vote_floor == found.vote_floor),
-                    "cut at {cut}"
-                );
-                images += 1;
-            }
-        }
-        assert!(20 < images, "{images} images");
+        cut_anywhere(&disk, &twin, &expected, &format!("idle mark {idle_mark}"));
     }
+}
+
+#[test]
+fn a_repair_after_a_failed_sync_of_names_takes_no_name_for_durable() {
+    let (disk, twin) = damaged(true);
+    let (_, expected) = repair(&disk.copy()).unwrap();
+    let mut failed = 0;
+    loop {
+        let doubtful = disk.copy();
+        doubtful.arm(Fault::NameSyncFails, failed);
+        match repair(&doubtful) {
+            Ok(_) => break, // it has no more syncs of names
+            Err(error) => assert!(error.is_failed_sync(), "sync {failed} of names: {error}"),
+        }
+        cut_anywhere(&doubtful, &twin, &expected, &format!("after sync {failed} of names failed"));
+        failed += 1;
+    }
+    assert!(1 < failed, "{failed} syncs of names");
 }
 
 #[test]

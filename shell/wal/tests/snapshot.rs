@@ -240,6 +240,18 @@ fn the_newest_two_good_ones_are_kept() {
 }
 
 #[test]
+fn a_removal_that_cannot_be_made_durable_is_a_failed_sync() {
+    let disk = SimDisk::new();
+    let here = store(&disk);
+    for index in [10, 20, 30] {
+        take(&here, index).unwrap();
+    }
+    disk.arm(Fault::NameSyncFails, 0);
+    let error = here.tidy(GROUP, LogIndex(u64::MAX)).expect_err("the name may come back");
+    assert!(error.is_failed_sync(), "{error}");
+}
+
+#[test]
 fn one_that_waits_to_become_the_tables_is_kept_however_many_have_come_after_it() {
     let disk = SimDisk::new();
     let here = store(&disk);

@@ -3,7 +3,7 @@
 //!
 //! Knows nothing of: elections.
 
-use kattu_disk::SimDisk;
+use kattu_disk::{Fault, SimDisk};
 use kattu_raft::message::{Lost, Vote};
 use kattu_raft::{
     Body, Config, Duration, Effects, EntryHead, EntryId, EntryKind, Envelope, GroupId, HardState,
@@ -47,7 +47,8 @@ fn written(entries: u64) -> SimDisk {
     disk
 }
 
-pub(super) fn a_floor_and_a_restart(seed: u64) {
+/// A log with a bit flipped in one of its entries, and where it ended.
+fn damaged(seed: u64) -> (SimDisk, EntryId) {
     let entries = 3 + seed % 5;
     let disk = written(entries);
     let name = disk.names().expect("names").into_iter().find(|name| name.ends_with(".seg")).expect("a log");
@@ -55,8 +56,44 @@ pub(super) fn a_floor_and_a_restart(seed: u64) {
     let block = 4096 + 512 * (seed % entries) as usize;
     bytes[block + 150] ^= 1 << (seed % 8);
     disk.set_contents(&name, Some(bytes));
-    let end = EntryId::new(2, entries);
+    (disk, EntryId::new(2, entries))
+}
 
+/// How many operations of a repair that fails are tried at most as the last before the power goes.
+const CUTS_MAX: u64 = 64;
+
+/// A start fails because the name of its floor may not be durable; the power goes in the middle of the next.
+pub(super) fn a_floor_whose_name_is_in_doubt(seed: u64) {
+    let (disk, end) = damaged(seed);
+    let repair = |disk: &SimDisk| Wal::repair(DataDir::open(Arc::new(disk.clone()))?, OPTIONS);
+    for failing in 0..3 {
+        for cut in 0..CUTS_MAX {
+            let torn = disk.copy();
+            torn.arm(Fault::NameSyncFails, failing);
+            if repair(&torn).is_ok() {
+                return; // this start has no more syncs of names
+            }
+            let torn = torn.copy(); // the failed start has let go of the lock
+            torn.lose_power_after(cut);
+            let is_cut = repair(&torn).is_err();
+            torn.each_crash_image(seed, 2, &mut |image| {
+                let (_, recovered) = repair(&image).expect("it has peers");
+                let found = recovered[&GROUP].vote_floor;
+                assert!(
+                    Some(end) <= found,
+                    "floor_outlives_a_restart: it had promised {end}, sync {failing} of names failed, the power went \
+                     {cut} operations into the next start, and the one after that says {found:?}"
+                );
+            });
+            if !is_cut {
+                break;
+            }
+        }
+    }
+}
+
+pub(super) fn a_floor_and_a_restart(seed: u64) {
+    let (disk, end) = damaged(seed);
     let (wal, recovered) = Wal::repair(directory(&disk), OPTIONS).expect("it has peers");
     let cut = &recovered[&GROUP];
     assert!(cut.last < end && cut.vote_floor == Some(end), "damage_is_found: {cut:?}");

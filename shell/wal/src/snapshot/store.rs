@@ -420,8 +420,8 @@ impl SnapshotStore {
             let name = name_of(group, *last);
             let _names = self.open_names(&name)?;
             self.state().known.remove(&(group, last.index, last.term)); // before its file: no reader gets it
-            let removed = self.files().remove(&name).and_then(|()| self.files().sync_names());
-            removed.map_err(|error| WalError::io(&name, "remove", &error))?;
+            self.files().remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;
+            self.files().sync_names().map_err(|error| WalError::syncing(&name, &error))?;
         }
         Ok(useless.len())
     }

@@ -83,5 +83,5 @@ fn tidy(files: &dyn Files) -> Result<(), WalError> {
             files.remove(&name).map_err(io)?;
         }
     }
-    files.sync_names().map_err(io)
+    files.sync_names().map_err(|error| WalError::syncing(&files.place(), &error))
 }
