@@ -57,7 +57,7 @@ const SLICES: &[Stage] = &[
     Stage {
         name: "crash-images",
         about: "every state the disk could be in after power loss",
-        next: "cargo test --profile proof -p kattu-wal --test crash --test images --test truth",
+        next: "cargo test --profile proof -p kattu-wal --test wal -- crash:: images:: truth::",
         needs: &[],
         run: crash_images,
     },
@@ -231,9 +231,7 @@ fn differential_slice(log: &Path) -> Result<Tally, Failure> {
 }
 
 fn of_crash_images() -> Command {
-    let mut test = cargo(&["test", "--locked", "--profile", "proof", "-p", "kattu-wal"]);
-    test.args(["--test", "crash", "--test", "images", "--test", "truth"]);
-    test
+    cargo(&["test", "--locked", "--profile", "proof", "-p", "kattu-wal", "--test", "wal"])
 }
 
 /// The tests of crash images.
@@ -242,5 +240,7 @@ pub fn build_crash_images(log: &Path) -> Result<(), Failure> {
 }
 
 fn crash_images(log: &Path) -> Result<Tally, Failure> {
-    check::cargo_test(of_crash_images().env("KATTU_IMAGES", "20000"), log, IMAGES_LIMIT)
+    let mut test = of_crash_images();
+    test.args(["--", "crash::", "images::", "truth::"]).env("KATTU_IMAGES", "20000");
+    check::cargo_test(&mut test, log, IMAGES_LIMIT)
 }

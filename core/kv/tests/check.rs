@@ -1,9 +1,7 @@
 //! Requests that `check.rs` refuses, one case per line. For keys changed twice: comparison with a naive twin that walks
 //! every level.
 
-mod common;
-
-use common::{between, compare, delete, get, one, put, success};
+use crate::common::{between, compare, delete, get, one, put, success};
 use kattu_kv::api::{CompareResult, CompareTarget, Error, KeyRange, Operation, Put, Txn};
 use kattu_kv::check::{CheckLimits, check_delete_range, check_range, check_txn, is_read_only};
 use proptest::collection::vec;

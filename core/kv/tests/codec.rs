@@ -1,8 +1,6 @@
 //! Encoding of commands: decoding restores them, each has one form, and bytes that are not a command do no harm.
 
-mod common;
-
-use common::{between, command, compare, delete, get, one, put};
+use crate::common::{between, command, compare, delete, get, one, put};
 use kattu_kv::api::{
     Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, PutRef, Range, Revision, SortOrder,
     SortTarget, Txn,

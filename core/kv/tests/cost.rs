@@ -1,9 +1,7 @@
 //! Goal: the cost of a request is known before it runs, and no slice is longer than allowed. Method: requests of every
 //! kind on a store of many keys; the allowance that they used up shows what they took.
 
-mod common;
-
-use common::{between, compare, delete, get, one, put, success};
+use crate::common::{between, compare, delete, get, one, put, success};
 use kattu_kv::api::{
     Answer, Command, CompareResult, CompareTarget, DeleteRange, Error, KeyValue, Operation, Put, Query,
     Range, Revision, SortTarget, Txn,

@@ -1,9 +1,7 @@
 //! Goal: digests that members may compare. They are equal if members agree, however much each has forgotten and however
 //! its digest was computed; they differ if one byte differs.
 
-mod common;
-
-use common::{Step, delete, get, one, put, rebase, step, success};
+use crate::common::{Step, delete, get, one, put, rebase, step, success};
 use kattu_kv::api::{Answer, Command, Error, Operation, Put, Query, RangeResult, Revision};
 use kattu_kv::digest::HashKv;
 use kattu_kv::dump::load;

@@ -2,10 +2,8 @@
 //! afterwards; any other bytes are refused or are the dump of another store. Method: random sequences of commands on
 //! stores that forget at different paces; one of them is dumped and loaded in the middle.
 
-mod common;
-
-use common::naive::Naive;
-use common::{Step, between, delete, get, is_askable, one, put, rebase, step, success};
+use crate::common::naive::Naive;
+use crate::common::{Step, between, delete, get, is_askable, one, put, rebase, step, success};
 use kattu_kv::api::{Answer, Command, Operation, Query, Range, Revision};
 use kattu_kv::dump::{CHUNK_BYTES_MAX, Flaw, Loader, Malformed, load};
 use kattu_kv::store::{Pace, Store};

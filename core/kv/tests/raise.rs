@@ -2,10 +2,8 @@
 //! after a dump and load. Method: random commands, a raise in the middle, and the naive store for comparison of the
 //! reads.
 
-mod common;
-
-use common::naive::Naive;
-use common::{Step, between, get, is_askable, put, rebase, step};
+use crate::common::naive::Naive;
+use crate::common::{Step, between, get, is_askable, put, rebase, step};
 use kattu_kv::api::{Answer, Command, Error, Query, Range, RangeResult, Revision};
 use kattu_kv::digest::HashKv;
 use kattu_kv::dump::load;

@@ -2,10 +2,8 @@
 //! between. Method: random sequences with every option, on few keys so that requests meet, on top of many keys so that
 //! the index has some height; after each sequence every readable revision is compared in full.
 
-mod common;
-
-use common::naive::Naive;
-use common::{Step, between, get, is_askable, put, rebase, step, success};
+use crate::common::naive::Naive;
+use crate::common::{Step, between, get, is_askable, put, rebase, step, success};
 use kattu_kv::api::{Answer, Command, Error, Operation, Query, Range, Response, Revision};
 use kattu_kv::store::{KEY_OVERHEAD_BYTES, Pace, Store, VERSION_OVERHEAD_BYTES};
 use kattu_kv::work::Work;

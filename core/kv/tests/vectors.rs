@@ -1,8 +1,6 @@
 //! Answers recorded from a real etcd (3.4.23), request by request: this store must give the same.
 
-mod common;
-
-use common::{between, compare, delete, get, one, pairs, put, success};
+use crate::common::{between, compare, delete, get, one, pairs, put, success};
 use kattu_kv::api::{
     Answer, Command, CompareResult, CompareTarget, Error, Operation, Put, Query, Range, RangeResult,
     Response, Revision, SortOrder, SortTarget, Txn,

@@ -1,7 +1,7 @@
 //! Goal: later versions read the snapshots of earlier ones, and members of two versions write the same bytes until the
 //! cluster has a level. Method: a sample of tables of each version is kept as a hex dump; the bytes written now must
 //! equal the sample of their version, and every sample must be readable. `KATTU_UPDATE=1 cargo test -p kattu-node
-//! --test golden` rewrites them, which is right only together with a new format version.
+//! golden::` rewrites them, which is right only together with a new format version.
 
 use kattu_kv::api::{Command, Put};
 use kattu_node::command::{Publish, encode_kv};

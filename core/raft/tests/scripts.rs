@@ -1,6 +1,6 @@
 //! Golden scripts: protocol situations that read like a figure in a paper.
 //!
-//! `UPDATE_GOLDENFILES=1 cargo test -p kattu-raft --test scripts` rewrites the output; review the diff. The commands
+//! `UPDATE_GOLDENFILES=1 cargo test -p kattu-raft scripts::` rewrites the output; review the diff. The commands
 //! are listed in `scripts/README.md`.
 
 use goldenscript::{Command, Context, Runner};

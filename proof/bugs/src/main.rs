@@ -385,7 +385,7 @@ fn of_line(line: &str) -> Option<(usize, ByWitness)> {
 }
 
 /// Seeds tried from a bug's witness on, for one that a single judge sees.
-const ALONE_SEEDS: u64 = 8;
+const ALONE_SEEDS: u64 = 32;
 
 /// Each judge of service must have a bug that it alone catches: with that judge ignored, the same storm has no
 /// violation from its beginning to its end.

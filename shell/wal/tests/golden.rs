@@ -1,6 +1,6 @@
 //! Goal: a directory that was written yesterday is read tomorrow. Method: a sample of each of its files is kept as a
 //! hex dump of the bytes that are not padding; the files written today must equal it, and the sample must be read.
-//! `KATTU_UPDATE=1 cargo test -p kattu-wal --test golden` rewrites the samples, which is right only together with a new
+//! `KATTU_UPDATE=1 cargo test -p kattu-wal golden::` rewrites the samples, which is right only together with a new
 //! format version.
 
 use kattu_disk::SimDisk;

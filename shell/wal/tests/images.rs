@@ -450,9 +450,7 @@ fn every_image_of_every_transition_is_recovered() {
             }));
             if let Err(panic) = swept {
                 eprintln!("in a sweep of {transition:?}");
-                eprintln!(
-                    "repeat: KATTU_IMAGES=1 KATTU_IMAGES_SEED={seed} cargo test -p kattu-wal --test images"
-                );
+                eprintln!("repeat: KATTU_IMAGES=1 KATTU_IMAGES_SEED={seed} cargo test -p kattu-wal images::");
                 std::panic::resume_unwind(panic);
             }
         }

@@ -660,7 +660,8 @@ fn tell_all(kind: Kind, salt: u64) -> BTreeMap<FaultId, u64> {
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tell(&mut life, kind)));
         if let Err(panic) = told {
             eprintln!("{}", life.story.join("\n"));
-            eprintln!("repeat: KATTU_TRUTH_SEED={seed} cargo test -p kattu-wal --test truth {kind:?}");
+            let test = std::thread::current().name().unwrap_or("truth::").to_owned();
+            eprintln!("repeat: KATTU_TRUTH_SEED={seed} cargo test -p kattu-wal {test}");
             std::panic::resume_unwind(panic);
         }
         pruned += life.pruned;

@@ -1,5 +1,4 @@
 //! Shared by the tests of the store: short ways to write requests, and generators of random ones.
-#![allow(dead_code)] // Each test program uses its own part.
 
 pub mod naive;
 

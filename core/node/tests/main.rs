@@ -1,0 +1,14 @@
+//! The node: raft, store and sessions together, without a machine. A file is a subject: `cargo test -p kattu-node frozen::`.
+
+mod frozen;
+mod golden;
+mod health;
+mod leadership;
+mod lost_ways;
+mod member_storms;
+mod members;
+mod replica;
+mod slices;
+mod snapshots;
+mod storms;
+mod transfers;

@@ -1,0 +1,29 @@
+//! Levels: each member announces on its own links what it knows; that another's links break takes nothing of it back.
+//!
+//! Knows nothing of: handshakes, stores.
+
+use kattu_node::contract::Event;
+use kattu_node::level::KNOWN;
+use kattu_raft::{LinkEnd, NodeId};
+use kattu_replicas::{ET, World};
+
+/// Members that have announced what they know lose a link towards one of them, and then elect.
+pub(super) fn after_a_link_towards_a_member_has_closed(seed: u64) {
+    let mut world = World::new(3);
+    let lost = 1 + seed % 3;
+    for to in 1..=3 {
+        for of in (1..=3).filter(|&of| of != to) {
+            world.give(to, Event::Knows(NodeId(of), KNOWN));
+        }
+        if to != lost {
+            world.give(to, Event::LinkClosed(NodeId(lost), LinkEnd::Otherwise));
+        }
+    }
+    world.elect();
+    world.pass(ET * (3 * u32::from(KNOWN)));
+    let levels: Vec<u16> = (1..=3).map(|id| world.member(id).keeper.health().level).collect();
+    assert!(
+        levels == [KNOWN; 3],
+        "levels_rise: all members have announced that they know level {KNOWN}, and they are at {levels:?}"
+    );
+}
