@@ -24,9 +24,10 @@
 
 use crate::api::{Error, Key, Revision};
 use crate::hash::Hasher;
-use crate::history::{History, Version};
+use crate::history::{History, Place, Version, Versions};
 use crate::index::Leaves;
 use crate::store::Store;
+use crate::superseded::Superseded;
 use crate::value::Generation;
 use alloc::sync::Arc;
 
@@ -96,8 +97,9 @@ fn numbers(hasher: &mut Hasher, version: &Version) {
 #[derive(Debug)]
 pub struct HashKv {
     leaves: Leaves<History>,
-    /// The current leaf, and the indexes of its next key and of that key's next version.
-    leaf: Option<(Arc<crate::run::Run<History>>, usize, usize)>,
+    superseded: Superseded,
+    /// The current leaf, the index of its next key, and that key's next version if some were hashed.
+    leaf: Option<(Arc<crate::run::Run<History>>, usize, Option<Place>)>,
     revision: Revision,
     compacted: Revision,
     hasher: Hasher,
@@ -122,8 +124,8 @@ impl HashKv {
         hasher.number(revision.0);
         hasher.number(pin.compacted.0);
         let copies = pin.copies;
-        let (leaves, compacted) = (pin.index.into_leaves(), pin.compacted);
-        Ok(HashKv { leaves, leaf: None, revision, compacted, hasher, _copies: copies })
+        let (leaves, superseded, compacted) = (pin.index.into_leaves(), pin.superseded, pin.compacted);
+        Ok(HashKv { leaves, superseded, leaf: None, revision, compacted, hasher, _copies: copies })
     }
 
     /// The revision up to which versions count.
@@ -144,17 +146,19 @@ impl HashKv {
         while left > 0 {
             let Some((leaf, i, from)) = &mut self.leaf else {
                 match self.leaves.next() {
-                    Some(leaf) => self.leaf = Some((leaf, 0, 0)),
+                    Some(leaf) => self.leaf = Some((leaf, 0, None)),
                     None => return true,
                 }
                 continue;
             };
             match leaf.entries().get(*i) {
                 Some((key, history)) => {
+                    let versions = Versions { history, superseded: &self.superseded };
+                    let first = from.or_else(|| versions.first_kept(self.compacted));
                     let (next, taken) =
-                        hash_some(&mut self.hasher, key, history, *from, left, self.revision, self.compacted);
+                        hash_some(&mut self.hasher, key, versions, first, left, self.revision);
                     left = left.saturating_sub(taken.max(1));
-                    (*i, *from) = if next < history.len() { (*i, next) } else { (*i + 1, 0) };
+                    (*i, *from) = (*i + usize::from(next.is_none()), next);
                 }
                 None => self.leaf = None,
             }
@@ -169,25 +173,24 @@ impl HashKv {
     }
 }
 
-/// Hashes up to `most` versions of one key from the `from`th on. Returns the next version's index, and how many were
-/// hashed.
+/// Hashes up to `most` versions of one key from a place on, none above `revision`. Returns the next place, if any, and how
+/// many were hashed.
 fn hash_some(
     hasher: &mut Hasher,
     key: &Key,
-    history: &History,
-    from: usize,
+    versions: Versions<'_>,
+    first: Option<Place>,
     most: usize,
     revision: Revision,
-    compacted: Revision,
-) -> (usize, usize) {
-    let first = if from > 0 { from } else { history.kept_from(compacted) };
-    let end = history.len().min(first.saturating_add(most));
-    for n in first..end {
-        let seen = history.version(n);
+) -> (Option<Place>, usize) {
+    let (mut next, mut taken) = (first, 0);
+    while let Some(place) = next.filter(|_| taken < most) {
+        let seen = versions.version(place);
         if seen.mod_revision > revision {
-            return (history.len(), n - first);
+            return (None, taken);
         }
         version(hasher, key, seen);
+        (next, taken) = (versions.after(place), taken + 1);
     }
-    (end, end - first)
+    (next, taken)
 }

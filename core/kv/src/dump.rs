@@ -12,10 +12,11 @@
 use crate::api::{Key, Revision};
 use crate::changes::Changes;
 use crate::command::{write_bytes, write_number, write_signed};
-use crate::history::{History, Version};
+use crate::history::{History, Place, Version, Versions};
 use crate::index::Leaves;
 use crate::run::Run;
 use crate::store::Store;
+use crate::superseded::Superseded;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -44,6 +45,7 @@ pub struct Dump {
     compacted: Revision,
     running_digest: u64,
     leaves: Leaves<History>,
+    superseded: Superseded,
     changes: Changes,
     /// The first bytes of the next chunk.
     pending: Vec<u8>,
@@ -60,7 +62,7 @@ enum Stage {
     Leaf {
         leaf: Arc<Run<History>>,
         i: usize,
-        version: Option<usize>,
+        version: Option<Place>,
     },
     /// The order of changes: the next revision, and the last one whose order was written.
     Orders {
@@ -80,6 +82,7 @@ impl Store {
             compacted: self.compacted,
             running_digest: self.running_digest,
             leaves: self.index.into_leaves(),
+            superseded: self.superseded,
             changes: self.changes,
             pending: Vec::new(),
             _copies: self.copies,
@@ -130,7 +133,8 @@ impl Dump {
             },
             Stage::Leaf { leaf, i, version } => match leaf.entries().get(*i) {
                 Some((key, history)) => {
-                    *version = write_of_key(key, history, *version, self.compacted, out);
+                    let versions = Versions { history, superseded: &self.superseded };
+                    *version = write_of_key(key, versions, *version, self.compacted, out);
                     *i += usize::from(version.is_none());
                 }
                 None => self.stage = Stage::Leaves,
@@ -153,23 +157,20 @@ impl Dump {
 /// Appends the key itself (`version` is `None`), or one version of it. Returns the next version, if any.
 fn write_of_key(
     key: &Key,
-    history: &History,
-    version: Option<usize>,
+    versions: Versions<'_>,
+    version: Option<Place>,
     compacted: Revision,
     out: &mut Vec<u8>,
-) -> Option<usize> {
-    let first = history.kept_from(compacted);
-    let Some(n) = version else {
-        if first == history.len() {
-            return None;
-        }
-        write_number((history.len() - first) as u64, out);
+) -> Option<Place> {
+    let first = versions.first_kept(compacted)?;
+    let Some(place) = version else {
+        write_number(versions.count_from(first), out);
         write_bytes(key, out);
         return Some(first);
     };
-    let before = (n > first).then(|| history.version(n - 1));
-    write_version(history.version(n), before, out);
-    Some(n + 1).filter(|&next| next < history.len())
+    let before = versions.before(place).filter(|_| place != first);
+    write_version(versions.version(place), before, out);
+    versions.after(place)
 }
 
 /// Appends a version without the fields that follow from the version before.

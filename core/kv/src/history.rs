@@ -1,14 +1,13 @@
 //! History: the versions of one key that can still be read, oldest to newest.
 //!
-//! Most keys have one version most of the time, so the newest is stored in the index itself and only older ones cost a
-//! heap block, which copies of the history share. A delete is a version without a value.
+//! Most keys have one version most of the time, so the newest is stored in the index itself. The older ones of all keys are
+//! in one queue (`superseded.rs`), of which a history has a number. A delete is a version without a value.
 //! Knows nothing of: the key, other keys.
 
 use crate::api::{Key, KeyValue, Revision, Value};
 use crate::index::Weigh;
-use crate::queue::Queue;
+use crate::superseded::{NONE, Superseded};
 use crate::value::Generation;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// One version of a key.
@@ -70,15 +69,21 @@ impl Version {
     }
 }
 
-/// The versions of one key.
+/// The newest version of a key, and where the one before it is.
 ///
 /// Invariant: mod revisions never fall from oldest to newest (one transaction may change a key more than once). The
 /// default has no version and exists only during an insertion.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct History {
     newest: Version,
-    /// Never empty. Behind a pointer, because most keys have no older version and the index holds very many histories.
-    older: Option<Arc<Queue<Version>>>,
+    /// Number of the version before; that one may be forgotten.
+    before: u64,
+}
+
+impl Default for History {
+    fn default() -> History {
+        History { newest: Version::default(), before: NONE }
+    }
 }
 
 impl Weigh for History {
@@ -94,34 +99,27 @@ impl History {
         Some(&self.newest).filter(|version| version.lives())
     }
 
-    /// The version visible at a revision, if the key was live then.
-    pub(crate) fn at(&self, revision: Revision) -> Option<&Version> {
-        let seen = if self.newest.mod_revision <= revision {
-            &self.newest
-        } else {
-            let older = self.older.as_ref()?;
-            let later = older.partition_point(|version| version.mod_revision <= revision);
-            older.get(later.checked_sub(1)?)?
-        };
-        Some(seen).filter(|version| version.lives())
+    /// The newest version, which may be a delete.
+    pub(crate) fn newest(&self) -> Option<&Version> {
+        (!self.is_empty()).then_some(&self.newest)
     }
 
-    pub(crate) fn push(&mut self, version: Version) {
+    pub(crate) fn push(&mut self, version: Version, superseded: &mut Superseded) {
+        let until = version.mod_revision;
         let before = core::mem::replace(&mut self.newest, version);
         // A default history has no version to keep.
         if before.mod_revision > Revision::NONE {
-            match &mut self.older {
-                Some(older) => Arc::make_mut(older).push_back(before),
-                None => self.older = Some(Arc::new(Queue::of(before))),
-            }
+            self.before = superseded.push(before, until, self.before);
         }
     }
 
-    /// Removes the newest version; the history may be empty afterwards.
-    pub(crate) fn pop(&mut self) -> Version {
-        let before =
-            self.older.as_mut().and_then(|older| Arc::make_mut(older).pop_back()).unwrap_or_default();
-        self.drop_empty_block();
+    /// Removes the newest version, if it is the last that replaced one; the history may be empty afterwards.
+    pub(crate) fn pop(&mut self, superseded: &mut Superseded) -> Version {
+        let (before, number) = match self.before {
+            NONE => (Version::default(), NONE),
+            _ => superseded.pop().unwrap_or((Version::default(), NONE)),
+        };
+        self.before = number;
         core::mem::replace(&mut self.newest, before)
     }
 
@@ -129,60 +127,85 @@ impl History {
         self.newest.mod_revision == Revision::NONE
     }
 
-    /// Forgets versions that no read at or after `compacted` sees, except changes *at* that revision, from which
-    /// watches may still start. Removes at most `most` versions, the oldest first, and passes each to `forget`.
-    pub(crate) fn trim(&mut self, compacted: Revision, most: usize, mut forget: impl FnMut(&Version)) {
-        for _ in 0..self.forgotten(compacted, most) {
-            let oldest = self.older.as_mut().and_then(|older| Arc::make_mut(older).pop_front());
-            forget(&oldest.unwrap_or_else(|| core::mem::take(&mut self.newest)));
+    /// Names the version before anew: a load numbers them when it knows all.
+    pub(crate) fn renumber(&mut self, number: impl FnOnce(u64) -> u64) {
+        if self.before != NONE {
+            self.before = number(self.before);
         }
-        self.drop_empty_block();
     }
+}
 
-    /// The versions that [`History::trim`] would leave in the end.
-    pub(crate) fn kept(&self, compacted: Revision) -> impl Iterator<Item = &Version> {
-        (self.kept_from(compacted)..self.len()).map(|n| self.version(n))
-    }
+/// One of the versions of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The number of one that was replaced.
+    Older(u64),
+    Newest,
+}
 
-    /// Index of the first version that [`History::trim`] would leave in the end; [`History::len`] if there is none.
-    /// Same rule as `forgotten`, without visiting every version.
-    pub(crate) fn kept_from(&self, compacted: Revision) -> usize {
-        let is_before = |version: &Version| version.mod_revision < compacted;
-        let before = match &self.older {
-            _ if self.is_empty() => 0,
-            _ if is_before(&self.newest) => self.len(),
-            Some(older) => (older.partition_point(is_before) - older.first()) as usize,
-            None => 0,
+/// The versions of one key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Versions<'a> {
+    pub(crate) history: &'a History,
+    pub(crate) superseded: &'a Superseded,
+}
+
+impl<'a> Versions<'a> {
+    /// The version visible at a revision, if the key was live then.
+    pub(crate) fn at(self, revision: Revision) -> Option<&'a Version> {
+        let seen = match &self.history.newest {
+            newest if newest.mod_revision <= revision => Some(newest),
+            _ => self.superseded.at(self.history.before, revision),
         };
-        let Some(last) = before.checked_sub(1) else { return 0 };
-        let superseded = before < self.len() && self.version(before).mod_revision <= compacted;
-        if superseded || !self.version(last).lives() { before } else { last }
+        seen.filter(|version| version.lives())
     }
 
-    /// The number of versions.
-    pub(crate) fn len(&self) -> usize {
-        self.older.as_ref().map_or(0, |older| older.len()) + usize::from(!self.is_empty())
+    /// The oldest version that a read at or after `compacted` sees, or that is a change *at* that revision, from which
+    /// watches may still start; `None` if there is none.
+    pub(crate) fn first_kept(self, compacted: Revision) -> Option<Place> {
+        let newest = self.history.newest()?;
+        if newest.mod_revision < compacted && !newest.lives() {
+            return None;
+        }
+        let kept = self.superseded.oldest(self.history.before, |_, found| !found.is_unread(compacted));
+        Some(kept.map_or(Place::Newest, Place::Older))
     }
 
-    /// The `n`th version, the oldest first; beyond the last one, the newest.
-    pub(crate) fn version(&self, n: usize) -> &Version {
-        self.older.as_ref().and_then(|older| older.get(older.first() + n as u64)).unwrap_or(&self.newest)
+    /// The versions from the first one kept on, oldest to newest.
+    pub(crate) fn kept(self, compacted: Revision) -> impl Iterator<Item = &'a Version> {
+        let places = core::iter::successors(self.first_kept(compacted), move |&place| self.after(place));
+        places.map(move |place| self.version(place))
     }
 
-    /// How many of the oldest versions may be forgotten, at most `most`.
-    fn forgotten(&self, compacted: Revision, most: usize) -> usize {
-        let len = self.len();
-        let goes = |n: &usize| {
-            let version = self.version(*n);
-            let superseded = n + 1 < len && self.version(n + 1).mod_revision <= compacted;
-            version.mod_revision < compacted && (superseded || !version.lives())
+    /// The next newer version.
+    pub(crate) fn after(self, place: Place) -> Option<Place> {
+        let Place::Older(number) = place else { return None };
+        let newer = self.superseded.oldest(self.history.before, |other, _| number < other);
+        Some(newer.map_or(Place::Newest, Place::Older))
+    }
+
+    /// The version before one.
+    pub(crate) fn before(self, place: Place) -> Option<&'a Version> {
+        let number = match place {
+            Place::Newest => self.history.before,
+            Place::Older(number) => self.superseded.before(number),
         };
-        (0..len.min(most)).take_while(goes).count()
+        self.superseded.get(number).map(|found| &found.version)
     }
 
-    fn drop_empty_block(&mut self) {
-        if self.older.as_ref().is_some_and(|older| older.is_empty()) {
-            self.older = None;
+    /// The version at a place, which must not be forgotten.
+    pub(crate) fn version(self, place: Place) -> &'a Version {
+        match place {
+            Place::Newest => &self.history.newest,
+            Place::Older(number) => &self.superseded.get(number).expect("a place that was found").version,
+        }
+    }
+
+    /// How many versions there are from a place on.
+    pub(crate) fn count_from(self, place: Place) -> u64 {
+        match place {
+            Place::Newest => 1,
+            Place::Older(number) => self.superseded.count(number, self.history.before) + 1,
         }
     }
 }
@@ -190,22 +213,6 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn history(versions: &[(i64, bool)]) -> History {
-        let mut history = History::default();
-        for &(mod_revision, lives) in versions {
-            let mod_revision = Revision(mod_revision);
-            history.push(match lives {
-                true => Version::put(mod_revision, Generation::default(), b"", &mut Vec::new()),
-                false => Version::tombstone(mod_revision),
-            });
-        }
-        history
-    }
-
-    fn revisions<'a>(versions: impl Iterator<Item = &'a Version>) -> Vec<i64> {
-        versions.map(|version| version.mod_revision.0).collect()
-    }
 
     #[test]
     fn compaction_keeps_what_reads_and_watches_at_its_revision_may_see() {
@@ -223,15 +230,28 @@ mod tests {
             ("nothing is left of a life before", &[(2, put), (3, delete), (4, put), (6, put)], 5, &[4, 6]),
         ];
         for (name, versions, compacted, expected) in cases {
-            let (mut history, compacted) = (history(versions), Revision(compacted));
-            assert_eq!(revisions(history.kept(compacted)), expected, "{name}");
-            // In steps, as the store does it.
-            for _ in versions {
-                history.trim(compacted, 1, |_| {});
+            let (mut history, mut superseded) = (History::default(), Superseded::default());
+            let compacted = Revision(compacted);
+            for &(mod_revision, lives) in versions {
+                let mod_revision = Revision(mod_revision);
+                let version = match lives {
+                    true => Version::put(mod_revision, Generation::default(), b"", &mut Vec::new()),
+                    false => Version::tombstone(mod_revision),
+                };
+                history.push(version, &mut superseded);
             }
-            let left = revisions((0..history.len()).map(|n| history.version(n)));
-            assert_eq!(left, expected, "{name}, step by step");
-            assert_eq!(history.is_empty(), expected.is_empty(), "{name}");
+            let kept = |superseded: &Superseded| {
+                let versions = Versions { history: &history, superseded };
+                let kept: Vec<i64> = versions.kept(compacted).map(|version| version.mod_revision.0).collect();
+                let counted = versions.first_kept(compacted).map_or(0, |first| versions.count_from(first));
+                assert_eq!(counted, kept.len() as u64, "{name}");
+                kept
+            };
+            assert_eq!(kept(&superseded), expected, "{name}");
+            // Step by step, as the store forgets.
+            while superseded.forget(compacted).is_some() {
+                assert_eq!(kept(&superseded), expected, "{name}, step by step");
+            }
         }
     }
 }

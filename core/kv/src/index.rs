@@ -19,6 +19,9 @@ use alloc::sync::Arc;
 use core::ops::ControlFlow;
 use node::{Child, Node, child_of, place_of};
 
+/// Most keys of a group: as many as a processor can wait for at once.
+pub const GROUP_MAX: usize = 16;
+
 #[cfg(test)]
 mod tests;
 
@@ -64,6 +67,29 @@ impl<V: Weigh + Clone + Default> Index<V> {
                     return Some((leaf.key(i), leaf.get(i)));
                 }
             }
+        }
+    }
+
+    /// Finds a group of keys level by level: the processor waits for the memory of all of them at once, where it would wait
+    /// for one after the other. Passes each entry on whose key looks right, unread.
+    pub(crate) fn find_group<'a>(&'a self, keys: &[&[u8]], mut found: impl FnMut(&'a Key, &'a V)) {
+        let mut nodes = [&self.root; GROUP_MAX];
+        let group = &mut nodes[..keys.len().min(GROUP_MAX)];
+        while let Some(Node::Branch(_)) = group.first() {
+            for (node, key) in group.iter_mut().zip(keys) {
+                if let Node::Branch(branch) = node {
+                    *node = &branch.get(branch.find_floor(key, Look::Boldly)).node;
+                }
+            }
+        }
+        let mut entries = [None; GROUP_MAX];
+        for ((node, key), entry) in group.iter().zip(keys).zip(&mut entries) {
+            if let Node::Leaf(leaf) = node {
+                *entry = leaf.glance(key).map(|i| (leaf, i));
+            }
+        }
+        for (leaf, i) in entries.into_iter().flatten() {
+            found(leaf.key(i), leaf.get(i));
         }
     }
 

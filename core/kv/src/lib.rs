@@ -15,6 +15,7 @@
 //! | `txn.rs` | transactions: decide, check, execute |
 //! | `work.rs` | a request in progress, in slices |
 //! | `history.rs` | the versions of one key |
+//! | `superseded.rs` | the versions that newer ones have replaced |
 //! | `changes.rs` | which keys each revision changed |
 //! | `digest.rs` | digests that compare the stores of members |
 //! | `dump.rs` | a store as bytes: the dump format |
@@ -64,6 +65,7 @@ mod revision;
 mod run;
 mod span;
 pub mod store;
+mod superseded;
 mod txn;
 mod value;
 pub mod work;

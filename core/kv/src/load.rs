@@ -5,17 +5,19 @@
 //! Rule:  total: any bytes give a store or a flaw. Bytes that give a store are its dump, byte for byte. No memory is
 //!        allocated that the bytes seen so far do not justify.
 //!
-//! Keys come in order, so the index is built from left to right, without a search. Changes are collected with the
-//! versions and sorted by revision at the end.
+//! Keys come in order, so the index is built from left to right, without a search. Changes and older versions are
+//! collected and sorted by revision at the end.
 //! Knows nothing of: files, checksums, logs, members.
 
 use crate::api::{Key, Revision};
 use crate::changes::Changes;
 use crate::command::{self, Reader};
 use crate::dump_format::{Flaw, HAS_LEASE, IS_PUT, MAGIC, Malformed, VERSION};
-use crate::history::{History, Version};
+use crate::history::{History, Version, Versions};
 use crate::index::Builder;
+use crate::queue::Queue;
 use crate::store::{NEVER_COMPACTED, Store, key_bytes, version_bytes};
+use crate::superseded::Superseded;
 use crate::value::Generation;
 use alloc::vec::Vec;
 
@@ -51,6 +53,10 @@ pub struct Loader {
     last_key: Option<Key>,
     /// Every change that can be watched, with its revision: in key order while keys are read, then in revision order.
     changes: Vec<(Revision, Key)>,
+    /// The versions that newer ones replaced, in the order of keys; histories have their index here until the end.
+    superseded: Superseded,
+    /// The deletes, in the order of keys.
+    deletes: Vec<(Revision, Key)>,
     /// Buffer for laying out a value.
     scratch: Vec<u8>,
     bytes: u64,
@@ -130,11 +136,16 @@ impl Loader {
         let mut changes = Changes::starting_at(self.first_change());
         self.changes.into_iter().for_each(|(revision, key)| changes.push(revision, key));
         let mut store = Store::new();
-        store.restore(self.index.finish(), changes, (self.bytes, self.bytes_in_use));
+        let (mut index, mut deletes) = (self.index.finish(), self.deletes);
+        let superseded =
+            self.superseded.in_order(|renumber| index.each(|history| history.renumber(renumber)));
+        deletes.sort_by_key(|(revision, _)| *revision);
+        let mut of_deletes = Queue::starting_at(0);
+        deletes.into_iter().for_each(|delete| of_deletes.push_back(delete));
+        store.restore((index, superseded), (changes, of_deletes), (self.bytes, self.bytes_in_use));
         store.revision = self.revision;
         store.compacted = self.compacted;
         store.running_digest = self.running_digest;
-        store.rest();
         Ok(store)
     }
 
@@ -213,7 +224,7 @@ impl Loader {
 
     fn read_version(&mut self, reader: &mut Reader<'_>) -> Read<()> {
         let Stage::Versions { key, history, left } = &mut self.stage else { return Err(Stop::More) };
-        let before = history.len().checked_sub(1).map(|last| history.version(last));
+        let before = history.newest();
         let version = version(before, reader, &mut self.scratch)?;
         if version.mod_revision < Revision::FIRST || version.mod_revision > self.revision {
             return flaw(Flaw::Revision);
@@ -224,11 +235,16 @@ impl Loader {
         if version.mod_revision >= self.compacted {
             self.changes.push((version.mod_revision, key.clone()));
         }
+        if !version.lives() {
+            self.deletes.push((version.mod_revision, key.clone()));
+        }
         self.bytes += version_bytes(&version);
-        history.push(version);
+        history.push(version, &mut self.superseded);
         *left -= 1;
         if *left == 0 {
-            if history.kept_from(self.compacted) > 0 {
+            let versions = Versions { history, superseded: &self.superseded };
+            let first = versions.first_kept(self.compacted);
+            if first.is_none_or(|first| versions.before(first).is_some()) {
                 return flaw(Flaw::Forgotten);
             }
             if let Some(live) = history.live() {

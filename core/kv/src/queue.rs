@@ -56,13 +56,6 @@ impl<T: Clone> Queue<T> {
         Queue { tail_first: number, tail: VecDeque::new(), trunk: None }
     }
 
-    /// A queue of one element, numbered 0, without spare capacity.
-    pub(crate) fn of(only: T) -> Queue<T> {
-        let mut tail = VecDeque::with_capacity(1);
-        tail.push_back(only);
-        Queue { tail_first: 0, tail, trunk: None }
-    }
-
     /// Number of the oldest element, or of the next one if there is none.
     pub(crate) fn first(&self) -> u64 {
         self.trunk.as_ref().map_or(self.tail_first, |trunk| trunk.first)
@@ -73,19 +66,17 @@ impl<T: Clone> Queue<T> {
         self.tail_first + self.tail.len() as u64
     }
 
-    pub(crate) fn len(&self) -> usize {
-        usize::try_from(self.end() - self.first()).expect("elements in memory")
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        // A trunk is never empty.
-        self.tail.is_empty() && self.trunk.is_none()
-    }
-
     pub(crate) fn get(&self, number: u64) -> Option<&T> {
         match number.checked_sub(self.tail_first) {
             Some(place) => self.tail.get(usize::try_from(place).ok()?),
             None => self.trunk.as_ref()?.get(number),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        match number.checked_sub(self.tail_first) {
+            Some(place) => self.tail.get_mut(usize::try_from(place).ok()?),
+            None => self.trunk.as_mut()?.get_mut(number),
         }
     }
 
@@ -98,28 +89,11 @@ impl<T: Clone> Queue<T> {
         (number.max(self.first())..self.end()).filter_map(|number| self.get(number))
     }
 
-    /// Number of the first element for which `holds` is false. It must be true for all elements before that, and for
-    /// none after.
-    pub(crate) fn partition_point(&self, mut holds: impl FnMut(&T) -> bool) -> u64 {
-        let (mut low, mut high) = (self.first(), self.end());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.get(middle) {
-                Some(element) if holds(element) => low = middle + 1,
-                _ => high = middle,
-            }
-        }
-        low
-    }
-
     pub(crate) fn push_back(&mut self, element: T) {
         self.tail.push_back(element);
         let end = self.end();
         if end.is_multiple_of(LEAF as u64) {
-            // A short queue that elements only pass through gets no capacity for a whole leaf: that would be most of
-            // its key's memory.
-            let room = if self.tail.len() < LEAF { 0 } else { LEAF };
-            let leaf = core::mem::replace(&mut self.tail, VecDeque::with_capacity(room));
+            let leaf = core::mem::replace(&mut self.tail, VecDeque::with_capacity(LEAF));
             let first = core::mem::replace(&mut self.tail_first, end);
             let trunk =
                 self.trunk.get_or_insert_with(|| Box::new(Trunk { first, branches: VecDeque::new() }));
@@ -151,6 +125,11 @@ impl<T: Clone> Queue<T> {
         }
     }
 
+    /// Removes the oldest element if it is as wanted.
+    pub(crate) fn pop_front_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        self.get(self.first()).is_some_and(is_wanted).then(|| self.pop_front()).flatten()
+    }
+
     /// Forgets all elements below a number, which must not be past the end.
     pub(crate) fn forget_below(&mut self, number: u64) {
         assert!(number <= self.end(), "forgetting up to {number} of a queue that ends at {}", self.end());
@@ -178,6 +157,16 @@ impl<T: Clone> Queue<T> {
 }
 
 impl<T: Clone> Trunk<T> {
+    fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        let place = |place: u64, first: u64| usize::try_from(place.checked_sub(first)?).ok();
+        let leaf = number >> LEAF_BITS;
+        let branch = leaf >> BRANCH_BITS;
+        let (first, first_leaf) = (self.first, self.first >> LEAF_BITS);
+        let leaves = Arc::make_mut(self.branches.get_mut(place(branch, first_leaf >> BRANCH_BITS)?)?);
+        let leaf_of = Arc::make_mut(leaves.get_mut(place(leaf, first_leaf.max(branch << BRANCH_BITS))?)?);
+        leaf_of.get_mut(place(number, first.max(leaf << LEAF_BITS))?)
+    }
+
     fn get(&self, number: u64) -> Option<&T> {
         let place = |place: u64, first: u64| usize::try_from(place.checked_sub(first)?).ok();
         let leaf = number >> LEAF_BITS;
@@ -259,6 +248,8 @@ mod tests {
         Push(usize),
         PopBack(usize),
         PopFront(usize),
+        /// Another element at this number of those that are there.
+        Set(usize),
         Forget(usize),
         Copy,
     }
@@ -269,6 +260,7 @@ mod tests {
             4 => few_or_many().prop_map(Change::Push),
             2 => few_or_many().prop_map(Change::PopBack),
             2 => few_or_many().prop_map(Change::PopFront),
+            2 => few_or_many().prop_map(Change::Set),
             2 => few_or_many().prop_map(Change::Forget),
             2 => Just(Change::Copy),
         ]
@@ -280,16 +272,13 @@ mod tests {
 
     fn compare(queue: &Queue<u64>, naive: &Naive) -> Result<(), TestCaseError> {
         let end = naive.0 + naive.1.len() as u64;
-        prop_assert_eq!((queue.first(), queue.end(), queue.len()), (naive.0, end, naive.1.len()));
-        prop_assert_eq!(queue.is_empty(), naive.1.is_empty());
+        prop_assert_eq!((queue.first(), queue.end()), (naive.0, end));
         prop_assert!(queue.from(0).eq(&naive.1));
         prop_assert_eq!(queue.back(), naive.1.back());
         prop_assert_eq!(queue.get(end), None);
         prop_assert_eq!(naive.0.checked_sub(1).and_then(|before| queue.get(before)), None);
         for part in [3, 2, 1] {
             let at = naive.0 + naive.1.len() as u64 / part;
-            let element = naive.1.get((at - naive.0) as usize).copied().unwrap_or(u64::MAX);
-            prop_assert_eq!(queue.partition_point(|&other| other < element), at);
             prop_assert!(queue.from(at).eq(naive.1.range((at - naive.0) as usize..)));
         }
         Ok(())
@@ -319,6 +308,13 @@ mod tests {
                     prop_assert_eq!(queue.pop_front(), popped);
                 }
             }
+            Change::Set(at) => {
+                let at = at % naive.1.len().max(1);
+                let (mut place, mut twin) = (queue.get_mut(naive.0 + at as u64), naive.1.get_mut(at));
+                prop_assert_eq!(&place, &twin);
+                place.iter_mut().for_each(|place| **place += 1);
+                twin.iter_mut().for_each(|twin| **twin += 1);
+            }
             Change::Forget(times) => {
                 let times = times.min(naive.1.len());
                 naive.1.drain(..times);
@@ -328,27 +324,6 @@ mod tests {
             Change::Copy => {}
         }
         Ok(())
-    }
-
-    /// Elements for which the queue has capacity.
-    fn room(queue: &Queue<u64>) -> usize {
-        let branches = queue.trunk.iter().flat_map(|trunk| &trunk.branches);
-        let leaves = branches.flat_map(|branch| branch.iter());
-        queue.tail.capacity() + leaves.map(|leaf| leaf.capacity()).sum::<usize>()
-    }
-
-    #[test]
-    fn a_short_queue_keeps_little_room_however_many_have_passed_through() {
-        for length in [1, 5, 20] {
-            let mut queue = Queue::of(0);
-            for number in 1..1000 {
-                queue.push_back(number);
-                if length < queue.len() {
-                    queue.pop_front();
-                }
-                assert!(room(&queue) <= 4 * length.max(4), "{} for {length} at {number}", room(&queue));
-            }
-        }
     }
 
     proptest! {

@@ -383,7 +383,7 @@ impl<'a> View<'a> {
 
     fn version(&self, history: &'a History) -> Option<&'a Version> {
         match self.as_of {
-            Some(revision) => history.at(revision),
+            Some(revision) => self.store.versions(history).at(revision),
             None => history.live(),
         }
     }
@@ -414,7 +414,7 @@ impl<'a> View<'a> {
         for key in touched.collect::<BTreeSet<_>>() {
             let Some((_, history)) = self.store.index.get(key) else { continue };
             count -= u64::from(history.live().is_some());
-            count += u64::from(history.at(revision).is_some());
+            count += u64::from(self.store.versions(history).at(revision).is_some());
         }
         count
     }

@@ -89,6 +89,14 @@ impl<T> Run<T> {
         }
     }
 
+    /// Index of the first key that may be this one, as its head says; reads no key.
+    pub(crate) fn glance(&self, key: &[u8]) -> Option<usize> {
+        let head = head_from(key, self.shared)?;
+        let heads = &self.heads[..self.len()];
+        let i = heads.partition_point(|&other| other < head);
+        (heads.get(i) == Some(&head)).then_some(i)
+    }
+
     /// Index of the last key that is not above this one, or of the first if all are.
     pub(crate) fn find_floor(&self, key: &[u8], look: Look) -> usize {
         let place = match look {
@@ -207,6 +215,11 @@ fn head(key: &[u8], from: usize) -> u64 {
             u64::from_be_bytes(bytes)
         }
     }
+}
+
+/// The head of a key that begins with the shared bytes; `None` if it is too short for that.
+fn head_from(key: &[u8], shared: usize) -> Option<u64> {
+    (shared <= key.len()).then(|| head(key, shared))
 }
 
 fn shared_bytes(a: &[u8], b: &[u8]) -> usize {

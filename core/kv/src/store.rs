@@ -19,9 +19,11 @@ use crate::api::{Answer, Command, Error, Key, PutRef, Query, Response, Revision,
 use crate::changes::Changes;
 use crate::digest;
 use crate::hash::Hasher;
-use crate::history::{History, Version};
+use crate::history::{History, Version, Versions};
 use crate::index::Index;
+use crate::queue::Queue;
 use crate::span::Span;
+use crate::superseded::Superseded;
 use crate::work::Work;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -41,36 +43,36 @@ const DELETE_BYTES: u64 = 64;
 /// How fast a store forgets compacted versions. No answer depends on it, so members may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Changes that a command inspects for versions to forget, for each change that it has made.
-    pub changes_per_change: usize,
-    /// Changes that a compaction itself inspects.
-    pub changes_per_compaction: usize,
+    /// Versions that a command forgets at most, for each change that it has made.
+    pub versions_per_change: usize,
+    /// Versions that a compaction itself forgets at most.
+    pub versions_per_compaction: usize,
 }
 
 impl Default for Pace {
-    /// Each command inspects twice as many changes as it makes, so forgetting catches up however many keys a command
-    /// puts, and costs it a fixed share of its own work. A compaction takes a millisecond or two, which is enough for a
-    /// small store.
+    /// Each command forgets twice as many versions as it replaces, so forgetting catches up however many keys a command
+    /// puts, and costs it a fixed share of its own work. A compaction takes a fraction of a millisecond, which is enough
+    /// for a small store.
     fn default() -> Pace {
-        Pace { changes_per_change: 2, changes_per_compaction: 512 }
+        Pace { versions_per_change: 2, versions_per_compaction: 512 }
     }
 }
 
-/// Versions forgotten for one change inspected. Every version that may be forgotten has its change there, except one
-/// that the compaction before had to keep: with two for each, none is left over, and a key of a million versions causes
-/// no stall.
-const VERSIONS_PER_CHANGE: usize = 2;
+/// Versions forgotten in one go while a copy of the store is held: each deleted key may copy a path through the index,
+/// which costs five to twenty microseconds.
+const VERSIONS_WHILE_PINNED: usize = 128;
 
-/// Changes inspected in one go while a copy of the store is held: each may copy a path through the index, which costs
-/// five to twenty microseconds.
-const CHANGES_WHILE_PINNED: usize = 128;
-
-/// Changes of one command that count for [`Pace::changes_per_change`]: as many as a transaction has requests by
+/// Changes of one command that count for [`Pace::versions_per_change`]: as many as a transaction has requests by
 /// default. After a delete of a million keys, forgetting goes in steps.
 const CHANGES_PER_COMMAND_MAX: usize = 128;
 
-/// Changes forgotten in one go by a store that serves no requests.
-const RAISE_CHANGES: usize = 1 << 16;
+/// Versions forgotten in one go by a store that serves no requests.
+const RAISE_VERSIONS: usize = 1 << 16;
+
+/// Keys of a store that is near anyway: all of it fits into a processor's cache.
+const NEAR_KEYS: u64 = 4096;
+
+pub use crate::index::GROUP_MAX;
 
 /// The compacted revision before the first compaction.
 pub(crate) const NEVER_COMPACTED: Revision = Revision(-1);
@@ -82,13 +84,14 @@ pub(crate) const NEVER_COMPACTED: Revision = Revision(-1);
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) index: Index<History>,
+    /// The older versions of all keys.
+    pub(crate) superseded: Superseded,
     pub(crate) changes: Changes,
+    /// The deletes that are not forgotten, each with its revision, in the order of changes.
+    deletes: Queue<(Revision, Key)>,
     pub(crate) revision: Revision,
     pub(crate) compacted: Revision,
     pace: Pace,
-    /// Number of the next change whose key may have versions to forget; when done, the first after the compacted
-    /// revision.
-    tidied: u64,
     bytes: u64,
     bytes_in_use: u64,
     /// Versions of keys forgotten since this store was made.
@@ -137,10 +140,11 @@ impl Store {
         Store {
             pace,
             index: Index::new(),
+            superseded: Superseded::default(),
             changes: Changes::starting_at(Revision::FIRST),
+            deletes: Queue::starting_at(0),
             revision: Revision::EMPTY,
             compacted: NEVER_COMPACTED,
-            tidied: 0,
             bytes: 0,
             bytes_in_use: 0,
             forgotten: 0,
@@ -158,15 +162,22 @@ impl Store {
         self.clone()
     }
 
-    /// Takes over the content of a dump: the keys, the changes that can be watched, and `bytes` and `bytes_in_use`.
-    pub(crate) fn restore(&mut self, index: Index<History>, changes: Changes, bytes: (u64, u64)) {
-        (self.index, self.changes) = (index, changes);
+    /// Takes over the content of a dump: the keys, their older versions, the changes that can be watched, the deletes
+    /// among them that are the newest version of their key, and `bytes` and `bytes_in_use`.
+    pub(crate) fn restore(
+        &mut self,
+        (index, superseded): (Index<History>, Superseded),
+        (changes, deletes): (Changes, Queue<(Revision, Key)>),
+        bytes: (u64, u64),
+    ) {
+        (self.index, self.superseded) = (index, superseded);
+        (self.changes, self.deletes) = (changes, deletes);
         (self.bytes, self.bytes_in_use) = bytes;
     }
 
-    /// Records that all versions are forgotten that may be.
-    pub(crate) fn rest(&mut self) {
-        self.tidied = self.changes.start_of(self.compacted.next());
+    /// The versions of a key of this store.
+    pub(crate) fn versions<'a>(&'a self, history: &'a History) -> Versions<'a> {
+        Versions { history, superseded: &self.superseded }
     }
 
     /// The revision of the newest change.
@@ -212,6 +223,20 @@ impl Store {
         self.ended(answer)
     }
 
+    /// Reads what puts of these keys will read, for all of them at once. Changes nothing: it only brings the memory near, which
+    /// takes most of the time of a put into a large store. More than [`GROUP_MAX`] keys are not looked at.
+    pub fn bring_near(&self, keys: &[&[u8]]) {
+        if self.index.entries() < NEAR_KEYS {
+            return;
+        }
+        let mut read = 0u8;
+        self.index.find_group(keys, |key, history| {
+            read ^= key.first().copied().unwrap_or_default();
+            read ^= history.newest().and_then(|newest| newest.value()).map_or(0, |value| value.len() as u8);
+        });
+        core::hint::black_box(read);
+    }
+
     /// Ends a command, and makes its answer a response.
     fn ended(&mut self, answer: Result<Answer, Error>) -> Result<Response, Error> {
         self.end_command();
@@ -228,7 +253,7 @@ impl Store {
     pub(crate) fn end_command(&mut self) {
         let made = (self.changes.end() - self.changes.start_of(self.revision.next())) as usize;
         self.revision = self.changing_revision();
-        self.tidy(self.pace.changes_per_change * made.clamp(1, CHANGES_PER_COMMAND_MAX));
+        self.tidy(self.pace.versions_per_change * made.clamp(1, CHANGES_PER_COMMAND_MAX));
     }
 
     /// Answers a read from the present state.
@@ -266,7 +291,7 @@ impl Store {
             keys: self.index.weight(),
             bytes: self.bytes,
             bytes_in_use: self.bytes_in_use,
-            forgets: self.tidied < self.changes.start_of(self.compacted.next()),
+            forgets: self.has_unread(),
             pinned: self.is_pinned(),
         }
     }
@@ -288,7 +313,7 @@ impl Store {
         hasher.number(self.revision.0);
         hasher.number(self.compacted.0);
         self.index.walk(&[], None, false, |key, history| {
-            for version in history.kept(self.compacted) {
+            for version in self.versions(history).kept(self.compacted) {
                 digest::version(&mut hasher, key, version);
             }
             ControlFlow::Continue(())
@@ -314,36 +339,56 @@ impl Store {
         let by = i64::try_from(by).expect("a revision");
         let revision = Revision(self.revision.0.checked_add(by).expect("revisions reach that far"));
         self.compacted = revision;
-        self.tidied = self.changes.first();
-        while self.tidy(RAISE_CHANGES) {}
+        while self.tidy(RAISE_VERSIONS) {}
         // This revision has no change; the next change is at the one after it.
         self.changes = Changes::starting_at(revision.next());
-        self.tidied = 0;
         self.revision = revision;
         self.running_digest = digest::then(self.running_digest, digest::compaction(revision));
     }
 
-    /// Frees some compacted versions: inspects at most `changes_max` changes. Returns whether more work remains. No
-    /// answer depends on it, so a member may call it whenever it has time.
-    pub fn tidy(&mut self, changes_max: usize) -> bool {
-        let end = self.changes.start_of(self.compacted.next());
-        if self.tidied >= end && self.changes.first() >= self.changes.start_of(self.compacted) {
+    /// Frees some compacted versions, `versions_max` at most. Returns whether more work remains. No answer depends on it,
+    /// so a member may call it whenever it has time.
+    pub fn tidy(&mut self, versions_max: usize) -> bool {
+        let goal = self.changes.start_of(self.compacted);
+        if !self.has_unread() && goal <= self.changes.first() {
             return false; // the most common case
         }
-        let changes_max = if self.is_pinned() { changes_max.min(CHANGES_WHILE_PINNED) } else { changes_max };
-        for _ in 0..changes_max {
-            if self.tidied >= end {
-                break;
+        let versions_max =
+            if self.is_pinned() { versions_max.min(VERSIONS_WHILE_PINNED) } else { versions_max };
+        for _ in 0..versions_max {
+            let Some(version) = self.superseded.forget(self.compacted) else { break };
+            if version.lives() {
+                self.bytes -= version_bytes(&version); // deletes are counted below
             }
-            let key = self.changes.key(self.tidied).clone();
-            self.trim(&key);
-            self.tidied += 1;
+            self.forgotten += 1;
+        }
+        for _ in 0..versions_max {
+            let compacted = self.compacted;
+            let Some((at, key)) = self.deletes.pop_front_if(|(at, _)| *at < compacted) else { break };
+            self.forget_delete(at, &key);
         }
         // Changes at the compacted revision itself are kept: watches may still start there. One revision may have
         // changed very many keys, so its changes are also forgotten in steps, twice as fast as they are made.
-        let goal = self.tidied.min(self.changes.start_of(self.compacted));
-        self.changes.forget_below(goal.min(self.changes.first() + 2 * changes_max as u64));
-        self.tidied < end || self.changes.first() < goal
+        self.changes.forget_below(goal.min(self.changes.first() + 2 * versions_max as u64));
+        self.has_unread() || self.changes.first() < goal
+    }
+
+    /// Whether versions are kept that no read sees any more.
+    fn has_unread(&self) -> bool {
+        self.superseded.may_forget(self.compacted)
+            || self.deletes.get(self.deletes.first()).is_some_and(|(at, _)| *at < self.compacted)
+    }
+
+    /// Forgets a delete, and with it the key, if it is still the newest version. Those before it are forgotten before
+    /// it or after it, but no read sees them.
+    fn forget_delete(&mut self, at: Revision, key: &Key) {
+        let newest = self.index.get(key).and_then(|(_, history)| history.newest());
+        if newest.is_some_and(|newest| !newest.lives() && newest.mod_revision == at) {
+            self.index.remove(key);
+            self.bytes -= key_bytes(key);
+        }
+        self.bytes -= DELETE_BYTES;
+        self.forgotten += 1;
     }
 
     /// The newest revision, the command in progress included: the next one from its first change on.
@@ -360,30 +405,8 @@ impl Store {
         }
         self.compacted = revision;
         self.running_digest = digest::then(self.running_digest, digest::compaction(revision));
-        // From the oldest change still kept: deletes at the last compacted revision may be forgotten now.
-        self.tidied = self.changes.first();
-        self.tidy(self.pace.changes_per_compaction);
+        self.tidy(self.pace.versions_per_compaction);
         Ok(Answer::Compact)
-    }
-
-    /// Forgets some compacted versions of one key.
-    fn trim(&mut self, key: &Key) {
-        let compacted = self.compacted;
-        let (mut versions, mut bytes) = (0, 0);
-        let is_empty = self.index.update(key, |_, history| {
-            history.trim(compacted, VERSIONS_PER_CHANGE, |version| {
-                versions += 1;
-                bytes += version_bytes(version);
-            });
-            history.is_empty()
-        });
-        self.forgotten += versions;
-        self.bytes -= bytes;
-        // A key changed more than once may be gone already.
-        if is_empty == Some(true) {
-            self.index.remove(key);
-            self.bytes -= key_bytes(key);
-        }
     }
 }
 
@@ -421,7 +444,7 @@ mod tests {
 
     #[test]
     fn notes_of_a_revision_that_changed_very_many_keys_are_forgotten_step_by_step() {
-        let mut store = Store::with_pace(Pace { changes_per_change: 0, changes_per_compaction: 0 });
+        let mut store = Store::with_pace(Pace { versions_per_change: 0, versions_per_compaction: 0 });
         let put = |n: u32| Command::Put(Put { key: n.to_be_bytes().to_vec(), ..Put::default() });
         (0..10_000).for_each(|n| drop(store.apply(&put(n))));
         let all = KeyRange { start: Vec::from([0]), end: Vec::from([0]) };

@@ -394,7 +394,7 @@ fn the_read_of_one_key_is_answered_at_once_and_no_other_is() {
 
 #[test]
 fn a_store_forgets_in_short_steps_while_a_copy_of_it_is_held() {
-    let slow = Pace { changes_per_change: 0, changes_per_compaction: 0 };
+    let slow = Pace { versions_per_change: 0, versions_per_compaction: 0 };
     let forgetting = || {
         let mut store = Store::with_pace(slow);
         for _ in 0..KEYS {

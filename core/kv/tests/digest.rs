@@ -28,7 +28,7 @@ proptest! {
         more in vec(step(), 1..20),
         piece in 1..10usize,
     ) {
-        let slow = Pace { changes_per_change: 0, changes_per_compaction: 0 };
+        let slow = Pace { versions_per_change: 0, versions_per_compaction: 0 };
         let (mut behind, mut ahead) = (Store::new(), Store::with_pace(slow));
         for mut step in steps {
             rebase(&mut step, behind.revision());

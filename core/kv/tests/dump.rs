@@ -24,7 +24,7 @@ fn load_in_pieces(bytes: &[u8], size: usize) -> Result<Store, Malformed> {
 }
 
 fn slow() -> Pace {
-    Pace { changes_per_change: 0, changes_per_compaction: 0 }
+    Pace { versions_per_change: 0, versions_per_compaction: 0 }
 }
 
 fn apply(store: &mut Store, commands: impl IntoIterator<Item = Command>) {

@@ -85,11 +85,11 @@ proptest! {
     #[test]
     fn the_store_answers_as_its_naive_twin(
         preloaded in prop_oneof![3 => Just(0u32), 1 => 0..250u32],
-        changes_per_change in 0..4usize,
-        changes_per_compaction in 0..4usize,
+        versions_per_change in 0..4usize,
+        versions_per_compaction in 0..4usize,
         steps in vec(step(), 1..60),
     ) {
-        let pace = Pace { changes_per_change, changes_per_compaction };
+        let pace = Pace { versions_per_change, versions_per_compaction };
         let (mut store, mut naive) = twins(preloaded, pace);
         for mut step in steps {
             rebase(&mut step, naive.revision());
@@ -142,7 +142,7 @@ proptest! {
 
     #[test]
     fn two_members_agree_however_often_each_tidies_up_and_whatever_it_is_asked(steps in vec(step(), 1..60)) {
-        let slow = Pace { changes_per_change: 0, changes_per_compaction: 1 };
+        let slow = Pace { versions_per_change: 0, versions_per_compaction: 1 };
         let (mut here, mut there) = (Store::new(), Store::with_pace(slow));
         for mut step in steps {
             rebase(&mut step, here.revision());

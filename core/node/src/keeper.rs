@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use kattu_kv::api as kv;
 use kattu_kv::api::{Error, Response};
 use kattu_kv::cost::PUT_UNITS;
-use kattu_kv::store::{Stats, Store};
+use kattu_kv::store::{GROUP_MAX, Stats, Store};
 use kattu_kv::work::Work;
 use kattu_raft::{Entry, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
 
@@ -63,6 +63,8 @@ pub struct Keeper {
     limits: RequestLimits,
     /// Tasks that wait their turn.
     queue: VecDeque<KeeperTask>,
+    /// The first tasks of the queue whose keys the store has looked for.
+    near: usize,
     /// The task that has begun and is not done; the tables are in the middle of it.
     under_way: Option<Box<UnderWay>>,
     /// The member that owns these tables; 0 for none in particular.
@@ -127,6 +129,7 @@ impl Keeper {
             tables,
             limits: RequestLimits::default(),
             queue: VecDeque::new(),
+            near: 0,
             under_way: None,
             own: NodeId(0),
             owed: None,
@@ -195,7 +198,7 @@ impl Keeper {
         let before = *allowance;
         if let Some(under_way) = self.under_way.take() {
             self.go_on(under_way, allowance, effects);
-        } else if let Some(task) = self.queue.pop_front() {
+        } else if let Some(task) = self.next_task() {
             if self.queue.is_empty() {
                 self.queue.shrink_to(TASKS_KEPT); // at a start, the whole log waited here
             }
@@ -207,6 +210,30 @@ impl Keeper {
         }
         effects.units += before.saturating_sub(*allowance).unsigned_abs();
         self.is_busy()
+    }
+
+    fn next_task(&mut self) -> Option<KeeperTask> {
+        if self.near == 0 {
+            self.bring_near();
+        }
+        self.near = self.near.saturating_sub(1);
+        self.queue.pop_front()
+    }
+
+    /// Lets the store look for the keys of the puts that come next, all at once.
+    fn bring_near(&mut self) {
+        let mut keys = [&[][..]; GROUP_MAX];
+        let mut puts = 0;
+        for task in self.queue.iter().take(GROUP_MAX) {
+            let KeeperTask::Apply { entry, .. } = task else { break };
+            let Some(put) = entry.payload().and_then(put_in) else { break };
+            keys[puts] = put.key;
+            puts += 1;
+        }
+        if puts > 1 {
+            self.store.bring_near(&keys[..puts]);
+        }
+        self.near = puts;
     }
 
     /// Whether [`Keeper::step`] has work to do.

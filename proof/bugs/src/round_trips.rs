@@ -67,7 +67,7 @@ pub fn through_bytes(seed: u64) {
 /// Two stores apply the same commands and remove old versions at different paces.
 pub fn digests_of_another_pace(seed: u64) {
     let mut dice = Dice::new(seed);
-    let mut at_leisure = Store::with_pace(Pace { changes_per_change: 0, changes_per_compaction: 0 });
+    let mut at_leisure = Store::with_pace(Pace { versions_per_change: 0, versions_per_compaction: 0 });
     let mut at_once = Store::new();
     for number in 0..100 {
         let command = command(&mut dice, at_once.revision());

@@ -405,7 +405,7 @@ fn command(dice: &mut Dice, revision: Revision) -> Command {
 
 fn stores_of_another_pace(seed: u64) {
     let mut dice = Dice::new(seed);
-    let mut at_leisure = Store::with_pace(Pace { changes_per_change: 0, changes_per_compaction: 0 });
+    let mut at_leisure = Store::with_pace(Pace { versions_per_change: 0, versions_per_compaction: 0 });
     let mut at_once = Store::new();
     for number in 0..200 {
         let command = command(&mut dice, at_once.revision());

@@ -346,3 +346,27 @@ fn a_leaf_that_empties_is_gone_at_once_wherever_it_stands() {
     }
     assert_eq!(first, usize::from(keys));
 }
+
+#[test]
+fn a_group_is_found_together_and_what_is_not_there_is_left_out() {
+    let mut index = Index::new();
+    (0..3000u16)
+        .filter(|n| n % 2 == 0)
+        .for_each(|n| index.upsert(&numbered(n), |_, slot| *slot = Weighty(u64::from(n))));
+    let found = |numbers: &[u16]| {
+        let keys: Vec<Vec<u8>> = numbers.iter().map(|&n| numbered(n)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let mut found = Vec::new();
+        index.find_group(&keys, |key, value| found.push((key.to_vec(), value.0)));
+        found
+    };
+    let even = |n: u16| (numbered(n), u64::from(n));
+    assert_eq!(found(&[]), []);
+    assert_eq!(found(&[2998, 0, 7, 1500]), [even(2998), even(0), even(1500)]);
+    let many: Vec<u16> = (0..1000u32).map(|n| (n * 1234 % 3000 / 2 * 2) as u16).collect();
+    for group in many.chunks(GROUP_MAX + 1) {
+        let looked_for = &group[..group.len().min(GROUP_MAX)];
+        assert_eq!(found(group), looked_for.iter().map(|&n| even(n)).collect::<Vec<_>>());
+    }
+    Index::<Weighty>::new().find_group(&[b"a"], |_, _| panic!("nothing is there"));
+}

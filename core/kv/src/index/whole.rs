@@ -66,6 +66,28 @@ impl<V: Weigh + Clone + Default> Builder<V> {
     }
 }
 
+impl<V: Weigh + Clone> Index<V> {
+    /// Changes every value, in ascending order, in a way that leaves its weight.
+    pub(crate) fn each(&mut self, mut change: impl FnMut(&mut V)) {
+        self.root.each(&mut change);
+    }
+}
+
+impl<V: Weigh + Clone> Node<V> {
+    fn each(&mut self, change: &mut impl FnMut(&mut V)) {
+        match self {
+            Node::Leaf(leaf) => {
+                let leaf = Arc::make_mut(leaf);
+                (0..leaf.len()).for_each(|i| change(leaf.get_mut(i)));
+            }
+            Node::Branch(branch) => {
+                let branch = Arc::make_mut(branch);
+                (0..branch.len()).for_each(|i| branch.get_mut(i).node.each(change));
+            }
+        }
+    }
+}
+
 /// A leaf with its bound; the bound of an empty leaf is never used.
 fn leaf_child<V: Weigh + Clone + Default>(entries: Vec<(Key, V)>) -> (Key, Child<V>) {
     let bound = entries.first().map(|(key, _)| key.clone()).unwrap_or_default();

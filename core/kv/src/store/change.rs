@@ -33,6 +33,7 @@ impl Store {
         }
         let at = self.revision.next();
         let (empty, scratch, mut prev_kv) = (&self.empty, &mut self.scratch, None);
+        let superseded = &mut self.superseded;
         let (mut bytes, mut used_bytes, mut freed_bytes) = (0, 0, 0);
         let mut digest = 0;
         let key = self.index.upsert(put.key, |key, history| {
@@ -57,7 +58,7 @@ impl Store {
             digest = digest::change(key, history.live(), &version);
             bytes += version_bytes(&version);
             used_bytes = version_bytes(&version) + key_bytes;
-            history.push(version);
+            history.push(version, superseded);
             key.clone()
         });
         self.bytes += bytes;
@@ -119,7 +120,8 @@ impl Store {
         deleting: &mut Deleting,
     ) {
         let at = self.revision.next();
-        let Store { index, changes, bytes, bytes_in_use, running_digest, empty, .. } = self;
+        let Store { index, superseded, changes, deletes, bytes, bytes_in_use, running_digest, empty, .. } =
+            self;
         each(index, &mut |key, history| {
             let Some(before) = history.live() else { return };
             let tombstone = Version::tombstone(at);
@@ -131,7 +133,8 @@ impl Store {
             }
             deleting.deleted += 1;
             changes.push(at, key.clone());
-            history.push(tombstone);
+            deletes.push_back((at, key.clone()));
+            history.push(tombstone, superseded);
         });
     }
 
@@ -146,14 +149,15 @@ impl Store {
             spend(allowance, PUT_UNITS);
             let Some(key) = self.changes.pop() else { break };
             let key_bytes = key_bytes(&key);
-            let (is_empty, taken, before) = self
-                .index
-                .update(&key, |_, history| (history.pop(), history.is_empty(), history.live().cloned()))
-                .map(|(taken, is_empty, before)| (is_empty, taken, before))
-                .unwrap_or_default();
+            let superseded = &mut self.superseded;
+            let pop = |_: &Key, history: &mut History| {
+                (history.pop(superseded), history.is_empty(), history.live().cloned())
+            };
+            let (taken, is_empty, before) = self.index.update(&key, pop).unwrap_or_default();
             self.bytes -= version_bytes(&taken);
-            if taken.lives() {
-                self.bytes_in_use -= version_bytes(&taken) + key_bytes;
+            match taken.lives() {
+                true => self.bytes_in_use -= version_bytes(&taken) + key_bytes,
+                false => drop(self.deletes.pop_back()),
             }
             if let Some(before) = before {
                 self.bytes_in_use += version_bytes(&before) + key_bytes;

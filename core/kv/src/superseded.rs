@@ -1,0 +1,238 @@
+//! Superseded: the versions that newer versions of their keys have replaced, in the order in which they were replaced.
+//!
+//! ```text
+//!   number   first                                                 end
+//!            ├ a@2 ┼ b@3 ┼ a@5 ┼ c@4 ┼ a@7 ┤
+//!               ▲           │ ▲           │ ▲
+//!               └───────────┘ └───────────┘ └──── the history of a: newest a@9, before it number 4
+//! ```
+//!
+//! A compaction forgets from the front, so it looks for no key and changes none. Each version has the number of its
+//! key's version before it, and a second number that skips more of them, so that a version is found in O(log n) steps,
+//! however many its key has (Myers 1983, "An applicative random-access stack").
+//!
+//! Rule:  a version before `first` is forgotten, and whoever has its number has none.
+//!
+//! A version that was replaced in its own revision stays as long as that is the compacted one, because watches may start
+//! there. Those behind it are emptied meanwhile; their places go later.
+//! Knows nothing of: keys, the newest versions.
+
+use crate::api::Revision;
+use crate::history::Version;
+use crate::queue::Queue;
+use alloc::vec::Vec;
+
+/// The number of no version.
+pub(crate) const NONE: u64 = u64::MAX;
+
+/// A version that was replaced.
+#[derive(Clone, Debug)]
+pub(crate) struct Replaced {
+    pub(crate) version: Version,
+    /// The revision of the version that replaced it.
+    until: Revision,
+    /// Number of the version before it.
+    before: u64,
+    /// Number of some version before it, with O(log n) such steps to any.
+    skip: u64,
+    /// How many versions of its key were there before it, at most.
+    depth: u64,
+}
+
+impl Replaced {
+    /// Whether no read at or after `compacted` sees it. A change *at* that revision stays: watches may start there.
+    pub(crate) fn is_unread(&self, compacted: Revision) -> bool {
+        self.version.mod_revision < compacted && (self.until <= compacted || !self.version.lives())
+    }
+}
+
+/// All versions that were replaced and are not forgotten.
+#[derive(Clone, Debug)]
+pub(crate) struct Superseded {
+    versions: Queue<Replaced>,
+    /// Versions before this number are forgotten, empty, or must stay.
+    passed: u64,
+}
+
+impl Default for Superseded {
+    fn default() -> Superseded {
+        Superseded { versions: Queue::starting_at(0), passed: 0 }
+    }
+}
+
+impl Superseded {
+    /// Adds a version that one at revision `until` replaces, where no version was replaced later; `before` is the number
+    /// of its key's version before it. Returns its number.
+    pub(crate) fn push(&mut self, version: Version, until: Revision, before: u64) -> u64 {
+        let (skip, depth) = match self.get(before) {
+            None => (NONE, 0),
+            Some(last) => (self.skip_over(last).unwrap_or(before), last.depth + 1),
+        };
+        let number = self.versions.end();
+        self.versions.push_back(Replaced { version, until, before, skip, depth });
+        number
+    }
+
+    /// Where the version after `last` skips to, if that is farther than to `last` itself: two skips of the same length
+    /// become one.
+    fn skip_over(&self, last: &Replaced) -> Option<u64> {
+        let once = self.get(last.skip)?;
+        let twice = self.get(once.skip)?;
+        (last.depth - once.depth == once.depth - twice.depth).then_some(once.skip)
+    }
+
+    /// The same versions in the order in which they were replaced: those of each key were pushed one after the other, key by
+    /// key. `renumber` gets, for each number that a version has had, the one that it has now.
+    pub(crate) fn in_order(self, renumber: impl FnOnce(&dyn Fn(u64) -> u64)) -> Superseded {
+        let mut by_time: Vec<u64> = (self.versions.first()..self.versions.end()).collect();
+        if by_time.is_empty() {
+            return self;
+        }
+        by_time.sort_by_key(|&number| self.get(number).map(|found| found.until)); // stable: within a key by age
+        let mut numbers = alloc::vec![NONE; by_time.len()];
+        let now = |numbers: &[u64], before: u64| match before {
+            NONE => NONE,
+            _ => numbers[before as usize],
+        };
+        let mut ordered = Superseded::default();
+        for number in by_time {
+            let Some(Replaced { version, until, before, .. }) = self.get(number) else { continue };
+            numbers[number as usize] = ordered.push(version.clone(), *until, now(&numbers, *before));
+        }
+        renumber(&|number| now(&numbers, number));
+        ordered
+    }
+
+    /// Takes the last version back, with the number of its key's version before it.
+    pub(crate) fn pop(&mut self) -> Option<(Version, u64)> {
+        let last = self.versions.pop_back()?;
+        Some((last.version, last.before))
+    }
+
+    /// The version of this number; `None` if it is forgotten.
+    pub(crate) fn get(&self, number: u64) -> Option<&Replaced> {
+        self.versions.get(number)
+    }
+
+    /// Number of the oldest version for which `holds`, among the version `from` and those of its key before it. It must
+    /// hold for all from `from` to that one, and for none before.
+    pub(crate) fn oldest(&self, from: u64, holds: impl Fn(u64, &Replaced) -> bool) -> Option<u64> {
+        let checked = |number: u64| self.get(number).filter(|found| holds(number, found));
+        let mut oldest = (from, checked(from)?);
+        loop {
+            let (skip, before) = (oldest.1.skip, oldest.1.before);
+            let step = |number: u64| checked(number).map(|found| (number, found));
+            match step(skip).or_else(|| step(before)) {
+                Some(older) => oldest = older,
+                None => return Some(oldest.0),
+            }
+        }
+    }
+
+    /// Number of the newest version at or before a revision, among the version `from` and those of its key before it.
+    pub(crate) fn at(&self, from: u64, revision: Revision) -> Option<&Version> {
+        match self.oldest(from, |_, found| found.version.mod_revision > revision) {
+            Some(later) => self.get(self.get(later)?.before),
+            None => self.get(from),
+        }
+        .map(|found| &found.version)
+    }
+
+    /// How many versions lie from the version `oldest` to the version `newest`, both counted, of one key.
+    pub(crate) fn count(&self, oldest: u64, newest: u64) -> u64 {
+        match (self.get(oldest), self.get(newest)) {
+            (Some(oldest), Some(newest)) => newest.depth - oldest.depth + 1,
+            _ => 0,
+        }
+    }
+
+    /// Number of the version of its key before this one.
+    pub(crate) fn before(&self, number: u64) -> u64 {
+        self.get(number).map_or(NONE, |found| found.before)
+    }
+
+    /// Whether [`Superseded::forget`] would go on.
+    pub(crate) fn may_forget(&self, compacted: Revision) -> bool {
+        let is_unread = |found: &Replaced| found.is_unread(compacted);
+        let first = self.get(self.versions.first());
+        first.is_some_and(|first| first.until <= compacted)
+            && (first.is_some_and(is_unread)
+                || self.get(self.passed).is_some_and(|next| next.until <= compacted))
+    }
+
+    /// Forgets one version that no read sees, the oldest first, or passes one. `None` if there is nothing more to do; the
+    /// default if no version was forgotten.
+    pub(crate) fn forget(&mut self, compacted: Revision) -> Option<Version> {
+        if let Some(oldest) = self.versions.pop_front_if(|oldest| oldest.is_unread(compacted)) {
+            self.passed = self.passed.max(self.versions.first());
+            return Some(oldest.version);
+        }
+        let next = self.get(self.passed).filter(|next| next.until <= compacted)?;
+        let is_unread = next.is_unread(compacted);
+        self.passed += 1;
+        let next = self.versions.get_mut(self.passed - 1).filter(|_| is_unread);
+        Some(next.map_or_else(Version::default, |next| core::mem::take(&mut next.version)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Generation;
+    use proptest::prelude::*;
+
+    fn put(at: i64) -> Version {
+        Version::put(Revision(at), Generation::default(), b"", &mut Vec::new())
+    }
+
+    proptest! {
+        /// Goal: what is found by skips is what a walk over all versions finds. Method: versions of three keys by turns,
+        /// some forgotten, in all searches from all of them.
+        #[test]
+        fn a_search_finds_what_a_walk_finds(steps in proptest::collection::vec((0..3usize, 0..4u8), 1..300)) {
+            let mut superseded = Superseded::default();
+            let (mut last, mut compacted) = ([NONE; 3], 0);
+            let mut all: Vec<(usize, u64, i64)> = Vec::new(); // key, number, revision
+            for (at, (key, forget)) in steps.into_iter().enumerate() {
+                let at = at as i64 + 1;
+                last[key] = superseded.push(put(at), Revision(at + 1), last[key]);
+                all.push((key, last[key], at));
+                if forget == 0 {
+                    compacted += 2;
+                    while superseded.forget(Revision(compacted)).is_some() {}
+                    all.retain(|&(_, number, _)| superseded.get(number).is_some());
+                }
+            }
+            for (key, &newest) in last.iter().enumerate() {
+                let of_key: Vec<_> = all.iter().filter(|of| of.0 == key).collect();
+                for &&(_, number, at) in &of_key {
+                    let found = superseded.at(newest, Revision(at)).map(|found| found.mod_revision);
+                    prop_assert_eq!(found, Some(Revision(at)));
+                    prop_assert_eq!(superseded.oldest(newest, |other, _| other >= number), Some(number));
+                    let newer = of_key.iter().filter(|of| of.1 >= number).count();
+                    prop_assert_eq!(superseded.count(number, newest), newer as u64);
+                }
+                if let Some((_, _, oldest)) = of_key.first() {
+                    prop_assert!(superseded.at(newest, Revision(oldest - 1)).is_none());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_version_among_a_million_of_its_key_is_found_in_few_steps() {
+        let mut superseded = Superseded::default();
+        let mut last = NONE;
+        for at in 1..=1_000_000 {
+            last = superseded.push(put(at), Revision(at + 1), last);
+        }
+        for wanted in [0, 1, 500_000, 777_777, 999_999] {
+            let steps = core::cell::Cell::new(0);
+            let found = superseded.oldest(last, |number, _| {
+                steps.set(steps.get() + 1);
+                number >= wanted
+            });
+            assert!(found == Some(wanted) && steps.get() < 120, "{found:?} in {} steps", steps.get());
+        }
+    }
+}
