@@ -99,7 +99,7 @@ impl<V: Weigh + Clone + Default> Index<V> {
             Ok((result, _)) => return result,
             Err(change) => change,
         };
-        let changed = self.root.upsert(key, true, change);
+        let changed = self.root.upsert(key, change);
         self.entries += u64::from(changed.is_new);
         if let Some((bound, right)) = changed.split {
             let left = core::mem::replace(&mut self.root, Node::Leaf(Arc::default()));

@@ -17,6 +17,11 @@ pub(crate) const RUN_MAX: usize = 64;
 /// and has capacity for four keys that do not exist.
 const ROOM_STEP: usize = 4;
 
+/// Insertions in a row after which keys seem to come in ascending order; random ones rarely do.
+const IN_ORDER_MIN: i8 = 3;
+/// The same for descending order, or more of them.
+const DESCENDING: i8 = -IN_ORDER_MIN;
+
 /// How to search for a key in a run, and in a tree of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -33,13 +38,17 @@ pub(crate) enum Look {
 #[derive(Clone, Debug)]
 pub(crate) struct Run<T> {
     shared: usize,
+    /// Index of the entry that was inserted last.
+    newest: u8,
+    /// How many insertions in a row came right behind the one before (above 0) or right in front of it (below 0).
+    in_order: i8,
     entries: Vec<(Key, T)>,
     heads: [u64; RUN_MAX + 1],
 }
 
 impl<T> Default for Run<T> {
     fn default() -> Run<T> {
-        Run { shared: 0, entries: Vec::new(), heads: [0; RUN_MAX + 1] }
+        Run { shared: 0, newest: 0, in_order: 0, entries: Vec::new(), heads: [0; RUN_MAX + 1] }
     }
 }
 
@@ -141,6 +150,12 @@ impl<T> Run<T> {
         };
         self.heads.copy_within(i..self.entries.len(), i + 1);
         self.heads[i] = head(&key, shared);
+        self.in_order = match i.checked_sub(usize::from(self.newest)) {
+            Some(1) => self.in_order.max(0).saturating_add(1),
+            Some(0) => self.in_order.min(0).saturating_sub(1),
+            _ => 0,
+        };
+        self.newest = i as u8;
         // A vector would double its capacity by default: most runs would be half empty.
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(ROOM_STEP.min(RUN_MAX + 1 - self.entries.len()));
@@ -153,6 +168,7 @@ impl<T> Run<T> {
 
     pub(crate) fn remove(&mut self, i: usize) -> (Key, T) {
         self.heads.copy_within(i + 1..self.entries.len(), i);
+        self.in_order = 0;
         self.entries.remove(i)
     }
 
@@ -162,9 +178,20 @@ impl<T> Run<T> {
         self.share_most();
     }
 
-    /// Keeps the first `at` entries and returns the others.
-    pub(crate) fn split_off(&mut self, at: usize) -> Run<T> {
-        let right = Run::of(self.entries.split_off(at));
+    /// Splits a run in the middle; or right behind the newest key where keys ascend, and in front of all others where they
+    /// descend to the first place, so that such keys leave full runs. Returns the right part.
+    pub(crate) fn split(&mut self) -> Run<T> {
+        let newest = usize::from(self.newest);
+        let at = match self.in_order {
+            IN_ORDER_MIN.. => (newest + 1).min(self.len() - 1),
+            ..=DESCENDING if newest == 0 => 1,
+            _ => self.len() / 2,
+        };
+        let mut right = Run::of(self.entries.split_off(at));
+        if let Some(at_right) = newest.checked_sub(at) {
+            right.newest = at_right as u8; // the next key in order comes beside it
+            right.in_order = core::mem::take(&mut self.in_order);
+        }
         if at + ROOM_STEP < self.entries.capacity() {
             self.entries.shrink_to(at + ROOM_STEP);
         }

@@ -51,11 +51,9 @@ pub(super) fn place_of<V>(leaf: &Run<V>, key: &[u8]) -> usize {
     leaf.search(key).unwrap_or_else(|i| i)
 }
 
-/// Splits a node that has become too large. Ascending keys would leave every left half half empty for ever, so after an
-/// append at the very end of the index only the last entry moves.
-fn split_full<T>(run: &mut Run<T>, appended: bool) -> Option<Run<T>> {
-    let at = if appended { RUN_MAX } else { run.len() / 2 };
-    (run.len() > RUN_MAX).then(|| run.split_off(at))
+/// Splits a node that has become too large.
+fn split_full<T>(run: &mut Run<T>) -> Option<Run<T>> {
+    (run.len() > RUN_MAX).then(|| run.split())
 }
 
 impl<V: Weigh + Clone + Default> Node<V> {
@@ -80,22 +78,14 @@ impl<V: Weigh + Clone + Default> Node<V> {
         }
     }
 
-    /// `rightmost`: no node of the whole index is right of this one.
-    pub(super) fn upsert<R>(
-        &mut self,
-        key: &[u8],
-        rightmost: bool,
-        change: impl FnOnce(&Key, &mut V) -> R,
-    ) -> Changed<V, R> {
+    pub(super) fn upsert<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> Changed<V, R> {
         match self {
-            Node::Leaf(leaf) => upsert_leaf(Arc::make_mut(leaf), key, rightmost, change),
+            Node::Leaf(leaf) => upsert_leaf(Arc::make_mut(leaf), key, change),
             Node::Branch(branch) => {
                 let branch = Arc::make_mut(branch);
                 let i = child_of(branch, key);
-                let is_last = i + 1 == branch.len();
                 let child = branch.get_mut(i);
-                let Changed { result, weight, split, is_new } =
-                    child.node.upsert(key, rightmost && is_last, change);
+                let Changed { result, weight, split, is_new } = child.node.upsert(key, change);
                 if weight != 0 {
                     child.weight = child.weight.wrapping_add(weight);
                 }
@@ -109,7 +99,7 @@ impl<V: Weigh + Clone + Default> Node<V> {
                         branch.replace_first(first);
                     }
                     branch.insert(i + 1, bound, right);
-                    let right = split_full(branch, rightmost && is_last)?;
+                    let right = split_full(branch)?;
                     let bound = right.key(0).clone();
                     let node = Node::Branch(Arc::new(right));
                     Some((bound, Child { weight: node.weight(), node }))
@@ -278,7 +268,6 @@ impl<V: Weigh + Clone + Default> Node<V> {
 fn upsert_leaf<V: Weigh + Clone + Default, R>(
     leaf: &mut Run<V>,
     key: &[u8],
-    rightmost: bool,
     change: impl FnOnce(&Key, &mut V) -> R,
 ) -> Changed<V, R> {
     match leaf.search(key) {
@@ -290,9 +279,8 @@ fn upsert_leaf<V: Weigh + Clone + Default, R>(
             let (key, mut value) = (Key::from(key), V::default());
             let result = change(&key, &mut value);
             let weight = value.weight();
-            let appended = rightmost && i == leaf.len();
             leaf.insert(i, key, value);
-            let split = split_full(leaf, appended).map(|right| {
+            let split = split_full(leaf).map(|right| {
                 let bound = right.key(0).clone();
                 let node = Node::Leaf(Arc::new(right));
                 (bound, Child { weight: node.weight(), node })

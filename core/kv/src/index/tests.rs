@@ -280,13 +280,29 @@ proptest! {
     }
 }
 
+/// Keys in ascending order, in descending order, and in ascending order at two places between keys that were there before:
+/// each way, all leaves but a few are full.
 #[test]
 fn keys_that_come_in_order_fill_their_leaves() {
-    let mut index = Index::new();
-    for n in 0..64 * 100u16 {
-        index.upsert(&numbered(n), |_, slot| *slot = Weighty(1));
+    let ascending = |key: &str| (0..64 * 100u32).map(|n| format!("{key}/{n:05}")).collect::<Vec<_>>();
+    let descending = || ascending("b").into_iter().rev().collect::<Vec<_>>();
+    let at_two_places = || ascending("b").into_iter().zip(ascending("d")).flat_map(|(b, d)| [b, d]).collect();
+    let around = || ["a", "c", "e"].into_iter().flat_map(|key| (0..40).map(move |n| format!("{key}/{n:02}")));
+    for (keys, before) in [
+        (ascending("b"), Vec::new()),
+        (descending(), Vec::new()),
+        (ascending("b"), around().collect()),
+        (at_two_places(), around().collect::<Vec<_>>()),
+    ] {
+        let mut index = Index::new();
+        for key in before.iter().chain(&keys) {
+            index.upsert(key.as_bytes(), |_, slot| *slot = Weighty(1));
+        }
+        check_shape(&index.root, None, None);
+        let (full, most) = (keys.len() / RUN_MAX, keys.len() / RUN_MAX + 6);
+        let found = leaves(&index.root);
+        assert!((full..=most).contains(&found), "{found} leaves for {full} full ones, from {}", keys[0]);
     }
-    assert_eq!(leaves(&index.root), 100);
 }
 
 #[test]
