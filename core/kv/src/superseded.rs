@@ -163,7 +163,9 @@ impl Superseded {
     /// Forgets one version that no read sees, the oldest first, or passes one. `None` if there is nothing more to do; the
     /// default if no version was forgotten.
     pub(crate) fn forget(&mut self, compacted: Revision) -> Option<Version> {
-        if let Some(oldest) = self.versions.pop_front_if(|oldest| oldest.is_unread(compacted)) {
+        // A version that was replaced after the compacted revision may be needed again: its command may be taken back.
+        let goes = |oldest: &Replaced| oldest.until <= compacted && oldest.is_unread(compacted);
+        if let Some(oldest) = self.versions.pop_front_if(goes) {
             self.passed = self.passed.max(self.versions.first());
             return Some(oldest.version);
         }
@@ -217,6 +219,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_delete_that_a_later_command_replaced_can_be_taken_back() {
+        let mut superseded = Superseded::default();
+        superseded.push(Version::tombstone(Revision(2)), Revision(9), NONE);
+        assert!(!superseded.may_forget(Revision(5)) && superseded.forget(Revision(5)).is_none());
+        assert!(superseded.pop().is_some_and(|(version, before)| !version.lives() && before == NONE));
     }
 
     #[test]
