@@ -137,8 +137,9 @@ impl Loader {
         self.changes.into_iter().for_each(|(revision, key)| changes.push(revision, key));
         let mut store = Store::new();
         let (mut index, mut deletes) = (self.index.finish(), self.deletes);
-        let superseded =
+        let mut superseded =
             self.superseded.in_order(|renumber| index.each(|history| history.renumber(renumber)));
+        superseded.pass(self.compacted);
         deletes.sort_by_key(|(revision, _)| *revision);
         let mut of_deletes = Queue::starting_at(0);
         deletes.into_iter().for_each(|delete| of_deletes.push_back(delete));

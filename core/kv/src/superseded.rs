@@ -151,6 +151,14 @@ impl Superseded {
         self.get(number).map_or(NONE, |found| found.before)
     }
 
+    /// Passes the versions that must stay although they were replaced by the compacted revision, where no other is to be
+    /// forgotten: of a store that was just loaded.
+    pub(crate) fn pass(&mut self, compacted: Revision) {
+        while self.get(self.passed).is_some_and(|next| next.until <= compacted) {
+            self.passed += 1;
+        }
+    }
+
     /// Whether [`Superseded::forget`] would go on.
     pub(crate) fn may_forget(&self, compacted: Revision) -> bool {
         let is_unread = |found: &Replaced| found.is_unread(compacted);

@@ -181,6 +181,20 @@ fn situations() -> Vec<(&'static str, Store)> {
     ]
 }
 
+/// A version that was replaced in its own revision stays while that is the compacted one: a watch may start there.
+#[test]
+fn a_loaded_store_has_nothing_to_forget_beside_what_must_stay() {
+    let mut store = Store::new();
+    let in_one = vec![Operation::Txn(success(vec![
+        Operation::Put(put("d", "")),
+        Operation::DeleteRange(delete(between("a", "\0"))),
+    ]))];
+    apply(&mut store, [Command::Txn(success(in_one)), Command::Compact(Revision(2))]);
+    while store.tidy(100) {}
+    assert!(!store.stats().forgets);
+    assert_eq!(reloaded(&store).stats(), store.stats());
+}
+
 #[test]
 fn every_situation_survives_its_bytes() {
     for (name, store) in situations() {
