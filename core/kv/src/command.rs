@@ -58,6 +58,8 @@ pub enum Flaw {
     Length(u64),
     /// Nested deeper than [`TXN_DEPTH_MAX`].
     Depth,
+    /// The kept answer of a session that is none, or not in its shortest form.
+    Kept,
 }
 
 impl fmt::Display for Malformed {
@@ -70,6 +72,7 @@ impl fmt::Display for Malformed {
             Flaw::Unknown(byte) => write!(f, "undefined value 0x{byte:02x}"),
             Flaw::Number => f.write_str("number not in its shortest form"),
             Flaw::Length(length) => write!(f, "length {length} exceeds the remaining bytes"),
+            Flaw::Kept => f.write_str("a kept answer that is none"),
             Flaw::Depth => write!(f, "transactions nested deeper than {TXN_DEPTH_MAX}"),
         }
     }

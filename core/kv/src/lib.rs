@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `api.rs` | requests and answers |
 //! | `command.rs` | the encoding of a command |
+//! | `answer.rs` | the encoding of an answer |
 //! | `check.rs` | checks of a request before it is proposed |
 //! | `cost.rs` | the cost of a request, known before it runs |
 //! | `store.rs` | the state, and the writes |
@@ -23,6 +24,7 @@
 //! | `index.rs` | keys in order, with ranks |
 //! | `queue.rs` | a long queue whose copy shares nearly all with the original |
 //! | `run.rs` | a few sorted keys, found quickly: a node of the index |
+//! | `sessions.rs` | which commands of each client were executed, with which answers |
 //! | `hash.rs` | a 64-bit hash that tells two states apart |
 //! | `span.rs` | the keys that a request names |
 //! | `value.rs` | the bytes of a value with its generation, shared |
@@ -47,6 +49,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod answer;
 pub mod api;
 mod changes;
 pub mod check;
@@ -63,6 +66,7 @@ mod queue;
 mod range;
 mod revision;
 mod run;
+pub mod sessions;
 mod span;
 pub mod store;
 mod superseded;

@@ -7,5 +7,6 @@ mod cost;
 mod digest;
 mod dump;
 mod raise;
+mod sessions;
 mod twin;
 mod vectors;

@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A byte string, where it lies.
-    fn bytes_here(&mut self) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn bytes_here(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.count(1)?;
         let bytes = &self.bytes[self.at..][..length];
         self.at += length;
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A count of items that take at least `least` bytes each.
-    fn count(&mut self, least: usize) -> Result<usize, Malformed> {
+    pub(crate) fn count(&mut self, least: usize) -> Result<usize, Malformed> {
         let offset = self.at;
         let count = self.number()?;
         let most = (self.bytes.len() - self.at) / least;
@@ -210,12 +210,34 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
-    pub(super) fn flawed(&self, flaw: Flaw) -> Malformed {
+    pub(crate) fn flawed(&self, flaw: Flaw) -> Malformed {
         Malformed { offset: self.at, flaw }
     }
 
+    /// A byte that says yes or no.
+    pub(crate) fn fact(&mut self) -> Result<bool, Malformed> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            byte => Err(self.unknown(byte)),
+        }
+    }
+
+    /// As many items as a count says.
+    pub(crate) fn list<T>(
+        &mut self,
+        count: usize,
+        mut item: impl FnMut(&mut Reader<'a>) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let mut items = Vec::with_capacity(count.min(RESERVED_MAX));
+        for _ in 0..count {
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
     /// The byte just read is undefined.
-    fn unknown(&self, byte: u8) -> Malformed {
+    pub(crate) fn unknown(&self, byte: u8) -> Malformed {
         Malformed { offset: self.at - 1, flaw: Flaw::Unknown(byte) }
     }
 }
