@@ -258,10 +258,7 @@ mod tests {
                 at_5(Answer::DeleteRange { deleted: 1, prev_kvs: vec![pair], revision: Revision(5) }),
                 [&[0, 10, 2, 2, 10, 1][..], &as_pair].concat(),
             ),
-            (
-                at_5(Answer::Txn { succeeded: true, answers: vec![Answer::Compact] }),
-                vec![0, 10, 3, 1, 1, 4],
-            ),
+            (at_5(Answer::Txn { succeeded: true, answers: vec![Answer::Compact] }), vec![0, 10, 3, 1, 1, 4]),
             (at_5(Answer::Range(range)), [&[0, 10, 5, 1, 4, 8, 1][..], &as_pair].concat()),
             (Err(Error::EmptyKey), vec![1]),
             (Err(Error::TooMuchWork), vec![12]),

@@ -285,6 +285,8 @@ pub struct Sessions {
     settings: Settings,
     /// The newest stamp of an entry, in nanoseconds of the log's clock.
     clock: u64,
+    /// No session ends before the clock shows this. Not part of the state: 0 is always right.
+    ends_after: u64,
     /// Bytes of the kept answers of all sessions.
     bytes: u64,
     digest: u64,
@@ -298,6 +300,7 @@ impl Default for Sessions {
             used: List::default(),
             settings: Settings::default(),
             clock: 0,
+            ends_after: 0,
             bytes: 0,
             digest: 0,
         }
@@ -339,26 +342,32 @@ impl Sessions {
     /// If they are out of bounds.
     pub fn set(&mut self, settings: Settings) {
         assert!(settings.are_valid(), "settings out of bounds: {settings:?}");
-        self.settings = settings;
+        (self.settings, self.ends_after) = (settings, 0);
         self.mix([-1, settings.idle as i64, settings.sessions_max as i64]);
     }
 
     /// An entry with this stamp is about to be applied: ends sessions that have been idle too long, a few at a time.
     pub fn advance(&mut self, now: u64) {
         self.clock = self.clock.max(now);
+        if self.clock < self.ends_after {
+            return;
+        }
         let idle = self.settings.idle.saturating_add(self.settings.idle / MOVES_PER_IDLE);
+        let mut ends_after = u64::MAX;
         for (list, limit) in [(self.unused, UNUSED.min(idle)), (self.used, idle)] {
-            let mut oldest = list.oldest;
-            for _ in 0..ENDS_PER_ENTRY {
-                let Some((_, session)) = self.index.get(&key(oldest)) else { break };
-                if self.clock.saturating_sub(session.seen) < limit {
+            let (mut oldest, mut ends) = (list.oldest, 0);
+            while let Some((_, session)) = self.index.get(&key(oldest)) {
+                let due = session.seen.saturating_add(limit);
+                if self.clock < due || ends == ENDS_PER_ENTRY {
+                    ends_after = ends_after.min(due);
                     break;
                 }
                 let next = session.newer;
                 self.end(oldest);
-                oldest = next;
+                (oldest, ends) = (next, ends + 1);
             }
         }
+        self.ends_after = ends_after;
     }
 
     /// Registers a session under the index of the entry that asks for it.
@@ -415,13 +424,7 @@ impl Sessions {
     ///
     /// # Panics
     /// If there is no such session: it was there when the command was judged, and nothing comes between.
-    pub fn keep(
-        &mut self,
-        session: u64,
-        number: u64,
-        result: &Result<Response, Error>,
-        lacks_pairs: bool,
-    ) {
+    pub fn keep(&mut self, session: u64, number: u64, result: &Result<Response, Error>, lacks_pairs: bool) {
         let mut kept = if lacks_pairs { Kept::TooLarge } else { Kept::of(result) };
         let all = self.bytes;
         let change = |_: &_, session: &mut Session| {
@@ -461,8 +464,7 @@ impl Sessions {
             self.put_last(id.number);
         }
         if is_acknowledged {
-            let dropped =
-                self.index.update(&key(id.number), |_, session| session.acknowledge(first_unacked));
+            let dropped = self.index.update(&key(id.number), |_, session| session.acknowledge(first_unacked));
             self.bytes -= dropped.unwrap_or(0);
             self.mix([id.number as i64, -2, first_unacked as i64]);
         }
@@ -471,9 +473,19 @@ impl Sessions {
 
     /// Ends a session. Returns whether it was there.
     pub fn close(&mut self, id: SessionId) -> bool {
-        let is_there = self.index.get(&key(id.number)).is_some_and(|(_, session)| session.secret == id.secret);
+        let is_there =
+            self.index.get(&key(id.number)).is_some_and(|(_, session)| session.secret == id.secret);
         if is_there {
             self.end(id.number);
+        }
+        is_there
+    }
+
+    /// Ends a session without its secret: for operators. Returns whether it was there.
+    pub fn expel(&mut self, number: u64) -> bool {
+        let is_there = self.index.get(&key(number)).is_some();
+        if is_there {
+            self.end(number);
         }
         is_there
     }
@@ -485,7 +497,11 @@ impl Sessions {
         self.index.walk(&key(from), None, false, |key, session| {
             let number = u64::from_be_bytes(key[..].try_into().unwrap_or_default());
             found.push((number, self.clock.saturating_sub(session.seen)));
-            if found.len() < count { core::ops::ControlFlow::Continue(()) } else { core::ops::ControlFlow::Break(()) }
+            if found.len() < count {
+                core::ops::ControlFlow::Continue(())
+            } else {
+                core::ops::ControlFlow::Break(())
+            }
         });
         found.into_iter()
     }
@@ -523,6 +539,7 @@ impl Sessions {
         let older = core::mem::replace(&mut list.newest, number);
         if list.oldest == 0 {
             list.oldest = number;
+            self.ends_after = 0; // of an empty list it says nothing
         }
         self.index.update(&key(older), |_, session| session.newer = number);
         self.index.update(&key(number), |_, session| {

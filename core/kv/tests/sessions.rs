@@ -137,9 +137,17 @@ impl Naive {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Register { client: usize, order: Order },
+    Register {
+        client: usize,
+        order: Order,
+    },
     /// Relative to the last number executed.
-    Command { client: usize, ahead: i64, acknowledged: u64, result: Result },
+    Command {
+        client: usize,
+        ahead: i64,
+        acknowledged: u64,
+        result: Result,
+    },
     WrongSecret(usize),
     KeepAlive(usize),
     Close(usize),

@@ -8,6 +8,7 @@ use crate::alarms::{self, AlarmChange};
 use crate::contract::{MemberChange, Request};
 use crate::digests::{MARK_BYTE, REPORT_BYTE, Report};
 use crate::level;
+use crate::session::{self, SessionCommand, SessionHeader};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
@@ -39,6 +40,17 @@ pub enum Command {
         /// The command.
         command: kv::Command,
     },
+    /// For the store, in a session of a client.
+    InSession {
+        /// The session and the place in it.
+        header: SessionHeader,
+        /// As that of [`Command::Within`], if it has one.
+        work_max: Option<u64>,
+        /// The command.
+        command: kv::Command,
+    },
+    /// About sessions of clients.
+    Session(SessionCommand),
     /// From here on the log may use the features of this level.
     Level(u16),
     /// A member publishes its name and client URLs.
@@ -90,6 +102,9 @@ pub fn request(command: kv::Command, bytes: Vec<u8>) -> Request {
 
 /// The bytes of a store command with the budget under which it was admitted.
 pub(crate) fn within(work_max: u64, bytes: &[u8]) -> Vec<u8> {
+    if let Some((header, command)) = SessionHeader::take(bytes) {
+        return header.around(&within(work_max, command));
+    }
     let mut out = Vec::with_capacity(bytes.len() + 10);
     out.push(WITHIN);
     kattu_kv::command::write_number(work_max, &mut out);
@@ -102,7 +117,10 @@ pub(crate) fn within(work_max: u64, bytes: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn grows(command: &[u8]) -> bool {
     match Command::decode(command) {
-        Ok(Command::Kv(command) | Command::Within { command, .. }) => command_grows(&command),
+        Ok(Command::Kv(command) | Command::Within { command, .. } | Command::InSession { command, .. }) => {
+            command_grows(&command)
+        }
+        Ok(Command::Session(command)) => command.grows(),
         Ok(Command::Level(_)) => false,
         Ok(Command::Publish(_) | Command::Change(_)) => false,
         Ok(Command::Mark | Command::Report(_) | Command::Alarm(_)) => false,
@@ -209,23 +227,28 @@ pub(crate) fn is_change(command: &[u8]) -> bool {
     command.first() == Some(&CHANGE)
 }
 
-/// Whether these bytes are for the store, if they are a command at all.
+/// Whether these bytes are for the store, in a session or not, if they are a command at all.
 #[must_use]
 pub(crate) fn is_for_store(command: &[u8]) -> bool {
-    matches!(command.first(), Some(&FOR_STORE | &WITHIN))
+    matches!(in_any(command).first(), Some(&FOR_STORE | &WITHIN))
+}
+
+/// The command behind the header of a session, if it has one.
+fn in_any(command: &[u8]) -> &[u8] {
+    SessionHeader::take(command).map_or(command, |(_, command)| command)
 }
 
 /// Whether these bytes are a command that carries a budget, if they are a command at all.
 #[must_use]
 pub fn has_budget(command: &[u8]) -> bool {
-    command.first() == Some(&WITHIN)
+    in_any(command).first() == Some(&WITHIN)
 }
 
-/// Whether a client may have put these bytes into the log, if they are a command at all: for the store, or about an
-/// alarm. Publications, marks and reports are a replica's own, and a change of members is never an entry of its own.
+/// Whether a client may have put these bytes into the log, if they are a command at all: for the store, about sessions
+/// or an alarm. Publications, marks and reports are a replica's own, and a change of members is never an entry of its own.
 #[must_use]
 pub(crate) fn is_of_client(command: &[u8]) -> bool {
-    is_for_store(command) || command.first() == Some(&alarms::BYTE)
+    is_for_store(command) || matches!(command.first(), Some(&alarms::BYTE | &session::BYTE))
 }
 
 /// Whether the payload of an entry is one that this version can apply.
@@ -240,14 +263,15 @@ pub fn is_readable(kind: EntryKind, payload: &[u8]) -> bool {
         },
         EntryKind::Command => match payload.split_first() {
             Some((&FOR_STORE, rest)) => kv::Command::is_readable(rest),
+            Some((&session::BYTE, _)) if put_in(payload).is_some() => true,
             _ => Command::decode(payload).is_ok_and(|command| !matches!(command, Command::Change(_))),
         },
     }
 }
 
-/// The put for the store that a command is, if it is one, with its bytes where they lie. Most commands are.
+/// The put for the store that a command is, in a session or not, with its bytes where they lie. Most commands are.
 pub(crate) fn put_in(command: &[u8]) -> Option<kv::PutRef<'_>> {
-    match command.split_first() {
+    match in_any(command).split_first() {
         Some((&FOR_STORE, rest)) => kv::Command::put_in(rest),
         _ => None,
     }
@@ -261,12 +285,17 @@ impl Command {
     pub fn decode(bytes: &[u8]) -> Result<Command, Malformed> {
         let (&kind, mut rest) = bytes.split_first().ok_or(Malformed)?;
         match kind {
-            FOR_STORE => kv::Command::decode(rest).map(Command::Kv).map_err(|_| Malformed),
-            WITHIN => {
-                let work_max = kattu_kv::command::take_number(&mut rest).ok_or(Malformed)?;
-                let command = kv::Command::decode(rest).map_err(|_| Malformed)?;
-                Ok(Command::Within { work_max, command })
-            }
+            FOR_STORE | WITHIN => Command::decode_for_store(bytes),
+            session::BYTE => match SessionHeader::take(bytes) {
+                None => SessionCommand::decode(rest).map(Command::Session),
+                Some((header, command)) => match Command::decode_for_store(command)? {
+                    Command::Kv(command) => Ok(Command::InSession { header, work_max: None, command }),
+                    Command::Within { work_max, command } => {
+                        Ok(Command::InSession { header, work_max: Some(work_max), command })
+                    }
+                    _ => Err(Malformed),
+                },
+            },
             level::BYTE => level::decode(rest).map(Command::Level),
             PUBLISH => {
                 let id = take_id(&mut rest)?;
@@ -281,6 +310,19 @@ impl Command {
             MARK_BYTE => end(rest).map(|()| Command::Mark),
             REPORT_BYTE => Report::decode(rest).map(Command::Report),
             alarms::BYTE => AlarmChange::decode(rest).map(Command::Alarm),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn decode_for_store(bytes: &[u8]) -> Result<Command, Malformed> {
+        let (&kind, mut rest) = bytes.split_first().ok_or(Malformed)?;
+        match kind {
+            FOR_STORE => kv::Command::decode(rest).map(Command::Kv).map_err(|_| Malformed),
+            WITHIN => {
+                let work_max = kattu_kv::command::take_number(&mut rest).ok_or(Malformed)?;
+                let command = kv::Command::decode(rest).map_err(|_| Malformed)?;
+                Ok(Command::Within { work_max, command })
+            }
             _ => Err(Malformed),
         }
     }

@@ -14,6 +14,7 @@ use crate::command::is_for_store;
 use crate::contract::{Effects, Outcome, Refusal, Request, Ticket};
 use crate::digests::{MARK_BYTE, REPORT_BYTE, Report, mark};
 use crate::node::{Node, answer};
+use crate::session::is_of_session;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use kattu_raft::{Duration, Entry, EntryKind, Instant, LeadershipConfig, NodeId};
@@ -168,7 +169,7 @@ impl Node {
         self.space.short || self.compare.alarms().forbids_growth()
     }
 
-    /// A divergent replica refuses all reads and writes of the store, but accepts the clearing of its alarm. Returns
+    /// A divergent replica refuses all reads and writes of the store and of sessions, but accepts the clearing of its alarm. Returns
     /// whether it refused this request.
     pub(crate) fn refuses_as_corrupt(
         &self,
@@ -177,7 +178,7 @@ impl Node {
         effects: &mut Effects,
     ) -> bool {
         let is_of_store = match request {
-            Request::Write(command) => is_for_store(command),
+            Request::Write(command) => is_for_store(command) || is_of_session(command),
             Request::Weigh(..) | Request::Read(..) => true,
             _ => false,
         };

@@ -12,20 +12,36 @@ use crate::command::{put_text, take, take_text, take_u16};
 use crate::contract::MemberInfo;
 use crate::digests::Digests;
 use crate::keeper::Keeper;
-use crate::level::KNOWN;
+use crate::level::{KNOWN, SESSIONS};
 use crate::table::Table;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use kattu_kv::command;
 use kattu_kv::dump::{self, CHUNK_BYTES_MAX, Dump, Loader};
+use kattu_kv::sessions::{self, Sessions};
 use kattu_kv::store::Store;
 use kattu_raft::{LogIndex, NodeId};
 
-/// The format version written once the cluster has a feature level, which is its last field.
-pub const VERSION: u8 = 3;
+/// The format version written once the cluster has reached the feature level that brings sessions: their table follows the
+/// small ones.
+pub const VERSION: u8 = 4;
 
-/// The version before, written until then, so that members of both versions write equal bytes for equal tables.
+/// Written before that, once the cluster has a feature level, which is the last field of the small tables: members of both
+/// versions write equal bytes for equal tables.
+const VERSION_WITHOUT_SESSIONS: u8 = 3;
+
+/// Written until then.
 const VERSION_WITHOUT_LEVEL: u8 = 2;
+
+/// The version in which tables of this feature level are written.
+fn version_at(level: u16) -> u8 {
+    match level {
+        0 => VERSION_WITHOUT_LEVEL,
+        1..SESSIONS => VERSION_WITHOUT_SESSIONS,
+        _ => VERSION,
+    }
+}
 
 /// The first bytes of all tables.
 const MAGIC: [u8; 4] = *b"KtTb";
@@ -49,6 +65,7 @@ pub struct Frozen {
 pub struct Chunks {
     /// The rest of the small tables.
     tables: Vec<u8>,
+    sessions: Option<sessions::Dump>,
     store: Dump,
 }
 
@@ -58,6 +75,8 @@ pub struct Thaw {
     /// The bytes so far, until the small tables are complete.
     carry: Vec<u8>,
     tables: Option<Tables>,
+    /// Until the table of sessions is complete.
+    loading: Option<sessions::Loader>,
     store: Loader,
 }
 
@@ -70,6 +89,8 @@ pub(crate) struct Tables {
     pub(crate) applied: LogIndex,
     /// The feature level of the cluster. [`crate::level`]
     pub(crate) level: u16,
+    /// The sessions of clients: none before the level that brings them.
+    pub(crate) sessions: Sessions,
 }
 
 /// Why bytes are not tables.
@@ -87,6 +108,8 @@ pub enum ThawError {
     Level(u16),
     /// The small tables are malformed.
     Members,
+    /// The table of sessions behind them is malformed.
+    Sessions(command::Malformed),
     /// The store behind them is malformed.
     Store(dump::Malformed),
 }
@@ -97,7 +120,7 @@ impl fmt::Display for ThawError {
             ThawError::Truncated => f.write_str("the tables end too early"),
             ThawError::NoTables => f.write_str("no magic bytes at the beginning of the tables"),
             ThawError::Version(version) => {
-                write!(f, "format version {version} of tables, expected {VERSION_WITHOUT_LEVEL} or {VERSION}")
+                write!(f, "format version {version} of tables, expected {VERSION_WITHOUT_LEVEL} to {VERSION}")
             }
             ThawError::Length(length) => {
                 write!(f, "small tables of {length} bytes, expected at most {TABLES_BYTES_MAX}")
@@ -107,6 +130,7 @@ impl fmt::Display for ThawError {
                 "the cluster is at feature level {level}, but this version knows only {KNOWN}: run the version of the other members"
             ),
             ThawError::Members => f.write_str("malformed table of members, alarms or digests"),
+            ThawError::Sessions(malformed) => write!(f, "table of sessions: {malformed}"),
             ThawError::Store(malformed) => malformed.fmt(f),
         }
     }
@@ -130,7 +154,11 @@ impl Keeper {
     #[must_use]
     pub fn digest(&self) -> u64 {
         let (store, tables) = self.tables();
-        kattu_kv::digest::with(store.running_digest(), &encode_tables(tables))
+        let digest = kattu_kv::digest::with(store.running_digest(), &encode_tables(tables));
+        match tables.level {
+            0..SESSIONS => digest, // as an older version's
+            _ => kattu_kv::digest::with(digest, &tables.sessions.digest().to_le_bytes()),
+        }
     }
 
     /// The keeper whose [`Frozen`] gave these chunks, however they are cut.
@@ -151,10 +179,16 @@ impl Frozen {
         self.tables.applied
     }
 
-    /// Approximate length of all chunks: keys and values that are held, with their overhead.
+    /// Approximate length of all chunks: keys, values and answers that are held, with their overhead.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.store.stats().bytes
+        self.store.stats().bytes + self.tables.sessions.bytes()
+    }
+
+    /// The sessions, to be read as of the pin.
+    #[must_use]
+    pub fn sessions(&self) -> &Sessions {
+        &self.tables.sessions
     }
 
     /// The store, to be read or hashed as of the pin.
@@ -172,7 +206,10 @@ impl Frozen {
     /// The encoded tables.
     #[must_use]
     pub fn chunks(self) -> Chunks {
-        Chunks { tables: encode_tables(&self.tables), store: self.store.dump() }
+        let tables = encode_tables(&self.tables);
+        let has_sessions = SESSIONS <= self.tables.level;
+        let sessions = has_sessions.then(|| self.tables.sessions.dump());
+        Chunks { tables, sessions, store: self.store.dump() }
     }
 }
 
@@ -190,7 +227,11 @@ impl Iterator for Chunks {
 
     fn next(&mut self) -> Option<Vec<u8>> {
         if self.tables.is_empty() {
-            return self.store.next();
+            let of_sessions = self.sessions.as_mut().and_then(Iterator::next);
+            if of_sessions.is_none() {
+                self.sessions = None; // what it held of the keeper's memory goes back
+            }
+            return of_sessions.or_else(|| self.store.next());
         }
         let rest = self.tables.split_off(self.tables.len().min(CHUNK_BYTES_MAX));
         Some(core::mem::replace(&mut self.tables, rest))
@@ -204,18 +245,34 @@ impl Thaw {
     /// If they cannot be part of tables; later bytes cannot repair that.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), ThawError> {
         if self.tables.is_some() {
-            return self.store.push(chunk).map_err(ThawError::Store);
+            return self.push_behind(chunk);
         }
         self.carry.extend_from_slice(chunk);
         let Some((version, tables, rest)) = split_tables(&self.carry)? else { return Ok(()) };
-        let tables = decode_tables(version, tables).ok_or(ThawError::Members)?;
+        let (tables, rest_len) = (decode_tables(version, tables).ok_or(ThawError::Members)?, rest.len());
         if KNOWN < tables.level {
             return Err(ThawError::Level(tables.level));
         }
+        self.loading = (version == VERSION).then(sessions::Loader::default);
         self.tables = Some(tables);
-        self.store.push(rest).map_err(ThawError::Store)?;
-        self.carry = Vec::new();
-        Ok(())
+        let carry = core::mem::take(&mut self.carry);
+        self.push_behind(&carry[carry.len() - rest_len..])
+    }
+
+    /// Reads the next bytes behind the small tables.
+    fn push_behind(&mut self, chunk: &[u8]) -> Result<(), ThawError> {
+        let Some(mut loading) = self.loading.take() else {
+            return self.store.push(chunk).map_err(ThawError::Store);
+        };
+        let Some(rest) = loading.push(chunk).map_err(ThawError::Sessions)? else {
+            self.loading = Some(loading);
+            return Ok(());
+        };
+        let sessions = loading.finish().map_err(ThawError::Sessions)?;
+        if let Some(tables) = &mut self.tables {
+            tables.sessions = sessions;
+        }
+        self.store.push(&rest).map_err(ThawError::Store)
     }
 
     /// The keeper, once all bytes were pushed.
@@ -223,7 +280,7 @@ impl Thaw {
     /// # Errors
     /// If the bytes are incomplete.
     pub fn finish(self) -> Result<Keeper, ThawError> {
-        let tables = self.tables.ok_or(ThawError::Truncated)?;
+        let tables = self.tables.filter(|_| self.loading.is_none()).ok_or(ThawError::Truncated)?;
         let store = self.store.finish().map_err(ThawError::Store)?;
         Ok(Keeper::of(store, tables))
     }
@@ -231,9 +288,9 @@ impl Thaw {
 
 /// Encodes the small tables, which precede the store.
 fn encode_tables(tables: &Tables) -> Vec<u8> {
-    let Tables { members, alarms, digests, applied, level } = tables;
+    let Tables { members, alarms, digests, applied, level, sessions: _ } = tables;
     let mut out = Vec::from(MAGIC);
-    out.push(if *level == 0 { VERSION_WITHOUT_LEVEL } else { VERSION });
+    out.push(version_at(*level));
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&applied.0.to_le_bytes());
     out.extend_from_slice(&members.at.0.to_le_bytes());
@@ -277,7 +334,7 @@ fn split_tables(bytes: &[u8]) -> Result<Split<'_>, ThawError> {
         return Err(ThawError::NoTables);
     }
     let Some((prefix, rest)) = bytes.split_at_checked(PREFIX) else { return Ok(None) };
-    if ![VERSION_WITHOUT_LEVEL, VERSION].contains(&prefix[4]) {
+    if !(VERSION_WITHOUT_LEVEL..=VERSION).contains(&prefix[4]) {
         return Err(ThawError::Version(prefix[4]));
     }
     let length = u32::from_le_bytes([prefix[5], prefix[6], prefix[7], prefix[8]]);
@@ -327,12 +384,13 @@ fn decode_tables(version: u8, mut rest: &[u8]) -> Option<Tables> {
         VERSION_WITHOUT_LEVEL => 0,
         _ => u16::from_le_bytes(take(&mut rest, 2).ok()?.try_into().ok()?),
     };
-    let has_one_form = (level != 0) == (version == VERSION);
+    let has_one_form = version == version_at(level) || (KNOWN < level && version == VERSION);
     (rest.is_empty() && at <= applied && has_one_form).then_some(Tables {
         members,
         alarms,
         digests,
         applied,
         level,
+        sessions: Sessions::default(),
     })
 }

@@ -17,6 +17,7 @@ use crate::contract::{
 use crate::digests::Report;
 use crate::frozen::Tables;
 use crate::level::WORK_BUDGETS;
+use crate::session::{SessionCommand, SessionHeader, is_of_session};
 use crate::table::Table;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -24,9 +25,10 @@ use alloc::vec::Vec;
 use kattu_kv::api as kv;
 use kattu_kv::api::{Error, Response};
 use kattu_kv::cost::PUT_UNITS;
+use kattu_kv::sessions::{SESSION_BYTES_MAX, SessionId, Sessions, Verdict};
 use kattu_kv::store::{GROUP_MAX, Stats, Store};
 use kattu_kv::work::Work;
-use kattu_raft::{Entry, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
+use kattu_raft::{Entry, EntryId, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
 
 /// Changes of compacted history freed in one idle moment: well under a millisecond.
 const TIDY_CHANGES_MAX: usize = 512;
@@ -34,6 +36,10 @@ const TIDY_CHANGES_MAX: usize = 512;
 /// Bytes of existing values that one command may write again (`ignore_value`): as many as one answer may hold by
 /// default. Without this limit a request of a few KB could write as much as the store holds.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
+
+/// Keys that a command in a session may visit if its entry says nothing: the same on every member, because its answer is
+/// kept on all of them.
+const SESSION_WORK_MAX: u64 = 8 << 20;
 
 /// The limits of one request to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +95,8 @@ enum Job {
     Apply {
         index: LogIndex,
         waits: Waits,
+        /// Where its answer is kept, if it is a command in a session.
+        kept_at: Option<SessionHeader>,
         /// Statistics of the store before it.
         stats: Stats,
     },
@@ -110,7 +118,9 @@ struct Waits {
 enum Applied {
     Done(Option<ReplyBody>),
     /// It takes long.
-    Begun(Work),
+    Begun(Work, Option<SessionHeader>),
+    /// It was executed before, as a command in a session, and its answer was too large to be kept.
+    AnswerGone,
     /// It costs more than its entry allows: it has no effect, here and on every other member.
     Refused,
 }
@@ -159,7 +169,8 @@ impl Keeper {
     }
 
     /// These tables as the start of another cluster, with these members: keys and values stay, alarms and digests go.
-    /// The store continues at a revision that is `raise_by` higher, without history; with 0 it stays unchanged.
+    /// The store continues at a revision that is `raise_by` higher, without history and without sessions; with 0 both stay
+    /// unchanged.
     #[must_use]
     pub fn reborn(self, members: Vec<MemberInfo>, raise_by: u64) -> Keeper {
         let Keeper { mut store, tables, .. } = self;
@@ -168,7 +179,10 @@ impl Keeper {
         }
         let applied = tables.applied.max(LogIndex(1));
         let level = tables.level;
-        Keeper::of(store, Tables { members: Table::new(members), applied, level, ..Tables::default() })
+        // Clients may have had later answers than those kept here: their sessions must not go on.
+        let sessions = if raise_by == 0 { tables.sessions } else { Sessions::default() };
+        let members = Table::new(members);
+        Keeper::of(store, Tables { members, applied, level, sessions, ..Tables::default() })
     }
 
     /// All tables and the applied index: the content of a snapshot. A new table belongs in here.
@@ -293,12 +307,18 @@ impl Keeper {
                         if entry.head.kind == EntryKind::Config {
                             effects.members = Some(self.members());
                         }
-                        let is_for_store = is_for_store(whole(&entry));
-                        self.conclude(entry.id().index, is_for_store, waits, body, effects);
+                        let bytes = whole(&entry);
+                        let is_of_client = is_for_store(bytes) || is_of_session(bytes);
+                        self.conclude(entry.id().index, is_of_client, waits, body, effects);
                     }
-                    Applied::Begun(work) => {
-                        let stats = self.store.stats();
-                        let job = Job::Apply { index: entry.id().index, waits, stats };
+                    Applied::AnswerGone => {
+                        self.conclude(entry.id().index, true, Waits { ticket: None, ..waits }, None, effects);
+                        let outcome = Outcome::Unknown(Doubt::AnswerTooLarge);
+                        effects.reply.extend(ticket.map(|ticket| (ticket, outcome)));
+                    }
+                    Applied::Begun(work, kept_at) => {
+                        let (index, stats) = (entry.id().index, self.store.stats());
+                        let job = Job::Apply { index, waits, kept_at, stats };
                         self.go_on(Box::new(UnderWay { work, job }), allowance, effects);
                     }
                 }
@@ -359,6 +379,9 @@ impl Keeper {
             return;
         };
         let lacks_pairs = under_way.work.lacks_pairs() && result.is_ok();
+        if let Job::Apply { kept_at: Some(SessionHeader { id, number, .. }), .. } = &under_way.job {
+            self.tables.sessions.keep(id.number, *number, &result, lacks_pairs);
+        }
         match under_way.job {
             Job::Apply { index, waits, .. } if lacks_pairs => {
                 self.conclude(index, true, Waits { ticket: None, ..waits }, None, effects);
@@ -381,7 +404,7 @@ impl Keeper {
     fn conclude(
         &mut self,
         index: LogIndex,
-        is_for_store: bool,
+        is_of_client: bool,
         waits: Waits,
         body: Option<ReplyBody>,
         effects: &mut KeeperEffects,
@@ -389,7 +412,7 @@ impl Keeper {
         self.tables.applied = index;
         effects.applied = Some(index);
         if let (Some(ticket), Some(body)) = (waits.ticket, body) {
-            if is_for_store && self.is_corrupt() {
+            if is_of_client && self.is_corrupt() {
                 // It is done, but only members that are not divergent know the result.
                 effects.reply.push((ticket, Outcome::Unknown(Doubt::LeaderChanged)));
             } else {
@@ -493,6 +516,12 @@ impl Keeper {
         self.own != NodeId(0) && self.tables.alarms.is_corrupt(self.own)
     }
 
+    /// The sessions of clients, for checkers and for the commands that list them.
+    #[must_use]
+    pub fn sessions(&self) -> &Sessions {
+        &self.tables.sessions
+    }
+
     /// The store, for checkers and quota.
     #[must_use]
     pub fn store(&self) -> &Store {
@@ -514,20 +543,20 @@ impl Keeper {
         let id = entry.id();
         let applied = self.tables.applied;
         assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
+        self.tables.sessions.advance(entry.head.stamp.0);
         Applied::Done(match entry.head.kind {
             EntryKind::Noop => None,
             EntryKind::Config => Some(self.apply_configuration(entry)),
             EntryKind::Command => {
                 let bytes = whole(entry);
-                if let Some(put) = put_in(bytes) {
-                    return Applied::Done(self.apply_put(put, waits, allowance));
+                if let Some((header, bytes)) = SessionHeader::take(bytes) {
+                    return self.apply_in_session(header, bytes, id, waits, allowance);
                 }
-                let command = Command::decode(bytes).unwrap_or_else(|_| {
-                    panic!(
-                        "committed entry {id} holds no command that this version knows: if other members run a newer version, run that one"
-                    )
-                });
-                match command {
+                if let Some(put) = put_in(bytes) {
+                    let result = self.apply_put(put, allowance);
+                    return Applied::Done(waits.ticket.map(|_| kv_body(result)));
+                }
+                match decoded(id, bytes) {
                     Command::Kv(command) => return self.apply_to_store(command, waits, allowance),
                     Command::Within { work_max, command } => {
                         // By the budget in the entry, never by this member's own limit: all members come to the same
@@ -544,27 +573,109 @@ impl Keeper {
     }
 
     fn apply_to_store(&mut self, command: kv::Command, waits: Waits, allowance: &mut i64) -> Applied {
-        if let kv::Command::Put(put) = &command {
-            return Applied::Done(self.apply_put(put.as_ref(), waits, allowance));
-        }
-        match self.store.apply_small(&command) {
+        match self.apply_small(&command, allowance) {
             Some(result) => Applied::Done(waits.ticket.map(|_| kv_body(result))),
             None => {
                 let wants = waits.ticket.map(|_| self.limits.answer_bytes_max);
-                Applied::Begun(Work::on_command(command, wants).that_looks_at(self.limits.work_max))
+                let work = Work::on_command(command, wants).that_looks_at(self.limits.work_max);
+                Applied::Begun(work, None)
             }
         }
     }
 
-    fn apply_put(&mut self, put: kv::PutRef<'_>, waits: Waits, allowance: &mut i64) -> Option<ReplyBody> {
+    /// Applies a command that is small whatever the store holds.
+    fn apply_small(&mut self, command: &kv::Command, allowance: &mut i64) -> Option<Result<Response, Error>> {
+        match command {
+            kv::Command::Put(put) => Some(self.apply_put(put.as_ref(), allowance)),
+            command => self.store.apply_small(command),
+        }
+    }
+
+    fn apply_put(&mut self, put: kv::PutRef<'_>, allowance: &mut i64) -> Result<Response, Error> {
         *allowance = allowance.saturating_sub_unsigned((self.store.kept_by(put) / 1024) as u64);
-        let result = self.store.apply_put(put);
-        waits.ticket.map(|_| kv_body(result))
+        self.store.apply_put(put)
+    }
+
+    /// Applies a command in a session, if it is its turn. Its answer is kept on every member, so none may depend on a waiting
+    /// client or on this member's own limits.
+    fn apply_in_session(
+        &mut self,
+        header: SessionHeader,
+        bytes: &[u8],
+        entry: EntryId,
+        waits: Waits,
+        allowance: &mut i64,
+    ) -> Applied {
+        let SessionHeader { id, number, first_unacked } = header;
+        match self.tables.sessions.judge(id, number, first_unacked) {
+            Verdict::Execute => {}
+            Verdict::Answered(None) => return Applied::AnswerGone,
+            Verdict::Answered(Some(result)) => return Applied::Done(Some(kv_body(result))),
+            Verdict::Refused(error) => return Applied::Done(Some(ReplyBody::SessionError(error))),
+        }
+        let mut done = None;
+        let mut begun = None;
+        if let Some(put) = put_in(bytes) {
+            done = Some(self.apply_put(put, allowance));
+        } else {
+            let (work_max, command) = match decoded(entry, bytes) {
+                Command::Kv(command) => (SESSION_WORK_MAX, command),
+                Command::Within { work_max, command } => (work_max, command),
+                command => panic!("committed entry {entry} holds {command:?} in a session"),
+            };
+            if work_max < self.store.cost_of(&command) {
+                done = Some(Err(Error::TooMuchWork));
+            } else if let Some(result) = self.apply_small(&command, allowance) {
+                done = Some(result);
+            } else {
+                let work = Work::on_command(command, Some(SESSION_BYTES_MAX as usize));
+                begun = Some(work.that_looks_at(work_max));
+            }
+        }
+        match (done, begun) {
+            (Some(result), _) => {
+                self.tables.sessions.keep(id.number, number, &result, false);
+                Applied::Done(waits.ticket.map(|_| kv_body(result)))
+            }
+            (None, Some(work)) => Applied::Begun(work, Some(header)),
+            (None, None) => unreachable!("a command is done or has begun"),
+        }
+    }
+
+    fn apply_to_sessions(&mut self, at: LogIndex, command: SessionCommand) -> ReplyBody {
+        let sessions = &mut self.tables.sessions;
+        match command {
+            SessionCommand::Register { secret, order } => {
+                let id = SessionId { number: at.0, secret };
+                match sessions.register(id, order) {
+                    Ok(()) => ReplyBody::Registered(id),
+                    Err(error) => ReplyBody::SessionError(error),
+                }
+            }
+            SessionCommand::KeepAlive(alive) => {
+                let gone = |(id, first): (SessionId, u64)| (!sessions.keep_alive(id, first)).then_some(id);
+                ReplyBody::Expired(alive.into_iter().filter_map(gone).collect())
+            }
+            SessionCommand::Close(ids) => {
+                ReplyBody::Expired(ids.into_iter().filter(|&id| !sessions.close(id)).collect())
+            }
+            SessionCommand::Expel(number) => {
+                let gone = SessionId { number, secret: 0 };
+                ReplyBody::Expired(if sessions.expel(number) { Vec::new() } else { Vec::from([gone]) })
+            }
+            SessionCommand::Set(settings) => {
+                sessions.set(settings);
+                ReplyBody::SessionsSet
+            }
+        }
     }
 
     fn apply_command(&mut self, at: LogIndex, command: Command, effects: &mut KeeperEffects) -> ReplyBody {
         match command {
-            Command::Kv(_) | Command::Within { .. } => unreachable!("the store's commands go to the store"),
+            Command::Kv(_) | Command::Within { .. } | Command::InSession { .. } => {
+                unreachable!("the store's commands go to the store")
+            }
+            Command::Session(command) => self.apply_to_sessions(at, command),
             Command::Level(level) => {
                 self.tables.level = self.tables.level.max(level);
                 effects.health = Some(self.health());
@@ -641,6 +752,15 @@ impl Keeper {
         status.store_forgets = stats.forgets;
         status.level = self.tables.level;
     }
+}
+
+/// The command that a committed entry holds.
+fn decoded(id: EntryId, bytes: &[u8]) -> Command {
+    Command::decode(bytes).unwrap_or_else(|_| {
+        panic!(
+            "committed entry {id} holds no command that this version knows: if other members run a newer version, run that one"
+        )
+    })
 }
 
 /// The payload of a committed entry. Apply gets whole entries only: a part means that this member has lost what its

@@ -20,6 +20,7 @@
 //! | 1 | commands with the budget of their admission ([`Command::Within`](crate::command::Command::Within)) |
 //! | 2 | members prove their identity when they connect: one that cannot, because its version is older, is refused |
 //! | 3 | configurations with extensions: the election timeout and the protocol are the cluster's, no member's own |
+//! | 4 | sessions of clients, in the log and in the tables ([`crate::session`]) |
 //!
 //! Knows nothing of: handshakes, the features themselves.
 
@@ -41,8 +42,11 @@ pub const PROOFS: u16 = 2;
 /// The level that brings configurations with extensions. [`kattu_raft::extensions`]
 pub const EXTENSIONS: u16 = 3;
 
+/// The level that brings sessions of clients. [`crate::session`]
+pub const SESSIONS: u16 = 4;
+
 /// The newest level that this version knows.
-pub const KNOWN: u16 = EXTENSIONS;
+pub const KNOWN: u16 = SESSIONS;
 
 /// The leading byte of a raise (docs/formats/command.md).
 pub(crate) const BYTE: u8 = 7;

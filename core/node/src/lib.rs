@@ -8,7 +8,7 @@
 //! member serves after a start) · `members` (changes of members) · `newcomer` (admission of a new member) · `leadership`
 //! (when a leader transfers leadership by itself) · `snapshots` (when one is taken) · `compare` (when digests are
 //! compared) · `level` (features that the log may use) · `keeper` · `table` (its members) · `digests`, `alarms`
-//! (divergent members) · `frozen` (its tables as bytes) · `command` (the content of an entry).
+//! (divergent members) · `frozen` (its tables as bytes) · `command` (the content of an entry) · `session` (commands about sessions of clients).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -27,6 +27,7 @@ mod members;
 pub mod newcomer;
 mod node;
 mod reads;
+pub mod session;
 mod snapshots;
 mod table;
 mod writes;

@@ -20,8 +20,10 @@ use crate::command::{Command, is_change};
 use crate::contract::{
     Admitted, Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Ticket,
 };
+use crate::level::SESSIONS;
 use crate::members::ChangeRequest;
 use crate::node::{Node, OWN, PUBLISH, answer};
+use crate::session::is_of_session;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use kattu_raft::ProposeError;
@@ -355,7 +357,7 @@ impl Node {
     ) {
         assert!(
             crate::command::is_of_client(&command),
-            "a client's write is for the store or of an alarm, this begins with {:?}",
+            "a client's write is for the store, of a session or an alarm, this begins with {:?}",
             command.first()
         );
         debug_assert!(Command::decode(&command).is_ok(), "a face made what is no command");
@@ -470,6 +472,9 @@ impl Node {
     ) -> Result<EntryId, Refusal> {
         if self.is_short() && crate::command::grows(command) {
             return Err(Refusal::NoSpace);
+        }
+        if is_of_session(command) && self.compare.level() < SESSIONS {
+            return Err(Refusal::LevelTooLow);
         }
         self.raft.propose(now, EntryKind::Command, command, out).map_err(|error| match error {
             ProposeError::NotLeader => Refusal::NoLeader,

@@ -3,10 +3,12 @@
 
 use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Query, Range, Revision, Txn};
 use kattu_kv::dump;
-use kattu_node::Keeper;
+use kattu_kv::sessions::{Order, SessionId};
 use kattu_node::command::{Publish, encode_kv};
 use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, Ticket};
 use kattu_node::frozen::{Thaw, ThawError};
+use kattu_node::session::{SessionCommand, SessionHeader};
+use kattu_node::{Keeper, level};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, LogIndex, NodeId, Stamp, Term};
 
 /// Marsaglia's xorshift.
@@ -32,7 +34,32 @@ fn members() -> Vec<MemberInfo> {
     (1..=3).map(member).collect()
 }
 
+/// A keeper of a cluster that has come to the level of sessions, with two of them.
+fn keeper_with_sessions() -> Keeper {
+    let mut keeper = Keeper::new(members());
+    apply(&mut keeper, &level::encode(level::SESSIONS));
+    for order in [Order::Strict, Order::Any] {
+        apply(&mut keeper, &SessionCommand::Register { secret: 9, order }.encode());
+    }
+    keeper
+}
+
+/// A command of the store, now and then in one of two sessions, or about one.
 fn random_payload(random: &mut Random, revision: Revision) -> Vec<u8> {
+    let command = random_command(random, revision);
+    let id = SessionId { number: 2 + random.below(2), secret: 9 };
+    let number = 1 + random.below(6);
+    match random.below(8) {
+        0 => SessionCommand::KeepAlive(vec![(id, number)]).encode(),
+        1 if random.below(4) == 0 => SessionCommand::Close(vec![id]).encode(),
+        2 | 3 if command[0] == 0 => {
+            SessionHeader { id, number, first_unacked: 1 + random.below(number) }.around(&command)
+        }
+        _ => command,
+    }
+}
+
+fn random_command(random: &mut Random, revision: Revision) -> Vec<u8> {
     let key = |random: &mut Random| vec![b'a' + random.below(7) as u8];
     let keys = |start: Vec<u8>| KeyRange { start, end: Vec::new() };
     let put = |random: &mut Random| Put {
@@ -93,7 +120,7 @@ fn bytes(keeper: &Keeper) -> Vec<u8> {
 fn a_thawed_keeper_goes_on_as_the_one_that_was_frozen() {
     for seed in 1..=300 {
         let mut random = Random(seed * 7919);
-        let mut keeper = Keeper::new(members());
+        let mut keeper = keeper_with_sessions();
         for _ in 0..random.below(80) {
             let payload = random_payload(&mut random, keeper.store().revision());
             apply(&mut keeper, &payload);
@@ -128,7 +155,7 @@ fn a_thawed_keeper_goes_on_as_the_one_that_was_frozen() {
 fn damaged_bytes_are_refused_or_are_another_keepers() {
     for seed in 1..=20 {
         let mut random = Random(seed * 104_729);
-        let mut keeper = Keeper::new(members());
+        let mut keeper = keeper_with_sessions();
         for _ in 0..20 {
             let payload = random_payload(&mut random, keeper.store().revision());
             apply(&mut keeper, &payload);

@@ -4,9 +4,11 @@
 //! golden::` rewrites them, which is right only together with a new format version.
 
 use kattu_kv::api::{Command, Put};
+use kattu_kv::sessions::{Order, SessionId};
 use kattu_node::command::{Publish, encode_kv};
 use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
 use kattu_node::frozen::VERSION;
+use kattu_node::session::{SessionCommand, SessionHeader};
 use kattu_node::{Keeper, level};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, NodeId, Stamp, Term};
 use std::path::PathBuf;
@@ -36,6 +38,15 @@ fn keeper(level: u16) -> Keeper {
         apply(&mut keeper, encode_kv(&Command::Put(put)));
     }
     (1..=level).for_each(|level| apply(&mut keeper, level::encode(level)));
+    if level::SESSIONS <= level {
+        let id = SessionId { number: keeper.applied().next().0, secret: 0x1122_3344 };
+        for order in [Order::Strict, Order::Any] {
+            apply(&mut keeper, SessionCommand::Register { secret: id.secret, order }.encode());
+        }
+        let put = Command::Put(Put { key: b"a".to_vec(), value: b"4".to_vec(), ..Put::default() });
+        let header = SessionHeader { id, number: 1, first_unacked: 1 };
+        apply(&mut keeper, header.around(&encode_kv(&put)));
+    }
     keeper
 }
 
@@ -55,7 +66,7 @@ fn unhex(text: &str) -> Vec<u8> {
 /// A cluster without a level writes version 2, as members of the version before do.
 #[test]
 fn tables_are_written_as_ever_and_those_of_yesterday_are_read() {
-    for (version, level) in [(2, 0), (VERSION, 1)] {
+    for (version, level) in [(2, 0), (3, 1), (VERSION, level::SESSIONS)] {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("testdata/tables-v{version}.hex"));
         let today = hex(&bytes(&keeper(level)));
         if std::env::var_os("KATTU_UPDATE").is_some() {

@@ -1,4 +1,4 @@
-//! The node: raft, store and sessions together, without a machine. A file is a subject: `cargo test -p kattu-node frozen::`.
+//! The node: raft, store and clients together, without a machine. A file is a subject: `cargo test -p kattu-node frozen::`.
 
 mod frozen;
 mod golden;
@@ -8,6 +8,7 @@ mod lost_ways;
 mod member_storms;
 mod members;
 mod replica;
+mod sessions;
 mod slices;
 mod snapshots;
 mod storms;

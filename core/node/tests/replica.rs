@@ -521,7 +521,7 @@ fn a_stopping_replica_leaves_no_client_waiting() {
 }
 
 #[test]
-#[should_panic(expected = "a client's write is for the store or of an alarm")]
+#[should_panic(expected = "a client's write is for the store, of a session or an alarm")]
 fn a_write_that_no_face_makes_never_reaches_the_log() {
     let mut world = World::new(1);
     let leader = world.elect();

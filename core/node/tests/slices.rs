@@ -188,9 +188,10 @@ fn tables_have_the_bytes_of_the_version_before_until_the_cluster_has_a_level() {
     let mut keeper = Keeper::new(vec![]);
     let version = |keeper: &Keeper| keeper.pin().chunks().next().expect("small tables")[4];
     assert_eq!(version(&keeper), 2);
-    let raise = apply(1, level::encode(level::KNOWN), None);
-    keeper.handle(raise, &mut KeeperEffects::default());
-    assert_eq!(version(&keeper), 3);
+    for (index, level, expected) in [(1, 1, 3), (2, level::SESSIONS - 1, 3), (3, level::SESSIONS, 4)] {
+        keeper.handle(apply(index, level::encode(level), None), &mut KeeperEffects::default());
+        assert_eq!(version(&keeper), expected, "level {level}");
+    }
     let thawed = Keeper::thaw(keeper.pin().chunks()).expect("what was written");
     assert_eq!(thawed.health().level, level::KNOWN);
     assert_eq!(thawed.digest(), keeper.digest());

@@ -601,6 +601,7 @@ fn refusal_number(refusal: Refusal) -> u8 {
         Refusal::AnswerTooLarge => 23,
         Refusal::Member(MemberRefusal::LevelTooLow) => 24,
         Refusal::Member(MemberRefusal::BadTiming) => 25,
+        Refusal::LevelTooLow => 26,
     }
 }
 
@@ -631,6 +632,7 @@ fn refusal(number: u8) -> Result<Refusal, FieldError> {
         23 => Refusal::AnswerTooLarge,
         24 => Refusal::Member(MemberRefusal::LevelTooLow),
         25 => Refusal::Member(MemberRefusal::BadTiming),
+        26 => Refusal::LevelTooLow,
         other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
     })
 }

@@ -108,10 +108,10 @@ impl From<EtcdError> for Status {
 pub(crate) const TOO_MANY_MEMBERS: EtcdError =
     EtcdError { code: Code::FailedPrecondition, text: "kattu: too many members in cluster" };
 
-/// A timing for a cluster in which a member may run a version that has none.
+/// A request for a cluster in which a member may run a version that does not know it.
 pub const LEVEL_TOO_LOW: EtcdError = EtcdError {
     code: Code::FailedPrecondition,
-    text: "kattu: the cluster has not reached feature level 3 yet: run this version on all members",
+    text: "kattu: the cluster has not reached the feature level of this request yet: run this version on all members",
 };
 
 /// A timing that breaks a rule of the protocol.
@@ -173,6 +173,7 @@ pub(crate) fn of_refusal(refusal: Refusal) -> EtcdError {
         Refusal::Corrupt => CORRUPT,
         Refusal::TooMuchWork => TOO_MUCH_WORK,
         Refusal::AnswerTooLarge => ANSWER_TOO_LARGE,
+        Refusal::LevelTooLow => LEVEL_TOO_LOW,
     }
 }
 
@@ -276,6 +277,7 @@ mod tests {
             (Refusal::TooMuchWork, 8, TOO_MUCH_WORK.text),
             (Refusal::AnswerTooLarge, 8, ANSWER_TOO_LARGE.text),
             (Refusal::Corrupt, 15, "etcdserver: corrupt cluster"),
+            (Refusal::LevelTooLow, 9, LEVEL_TOO_LOW.text),
         ];
         for (refusal, code, text) in table {
             let found = of_refusal(refusal);

@@ -175,7 +175,8 @@ impl Loader {
             let digest = read_u64(reader)?;
             self.left = reader.number()?;
             let (index, unused, used) = (Index::new(), List::default(), List::default());
-            self.table = Some(Sessions { index, unused, used, settings, clock, bytes: 0, digest });
+            let (ends_after, bytes) = (0, 0);
+            self.table = Some(Sessions { index, unused, used, settings, clock, ends_after, bytes, digest });
             return Ok(());
         };
         let (number, session) = read_session(reader)?;

@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use kattu_kv::api as kv;
+use kattu_kv::sessions::{SessionError, SessionId};
 use kattu_raft::{Duration, LogIndex, NodeId, Term, Timing};
 
 /// How fresh a read must be. [replication-protocols §9.1]
@@ -31,7 +32,7 @@ pub enum Consistency {
 /// A request of a client to a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// A command for the log, for the store or about an alarm: the bytes of [`crate::command::Command`], encoded where
+    /// A command for the log, for the store, about sessions or an alarm: the bytes of [`crate::command::Command`], encoded where
     /// the request entered.
     Write(Vec<u8>),
     /// A command of the store that may take long, with its bytes: its cost is checked before it is proposed.
@@ -121,6 +122,14 @@ pub enum ReplyBody {
     Alarmed(Option<Alarm>),
     /// Published.
     Published,
+    /// The session is registered.
+    Registered(SessionId),
+    /// A command about a session has had no effect; final all the same.
+    SessionError(SessionError),
+    /// Those of the sessions kept alive, or to be closed, that are not there.
+    Expired(Vec<SessionId>),
+    /// All sessions have these settings.
+    SessionsSet,
 }
 
 /// Why a request certainly had no effect.
@@ -148,6 +157,8 @@ pub enum Refusal {
     TooMuchWork,
     /// It asks for more bytes than one answer may have.
     AnswerTooLarge,
+    /// The cluster has not reached the feature level of this request: a member's version may be older.
+    LevelTooLow,
 }
 
 /// Why a change of members or of the leader was refused. Nothing has changed.
