@@ -4,7 +4,7 @@
 //!  linearizable ─▶ gathering ──drained──▶ confirming(batch) ──verdict(index)──▶ due at index ──delivered───▶ keeper
 //!                      ▲──────────────── verdict "ask again" ───────────────────┘
 //!  serializable ─▶ keeper, or waits until this replica may serve at all (ST17)
-//!  session(index) ─▶ the same, and waits until everything up to its index has been delivered
+//!  at least(index) ─▶ the same, and waits until everything up to its index has been delivered
 //!  bounded(δ) ─▶ the same, if the last confirmed round began at most δ ago; else as linearizable
 //! ```
 //! A bounded read uses this replica's clock only: an index that was confirmed by a read round covers everything that
@@ -62,8 +62,8 @@ pub(crate) struct Reads {
     due: VecDeque<(LogIndex, Vec<Waiting>)>,
     /// Serializable reads that came before this replica may serve.
     not_serving: VecDeque<Waiting>,
-    /// Reads of sessions that have seen more than was delivered here.
-    behind_session: BehindSession,
+    /// Reads at least as new as an index that was not delivered here yet.
+    at_least: ReadsAtLeast,
     /// The newest confirmed round: when it began, and the index that covers everything answered before.
     fresh: Option<(Instant, LogIndex)>,
     batch: u64,
@@ -73,48 +73,48 @@ pub(crate) struct Reads {
     count: usize,
 }
 
-/// Reads of sessions, by the index that the session has seen, and by when the oldest of each index expires: a session
-/// may wait for an index far ahead, so neither order follows from the other.
+/// Reads at least as new as an index, by that index, and by when the oldest of each index expires: a read may wait for
+/// an index far ahead, so neither order follows from the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct BehindSession {
+struct ReadsAtLeast {
     /// Oldest first; never empty.
-    by_seen: BTreeMap<LogIndex, VecDeque<Waiting>>,
+    by_index: BTreeMap<LogIndex, VecDeque<Waiting>>,
     /// When the oldest read of each index above expires.
     by_expiry: BTreeSet<(Instant, LogIndex)>,
 }
 
-impl BehindSession {
+impl ReadsAtLeast {
     fn deadline(&self) -> Option<Instant> {
         self.by_expiry.first().map(|&(expires, _)| expires)
     }
 
-    fn add(&mut self, seen: LogIndex, read: Waiting) {
-        let reads = self.by_seen.entry(seen).or_default();
+    fn add(&mut self, index: LogIndex, read: Waiting) {
+        let reads = self.by_index.entry(index).or_default();
         if reads.is_empty() {
-            self.by_expiry.insert((read.expires, seen));
+            self.by_expiry.insert((read.expires, index));
         }
         reads.push_back(read);
     }
 
     /// The reads of the lowest index, with that index, if it is not above `delivered`.
     fn take_upto(&mut self, delivered: LogIndex) -> Option<(LogIndex, VecDeque<Waiting>)> {
-        let first = self.by_seen.first_entry().filter(|first| *first.key() <= delivered)?;
-        let (seen, reads) = first.remove_entry();
+        let first = self.by_index.first_entry().filter(|first| *first.key() <= delivered)?;
+        let (index, reads) = first.remove_entry();
         if let Some(oldest) = reads.front() {
-            self.by_expiry.remove(&(oldest.expires, seen));
+            self.by_expiry.remove(&(oldest.expires, index));
         }
-        Some((seen, reads))
+        Some((index, reads))
     }
 
     /// A read that has waited too long.
     fn take_expired(&mut self, now: Instant) -> Option<Waiting> {
-        let &(expires, seen) = self.by_expiry.first().filter(|(expires, _)| *expires <= now)?;
-        self.by_expiry.remove(&(expires, seen));
-        let reads = self.by_seen.get_mut(&seen)?;
+        let &(expires, index) = self.by_expiry.first().filter(|(expires, _)| *expires <= now)?;
+        self.by_expiry.remove(&(expires, index));
+        let reads = self.by_index.get_mut(&index)?;
         let read = reads.pop_front();
         match reads.front() {
-            Some(next) => drop(self.by_expiry.insert((next.expires, seen))),
-            None => drop(self.by_seen.remove(&seen)),
+            Some(next) => drop(self.by_expiry.insert((next.expires, index))),
+            None => drop(self.by_index.remove(&index)),
         }
         read
     }
@@ -134,7 +134,7 @@ impl Reads {
             self.gathering.first().map(|read| read.expires),
             self.due.front().and_then(|(_, reads)| reads.first()).map(|read| read.expires),
             self.not_serving.front().map(|read| read.expires),
-            self.behind_session.deadline(),
+            self.at_least.deadline(),
             self.confirming.values().filter_map(|batch| batch.reads.first()).map(|read| read.expires).min(),
             ask_after,
         ];
@@ -151,8 +151,8 @@ impl Reads {
         let due = core::mem::take(&mut self.due).into_iter().flat_map(|(_, reads)| reads);
         let gathering = core::mem::take(&mut self.gathering).into_iter();
         let not_serving = core::mem::take(&mut self.not_serving).into_iter();
-        let behind = core::mem::take(&mut self.behind_session).by_seen.into_values().flatten();
-        for read in confirming.chain(due).chain(gathering).chain(not_serving).chain(behind) {
+        let at_least = core::mem::take(&mut self.at_least).by_index.into_values().flatten();
+        for read in confirming.chain(due).chain(gathering).chain(not_serving).chain(at_least) {
             answer(effects, read.ticket, Outcome::Refused(Refusal::Stopping));
         }
         self.count = 0;
@@ -178,12 +178,12 @@ impl Node {
                 self.reads.count += 1;
                 self.reads.not_serving.push_back(read);
             }
-            Consistency::Session(seen) if self.serves() && self.has_delivered(seen) => {
-                self.serve(read, seen.max(self.serves_from()), effects)
+            Consistency::AtLeast(index) if self.serves() && self.has_delivered(index) => {
+                self.serve(read, index.max(self.serves_from()), effects)
             }
-            Consistency::Session(seen) => {
+            Consistency::AtLeast(index) => {
                 self.reads.count += 1;
-                self.reads.behind_session.add(seen, read);
+                self.reads.at_least.add(index, read);
             }
             Consistency::Bounded(_) | Consistency::Linearizable => {
                 match self.fresh_enough(now, consistency) {
@@ -197,8 +197,8 @@ impl Node {
         }
     }
 
-    fn has_delivered(&self, seen: LogIndex) -> bool {
-        seen <= self.delivered
+    fn has_delivered(&self, index: LogIndex) -> bool {
+        index <= self.delivered
     }
 
     /// The index from which everything is visible that a bounded read must see, if that index is delivered here.
@@ -282,8 +282,8 @@ impl Node {
             }
         }
         if self.serves() {
-            while let Some((seen, reads)) = self.reads.behind_session.take_upto(self.delivered) {
-                let needs = seen.max(self.serves_from());
+            while let Some((index, reads)) = self.reads.at_least.take_upto(self.delivered) {
+                let needs = index.max(self.serves_from());
                 for read in reads {
                     self.reads.count -= 1;
                     self.serve(read, needs, effects);
@@ -330,7 +330,7 @@ impl Node {
             refused.extend(reads.drain(..old).map(|read| (read.ticket, Refusal::ReadTimedOut)));
         }
         self.reads.due.retain(|(_, reads)| !reads.is_empty());
-        while let Some(read) = self.reads.behind_session.take_expired(now) {
+        while let Some(read) = self.reads.at_least.take_expired(now) {
             refused.push((read.ticket, Refusal::ReadTimedOut));
         }
         while self.reads.not_serving.front().is_some_and(expired) {
@@ -358,8 +358,8 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_sessions_agree_with_a_list_that_is_searched_every_time() {
-        let (mut reads, mut naive) = (BehindSession::default(), Naive::new());
+    fn reads_at_least_an_index_agree_with_a_list_that_is_searched_every_time() {
+        let (mut reads, mut naive) = (ReadsAtLeast::default(), Naive::new());
         let mut dice = 1_u64;
         let mut die = |sides: u64| {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -372,18 +372,19 @@ mod tests {
                 0 | 1 => {
                     let (ticket, expires) = (Ticket(step), Instant(step + 40));
                     let read = Waiting { ticket, wanted: Wanted::Pin, expires };
-                    let seen = LogIndex(die(30));
-                    reads.add(seen, read.clone());
-                    naive.push((seen, read));
+                    let index = LogIndex(die(30));
+                    reads.add(index, read.clone());
+                    naive.push((index, read));
                 }
                 2 => {
                     let delivered = LogIndex(die(12));
                     let mut taken = Vec::new();
-                    while let Some((seen, reads)) = reads.take_upto(delivered) {
-                        taken.extend(reads.into_iter().map(|read| (seen, read)));
+                    while let Some((index, reads)) = reads.take_upto(delivered) {
+                        taken.extend(reads.into_iter().map(|read| (index, read)));
                     }
-                    let mut expected: Naive = naive.extract_if(.., |(seen, _)| *seen <= delivered).collect();
-                    expected.sort_by_key(|(seen, read)| (*seen, read.ticket));
+                    let mut expected: Naive =
+                        naive.extract_if(.., |(index, _)| *index <= delivered).collect();
+                    expected.sort_by_key(|(index, read)| (*index, read.ticket));
                     served += taken.len();
                     assert_eq!(taken, expected);
                 }
@@ -396,7 +397,7 @@ mod tests {
                 }
             }
             assert_eq!(reads.deadline(), naive.iter().map(|(_, read)| read.expires).min());
-            assert_eq!(reads.by_expiry.len(), reads.by_seen.len(), "one for each place");
+            assert_eq!(reads.by_expiry.len(), reads.by_index.len(), "one for each place");
         }
         assert!(served > 1000 && refused > 1000, "{served} served, {refused} refused");
     }

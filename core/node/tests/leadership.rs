@@ -88,7 +88,7 @@ fn clients_of_a_killed_leader_find_another_one_within_milliseconds() {
 }
 
 #[test]
-fn a_session_reads_what_it_has_seen_wherever_it_asks() {
+fn a_read_at_least_as_new_as_an_index_waits_for_it_at_any_member() {
     let mut world = World::new(3);
     let leader = world.elect();
     let follower = world.follower();
@@ -98,35 +98,35 @@ fn a_session_reads_what_it_has_seen_wherever_it_asks() {
     world.deliver();
     assert!(is_done(world.outcome(leader, write)));
     let seen = world.member(leader).node.raft().committed();
-    let read = world.ask(follower, get("a", Consistency::Session(seen)));
-    let unseen = world.ask(follower, get("a", Consistency::Session(LogIndex(0))));
+    let read = world.ask(follower, get("a", Consistency::AtLeast(seen)));
+    let at_once = world.ask(follower, get("a", Consistency::AtLeast(LogIndex(0))));
     assert_eq!(world.outcome(follower, read), None, "it has not heard of the write");
     assert_eq!(
-        value_of(world.outcome(follower, unseen)),
+        value_of(world.outcome(follower, at_once)),
         None,
-        "a session that has seen nothing need not wait"
+        "a client that has seen nothing need not wait"
     );
     cut.set(false);
     world.pass(ET / 2);
     assert_eq!(value_of(world.outcome(follower, read)).as_deref(), Some("new"));
     let asked = world.network.len();
-    let again = world.ask(follower, get("a", Consistency::Session(seen)));
+    let again = world.ask(follower, get("a", Consistency::AtLeast(seen)));
     assert_eq!(value_of(world.outcome(follower, again)).as_deref(), Some("new"));
     assert_eq!(world.network.len(), asked, "nobody was asked");
 }
 
 #[test]
-fn a_session_that_has_seen_the_future_is_refused_in_time() {
+fn a_read_at_least_as_new_as_an_index_far_ahead_is_refused_in_time() {
     let mut world = World::new(3);
     world.elect();
     let follower = world.follower();
     world.pass(ET);
-    let read = world.ask(follower, get("a", Consistency::Session(LogIndex(1 << 40))));
+    let read = world.ask(follower, get("a", Consistency::AtLeast(LogIndex(1 << 40))));
     world.pass(Duration::from_secs(8));
     let refused = Outcome::Refused(Refusal::ReadTimedOut);
     assert_eq!(world.outcome(follower, read), Some(&refused));
     assert_eq!(world.member(follower).node.pending(), 0);
-    let waiting = world.ask(follower, get("a", Consistency::Session(LogIndex(1 << 40))));
+    let waiting = world.ask(follower, get("a", Consistency::AtLeast(LogIndex(1 << 40))));
     world.give(follower, Event::Stop);
     assert_eq!(world.outcome(follower, waiting), Some(&Outcome::Refused(Refusal::Stopping)));
 }

@@ -120,9 +120,9 @@ fn while_a_snapshot_is_read_the_old_state_is_served_to_those_whom_it_is_good_eno
     let before = world.member(follower).keeper.applied();
 
     assert_eq!(read(&mut world, follower, "k3", Consistency::Serializable), Some(Some("old".into())));
-    assert_eq!(read(&mut world, follower, "k3", Consistency::Session(before)), Some(Some("old".into())));
+    assert_eq!(read(&mut world, follower, "k3", Consistency::AtLeast(before)), Some(Some("old".into())));
     let waits = world.ask(follower, get("k3", Consistency::Linearizable));
-    let too = world.ask(follower, get("k3", Consistency::Session(before.next())));
+    let too = world.ask(follower, get("k3", Consistency::AtLeast(before.next())));
     let writes = world.ask(follower, put("k3", "newest"));
     world.deliver();
     world.pass(Duration::from_millis(200));

@@ -4,15 +4,15 @@
 
 use kattu_verify::history::{Answer, Operation, Record, What};
 use kattu_verify::judges::{
-    FinalState, Summary, Violation, bounded_reads_are_recent, durable, linearizable, revision_order,
-    revisions_never_back, sessions_read_what_they_saw, txn_atomic,
+    FinalState, Summary, Violation, bounded_reads_are_recent, durable, linearizable,
+    readers_see_what_they_saw, revision_order, revisions_never_back, txn_atomic,
 };
 
 type Judge = fn(&[Record]) -> Result<Summary, Violation>;
 
 const JUDGES: [(&str, Judge); 7] = [
     ("revisions_never_back", revisions_never_back),
-    ("sessions_read_what_they_saw", sessions_read_what_they_saw),
+    ("readers_see_what_they_saw", readers_see_what_they_saw),
     ("bounded_reads_are_recent", bounded_reads_are_recent),
     ("txn_atomic", txn_atomic),
     ("revision_order", revision_order),

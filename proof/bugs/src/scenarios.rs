@@ -22,7 +22,7 @@
 //! | `late-pre-vote-counts-again` | a leader stays once its heartbeats arrive again (`elections.rs`) |
 //! | `read-without-a-quorum-round`, `older-round-confirms-reads`, `reads-outlive-their-leader` | the answers to clients are linearizable (`deposed.rs`) |
 //! | `late-append-confirms-a-restart` | a member never serves an older state than it did before its restart |
-//! | `session-read-behind-its-session` | a session reads what it has seen, at any member |
+//! | `at-least-read-before-its-index` | a reader sees what it has seen, at any member |
 //! | `forward-taken-in-another-term` | a forwarded write is taken in the term that it was meant for, or never |
 //! | `freshness-dated-by-its-answer` | a bounded read sees what was answered longer ago than its bound, however long the leader's answer takes |
 //! | `one-member-applies-publications-in-its-own-way`, `alarm-names-those-who-agree` | members that compare report the divergent one, and no other (`divergent.rs`) |
@@ -117,7 +117,7 @@ pub fn trial(name: &str, seed: u64) {
         "older-round-confirms-reads" => deposed::an_answer_from_before_the_read(seed),
         "reads-outlive-their-leader" => deposed::the_next_leader_is_heard_of(seed),
         "late-append-confirms-a-restart" => an_append_from_before_the_restart(seed),
-        "session-read-behind-its-session" => a_session_that_moves(seed),
+        "at-least-read-before-its-index" => a_reader_that_moves(seed),
         "forward-taken-in-another-term" => a_forward_of_an_earlier_term(seed),
         "freshness-dated-by-its-answer" => an_answer_that_was_long_on_its_way(seed),
         "taken-back-but-for-its-digest" => slices::a_transaction_that_fails_late(seed),
@@ -271,7 +271,7 @@ fn an_append_from_before_the_restart(seed: u64) {
 }
 
 /// A client writes at the leader and reads at a follower that does not have the write yet.
-fn a_session_that_moves(seed: u64) {
+fn a_reader_that_moves(seed: u64) {
     let mut world = begin(3, seed);
     let leader = world.elect();
     let follower = 1 + (leader + seed % 2) % 3;
@@ -285,14 +285,14 @@ fn a_session_that_moves(seed: u64) {
     world.deliver();
     assert!(is_done(world.outcome(leader, new)));
     let seen = world.member(leader).node.raft().committed();
-    let read = world.ask(follower, get("a", Consistency::Session(seen)));
+    let read = world.ask(follower, get("a", Consistency::AtLeast(seen)));
     world.pass(ET / 4);
     deaf.set(false);
     world.pass(ET / 2);
     let value = value_of(world.outcome(follower, read));
     assert!(
         value.as_deref() == Some("new"),
-        "sessions_read_what_they_saw: {value:?} at n{follower} after index {} of n{leader}",
+        "readers_see_what_they_saw: {value:?} at n{follower} after index {} of n{leader}",
         seen.0
     );
 }

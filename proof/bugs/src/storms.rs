@@ -17,7 +17,7 @@ const SECONDS: u64 = 25;
 /// Clients: few, so that a storm takes little time; their operations are the seed's choice.
 const CLIENTS: u32 = 6;
 
-/// Bugs of reads of sessions and of bounded ones.
+/// Bugs of reads at least as new as an index, and of bounded ones.
 const OF_LEVELS: [&str; 2] = ["bounded-read-asks-nobody", "answers-before-their-position"];
 
 /// Bugs of settings that members share.

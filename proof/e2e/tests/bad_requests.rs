@@ -268,16 +268,16 @@ fn what_is_not_written_yet_says_unimplemented() {
     assert!(!answer.expect("told").into_inner().enabled);
 }
 
-/// A session may name any log position; a request waits for a later one no longer than for anything else.
+/// A read may name any log index; it waits for one to come no longer than for anything else.
 #[test]
-fn sessions_ahead_of_the_cluster_are_refused_in_time_and_delay_no_other() {
+fn reads_of_an_index_ahead_of_the_cluster_are_refused_in_time_and_delay_no_other() {
     /// As many as may wait on one connection.
     const READS: usize = 512;
     /// A request waits for 5 s and two election timeouts.
     const PATIENCE: Duration = Duration::from_secs(7);
-    let cluster = Cluster::start("far-sessions", 3);
+    let cluster = Cluster::start("far-ahead", 3);
     cluster.members[0].kv().put_surely("a", "x");
-    let asking = |member: usize, position: u64| {
+    let asking = |member: usize, index: u64| {
         let kv = cluster.members[member].kv();
         move || {
             let begun = Instant::now();
@@ -287,8 +287,8 @@ fn sessions_ahead_of_the_cluster_are_refused_in_time_and_delay_no_other() {
                     let mut client = kv.client();
                     let mut request =
                         tonic::Request::new(RangeRequest { key: b"a".to_vec(), ..RangeRequest::default() });
-                    let session = format!("session={}", position - number).parse().expect("ASCII");
-                    request.metadata_mut().insert("kattu-consistency", session);
+                    let level = format!("at-least={}", index - number).parse().expect("ASCII");
+                    request.metadata_mut().insert("kattu-consistency", level);
                     reads.spawn(async move { client.range(request).await });
                 }
                 Ok(reads.join_all().await)
@@ -302,12 +302,12 @@ fn sessions_ahead_of_the_cluster_are_refused_in_time_and_delay_no_other() {
             scope.spawn(asking(1, 1 << 40)),
             scope.spawn(asking(2, 1 << 63)),
         ];
-        // Meanwhile other clients are served, sessions among them.
+        // Meanwhile other clients are served.
         let kv = cluster.members[1].kv();
         let mut number = 0;
         while far.iter().any(|asking| !asking.is_finished()) {
             let begun = Instant::now();
-            kv.put(format!("k{number}"), "y").expect("a put beside sessions that wait");
+            kv.put(format!("k{number}"), "y").expect("a put beside reads that wait");
             assert!(begun.elapsed() < PATIENCE / 2, "a put took {:?}", begun.elapsed());
             number += 1;
         }

@@ -588,7 +588,7 @@ fn every_level_of_reads_is_served_over_metadata() {
         assert_eq!(code, None);
         let index = index.expect("a call with a level is told its position");
         for level in
-            [format!("session={index}"), "bounded=10s".into(), "bounded=0s".into(), "serializable".into()]
+            [format!("at-least={index}"), "bounded=10s".into(), "bounded=0s".into(), "serializable".into()]
         {
             let (code, _) = read(&level);
             assert_eq!(code, None, "{level}");

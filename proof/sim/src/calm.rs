@@ -21,8 +21,8 @@ use kattu_node::{RequestLimits, level};
 use kattu_raft::Duration;
 use kattu_verify::history::{Answer, What};
 use kattu_verify::judges::{
-    FinalState, Summary, bounded_reads_are_recent, durable, linearizable, revision_order,
-    revisions_never_back, sessions_read_what_they_saw, txn_atomic,
+    FinalState, Summary, bounded_reads_are_recent, durable, linearizable, readers_see_what_they_saw,
+    revision_order, revisions_never_back, txn_atomic,
 };
 
 /// Histories with more open operations are left to the judge of revisions.
@@ -72,7 +72,7 @@ impl World {
         // Simple judges first: their violations are easier to read.
         let simple = [
             revisions_never_back(history)?,
-            sessions_read_what_they_saw(history)?,
+            readers_see_what_they_saw(history)?,
             bounded_reads_are_recent(history)?,
             txn_atomic(history)?,
         ];

@@ -3,8 +3,9 @@
 //! Each client has one operation under way; a flood has a client of its own for each request, because it does not wait.
 //! Keys are few, so that operations conflict; values are all different, so that each read names the write it saw.
 //!
-//! Two clients share a session. Like the real one (`shell/client` `Session`) it carries the highest log position of its
-//! answers from member to member. Which calls belong to it is drawn call by call; so is which reads have a bound.
+//! Two clients are one reader: like clones of the real `Seen` (`shell/client`) they share the highest log position of
+//! their answers, and ask other members with it. Which calls are the reader's is drawn call by call; so is which reads
+//! have a bound.
 //! Knows nothing of: members' internals, judges.
 
 use crate::clock::{MS, SEC};
@@ -46,8 +47,8 @@ pub(crate) struct Asked {
     pub(crate) is_heavy: bool,
     /// It is the operator's, and in no history.
     pub(crate) is_change_request: bool,
-    /// The session it belongs to.
-    session: Option<u64>,
+    /// The reader whose call it is.
+    reader: Option<u64>,
     /// For a read with a bound: the highest revision that any client had been shown when it began.
     bounded: Option<i64>,
 }
@@ -66,8 +67,8 @@ pub(crate) struct Clients {
     reads_may_be_old: bool,
     /// Millionths that any member's clock may gain or lose.
     drift: u64,
-    /// The highest log position in answers to each session.
-    sessions: BTreeMap<u64, LogIndex>,
+    /// The highest log position in answers to each reader.
+    seen: BTreeMap<u64, LogIndex>,
     /// Clients whose next operation follows at once, at this level.
     going_on: BTreeMap<u32, Level>,
     pub(crate) asked: Vec<Asked>,
@@ -94,7 +95,7 @@ impl Clients {
             level_dice: Dice::new(seed, "levels of clients"),
             reads_may_be_old: settings.leases == Leases::Beyond,
             drift: rates.map(|rate| rate.unsigned_abs()).max().unwrap_or(0),
-            sessions: BTreeMap::new(),
+            seen: BTreeMap::new(),
             going_on: BTreeMap::new(),
             asked: Vec::new(),
             history: Vec::new(),
@@ -127,9 +128,9 @@ impl Clients {
         (self.load.patience > 0).then_some(self.load.patience)
     }
 
-    /// The member that a client calls: mostly its own, if that is up; in the middle of a session, any.
+    /// The member that a client calls: mostly its own, if that is up; a reader that goes on at once, any.
     pub(crate) fn choose(&mut self, client: u32, up: &[usize], members: usize) -> Option<usize> {
-        let moves = matches!(self.going_on.get(&client), Some(Level::Session(_)));
+        let moves = matches!(self.going_on.get(&client), Some(Level::AtLeast { .. }));
         if moves && !up.is_empty() {
             return Some(up[self.level_dice.below(up.len() as u64) as usize]);
         }
@@ -169,10 +170,10 @@ impl Clients {
 
     fn draw_new_level(&mut self, client: u32) -> Option<Level> {
         let drawn = self.level_dice.below(100);
-        if drawn < self.load.sessions {
-            return Some(Level::Session(u64::from(client / 2)));
+        if drawn < self.load.at_least {
+            return Some(Level::AtLeast { reader: u64::from(client / 2) });
         }
-        if drawn < self.load.sessions + self.load.bounded {
+        if drawn < self.load.at_least + self.load.bounded {
             let longest = self.load.bound_max.max(1);
             return Some(Level::Bounded(match self.level_dice.below(8) {
                 0 => 0,
@@ -189,12 +190,12 @@ impl Clients {
         (u128::from(bound) * 1_000_000).div_ceil(slowest) as u64 + TICKS
     }
 
-    /// Notes the log position of the answer to an operation: later requests of its session carry it.
+    /// Notes the log position of the answer to an operation: later requests of its reader carry it.
     /// [shell/client `Level::note`]
     pub(crate) fn note_position(&mut self, number: u64, what: &What, position: LogIndex) {
         let asked = &self.asked[number as usize];
-        if let (Some(session), false, What::Done { answer: Ok(_), .. }) = (asked.session, asked.ended, what) {
-            let seen = self.sessions.entry(session).or_default();
+        if let (Some(reader), false, What::Done { answer: Ok(_), .. }) = (asked.reader, asked.ended, what) {
+            let seen = self.seen.entry(reader).or_default();
             *seen = (*seen).max(position);
         }
     }
@@ -315,7 +316,7 @@ impl Clients {
             is_flood: false,
             is_heavy: false,
             is_change_request: false,
-            session: None,
+            reader: None,
             bounded: None,
         });
         number
@@ -335,8 +336,8 @@ impl Clients {
     ) -> u64 {
         let consistency = match level {
             None => Consistency::Linearizable,
-            Some(Level::Session(session)) => {
-                Consistency::Session(self.sessions.get(&session).copied().unwrap_or_default())
+            Some(Level::AtLeast { reader }) => {
+                Consistency::AtLeast(self.seen.get(&reader).copied().unwrap_or_default())
             }
             Some(Level::Bounded(bound)) => Consistency::Bounded(Duration::from_nanos(bound)),
         };
@@ -354,18 +355,18 @@ impl Clients {
         let has_bound = matches!(&asks, Request::Read(_, Consistency::Bounded(_)));
         let is_read = matches!(&asks, Request::Read(..));
         let number = self.asked(client, member, Some(asks));
-        let (session, level) = match level {
-            Some(Level::Session(session)) => (Some(session), level),
+        let (reader, level) = match level {
+            Some(Level::AtLeast { reader }) => (Some(reader), level),
             Some(Level::Bounded(bound)) if has_bound => {
                 (None, Some(Level::Bounded(self.by_the_world(bound))))
             }
             Some(Level::Bounded(_)) | None => (None, None),
         };
         let asked = &mut self.asked[number as usize];
-        (asked.session, asked.bounded) = (session, has_bound.then_some(self.revision));
+        (asked.reader, asked.bounded) = (reader, has_bound.then_some(self.revision));
         let mut operation = operation;
-        // What a session must see does not depend on clocks.
-        let may_be_old = self.reads_may_be_old && !matches!(consistency, Consistency::Session(_));
+        // What a reader has seen does not depend on clocks.
+        let may_be_old = self.reads_may_be_old && !matches!(consistency, Consistency::AtLeast(_));
         if may_be_old && is_read {
             make_serializable(&mut operation);
         }
@@ -608,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_says_the_highest_position_that_one_of_its_answers_came_with() {
+    fn a_reader_asks_for_the_highest_position_that_one_of_its_answers_came_with() {
         let plan = Plan::steady(1, 3, 1);
         let mut clients = Clients::new(1, &plan.load, &plan.settings, &plan.pace);
         let read = || Operation::everything();
@@ -616,7 +617,7 @@ mod tests {
         let mut answered = |client, level, what: What, position| {
             let number = clients.ask_at(0, client, 0, read(), level);
             let said = match &clients.asked[number as usize].request {
-                Some(Request::Read(_, Consistency::Session(seen))) => Some(seen.0),
+                Some(Request::Read(_, Consistency::AtLeast(index))) => Some(index.0),
                 _ => None,
             };
             clients.note_position(number, &what, LogIndex(position));
@@ -624,14 +625,14 @@ mod tests {
             clients.note_position(number, &done(), LogIndex(1000)); // a client that has stopped waiting gets none
             said
         };
-        let session = Some(Level::Session(3));
-        assert_eq!(answered(6, session, done(), 7), Some(0));
-        assert_eq!(answered(7, session, done(), 5), Some(7), "the other client of the same session");
-        assert_eq!(answered(6, session, What::Refused { reason: String::new() }, 90), Some(7));
+        let level = Some(Level::AtLeast { reader: 3 });
+        assert_eq!(answered(6, level, done(), 7), Some(0));
+        assert_eq!(answered(7, level, done(), 5), Some(7), "the other client of the same reader");
+        assert_eq!(answered(6, level, What::Refused { reason: String::new() }, 90), Some(7));
         assert_eq!(answered(6, None, done(), 91), None);
         assert_eq!(answered(6, Some(Level::Bounded(1)), done(), 92), None);
-        assert_eq!(answered(8, Some(Level::Session(4)), done(), 93), Some(0));
-        assert_eq!(answered(6, session, done(), 8), Some(7));
-        assert_eq!(answered(6, session, done(), 8), Some(8));
+        assert_eq!(answered(8, Some(Level::AtLeast { reader: 4 }), done(), 93), Some(0));
+        assert_eq!(answered(6, level, done(), 8), Some(7));
+        assert_eq!(answered(6, level, done(), 8), Some(8));
     }
 }

@@ -31,7 +31,7 @@ pub struct Options {
     pub snapshots: Option<bool>,
     /// Leader leases, and whether clocks stay within their bound; the seed's choice if absent.
     pub leases: Option<Leases>,
-    /// Whether reads may belong to sessions or have bounds; the seed's choice if absent.
+    /// Whether reads may be at least as new as an index or have bounds; the seed's choice if absent.
     pub levels: Option<bool>,
     /// Whether members know the feature level that puts settings into the cluster's configuration, and the election
     /// timeout changes again and again. Otherwise they know the level before it, and go by their own flags.
@@ -201,8 +201,8 @@ pub struct Load {
     pub value_bytes: u64,
     /// A client gives up after this, with an unknown outcome; 0 never.
     pub patience: u64,
-    /// Operations in a hundred that begin at the level of a session.
-    pub sessions: u64,
+    /// Operations in a hundred that begin at least as new as what their reader has seen.
+    pub at_least: u64,
     /// Operations in a hundred that begin with a bound, if they are reads.
     pub bounded: u64,
     /// The longest bound, in nanoseconds.
@@ -380,7 +380,7 @@ impl Plan {
             weights: [50, 40, 0, 5, 0, 5, 0, 0, 0, 0, 0],
             value_bytes: 64,
             patience: 0,
-            sessions: 0,
+            at_least: 0,
             bounded: 0,
             bound_max: 0,
         };
@@ -724,17 +724,17 @@ fn draw_load(dice: &mut Dice, settings: &Settings) -> Load {
         weights,
         value_bytes: dice.log_within(8, (settings.request_bytes_max as u64 / 2).min(4096)),
         patience: if dice.one_in(3) { dice.log_within(200 * MS, 8 * SEC) } else { 0 },
-        sessions: 0,
+        at_least: 0,
         bounded: 0,
         bound_max: 0,
     }
 }
 
-/// How fresh reads must be: in two of three storms some belong to sessions, in two of three some have a bound. Most
-/// stay linearizable, because most judges need that.
+/// How fresh reads must be: in two of three storms some are at least as new as an index, in two of three some have a
+/// bound. Most stay linearizable, because most judges need that.
 fn draw_levels(dice: &mut Dice, load: &mut Load, settings: &Settings) {
     let some = |dice: &mut Dice, most: u64| if dice.one_in(3) { 0 } else { dice.within(3, most) };
-    load.sessions = some(dice, 20);
+    load.at_least = some(dice, 20);
     load.bounded = some(dice, 15);
     load.bound_max = settings.election_timeout.as_nanos() as u64 * dice.within(1, 4);
 }
@@ -762,8 +762,8 @@ mod tests {
     #[test]
     fn most_reads_of_every_storm_stay_linearizable_and_some_storms_have_no_other_level() {
         let load = |seed| Plan::draw(seed, &Options::default()).load;
-        let levels: Vec<(u64, u64)> = (0..300).map(load).map(|load| (load.sessions, load.bounded)).collect();
-        assert!(levels.iter().all(|(sessions, bounded)| sessions + bounded <= 35));
+        let levels: Vec<(u64, u64)> = (0..300).map(load).map(|load| (load.at_least, load.bounded)).collect();
+        assert!(levels.iter().all(|(at_least, bounded)| at_least + bounded <= 35));
         let count = |such: fn(&&(u64, u64)) -> bool| levels.iter().filter(such).count();
         assert!(count(|level| level.0 > 0) > 150 && count(|level| level.1 > 0) > 150);
         assert!(count(|&&level| level == (0, 0)) > 15);

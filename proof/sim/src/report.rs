@@ -65,7 +65,7 @@ counts! {
     denials "members without the vote hold that leader leases need",
     cut "tasks of a keeper interrupted in the middle",
     apart "clocks proven to run apart",
-    behind "reads of sessions at members behind the session",
+    behind "reads at least as new as an index that the member lacked",
     aged "bounded reads of a state that was no longer the newest",
     snapshots "snapshots complete",
     installs "snapshots installed",

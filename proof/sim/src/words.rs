@@ -28,8 +28,8 @@ pub(crate) fn tell(trace: &mut Trace, history: &[Record], operations: &[u64]) {
 fn said(what: &What) -> String {
     match what {
         What::Invoke { operation, level: None, .. } => asked(operation),
-        What::Invoke { operation, level: Some(Level::Session(session)), .. } => {
-            format!("{}, in session {session}", asked(operation))
+        What::Invoke { operation, level: Some(Level::AtLeast { reader }), .. } => {
+            format!("{}, as reader {reader}", asked(operation))
         }
         What::Invoke { operation, level: Some(Level::Bounded(age)), .. } => {
             format!("{}, {:.3} ms old at most", asked(operation), *age as f64 / 1e6)

@@ -188,7 +188,7 @@ pub(crate) enum Event {
     Answer {
         operation: u64,
         outcome: Box<Outcome>,
-        /// The log position for sessions.
+        /// The log position for later reads at least as new.
         position: LogIndex,
     },
     Impatient {
@@ -271,7 +271,8 @@ impl Shared {
         net.send(&mut around, from, message)
     }
 
-    /// Sends an answer to its client, with the log position that the member returns for sessions.
+    /// Sends an answer to its client, with the log position that the member returns for later reads at least as
+    /// new.
     pub(crate) fn answer(&mut self, operation: u64, outcome: Outcome, position: LogIndex) {
         let answer = Event::Answer { operation, outcome: Box::new(outcome), position };
         self.queue.plan(self.now + self.pace.client, answer);
@@ -1618,8 +1619,8 @@ impl World {
             }
             return self.on_answer(operation, What::Refused { reason: "no process listens".into() });
         };
-        if let Request::Read(_, Consistency::Session(seen)) = &request
-            && process.node().raft().applied_delivered() < *seen
+        if let Request::Read(_, Consistency::AtLeast(index)) = &request
+            && process.node().raft().applied_delivered() < *index
         {
             self.sh.counts.behind += 1;
         }

@@ -5,8 +5,8 @@
 
 use kattu_verify::history::Record;
 use kattu_verify::judges::{
-    Summary, Violation, bounded_reads_are_recent, linearizable, revision_order, revisions_never_back,
-    sessions_read_what_they_saw, txn_atomic,
+    Summary, Violation, bounded_reads_are_recent, linearizable, readers_see_what_they_saw, revision_order,
+    revisions_never_back, txn_atomic,
 };
 use kattu_verify::lines;
 use std::io::BufReader;
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     type Judge = fn(&[Record]) -> Result<Summary, Violation>;
     let judges: [(&str, Judge); 6] = [
         ("revisions_never_back", revisions_never_back),
-        ("sessions_read_what_they_saw", sessions_read_what_they_saw),
+        ("readers_see_what_they_saw", readers_see_what_they_saw),
         ("bounded_reads_are_recent", bounded_reads_are_recent),
         ("txn_atomic", txn_atomic),
         ("revision_order", revision_order),

@@ -25,7 +25,7 @@ fn main() {
     type Judge = fn(&[Record]) -> Result<Summary, Violation>;
     let judges: [(&str, Judge); 6] = [
         ("revisions_never_back", judges::revisions_never_back),
-        ("sessions_read_what_they_saw", judges::sessions_read_what_they_saw),
+        ("readers_see_what_they_saw", judges::readers_see_what_they_saw),
         ("bounded_reads_are_recent", judges::bounded_reads_are_recent),
         ("txn_atomic", judges::txn_atomic),
         ("revision_order", judges::revision_order),

@@ -67,11 +67,14 @@ pub enum What {
 
 /// How fresh the reads of a call must be. The request's own `serializable` takes precedence; writes are not affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// At least as new as every answer to calls of this session, at any member. All calls with the session's number
-    /// belong to it, writes included: its later reads must show their answers.
-    Session(u64),
+    /// At least as new as every answer to calls of a reader, at any member.
+    AtLeast {
+        /// The reader's number. All calls with it are this reader's, writes included: its later reads must show their
+        /// answers.
+        reader: u64,
+    },
     /// At least as new as every answer older than this when the read was invoked, in nanoseconds by the clock of the
     /// history. The recorder adds to the requested bound the error that a member's clock may have in that time.
     Bounded(u64),

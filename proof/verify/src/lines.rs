@@ -89,7 +89,7 @@ mod tests {
             crashed(7),
             invoke(5, put("c", "")),
             done(5, 3, read(&[("a", "1", 2, 2, 1)])),
-            invoke_at(6, 2, get("c"), Level::Session(u64::MAX)),
+            invoke_at(6, 2, get("c"), Level::AtLeast { reader: u64::MAX }),
             invoke_at(7, 3, get("c"), Level::Bounded(250_000_000)),
         ]);
         let mut bytes = Vec::new();
@@ -112,10 +112,13 @@ mod tests {
         assert!(!line(invoke(1, get("a"))).contains("level"));
         let bounded = line(invoke_at(1, 1, get("a"), Level::Bounded(5)));
         assert!(bounded.trim_end().ends_with(r#","level":{"bounded":5}}"#), "{bounded}");
-        let session = line(invoke_at(1, 1, get("a"), Level::Session(7)));
-        assert!(session.contains(r#","level":{"session":7}}"#), "{session}");
-        for bad in [r#"{"bounded":-1}"#, r#"{"fresh":1}"#, r#""session""#] {
-            assert!(read_back(session.replace(r#"{"session":7}"#, bad).as_bytes()).is_err(), "{bad}");
+        let at_least = line(invoke_at(1, 1, get("a"), Level::AtLeast { reader: 7 }));
+        assert!(at_least.contains(r#","level":{"at_least":{"reader":7}}}"#), "{at_least}");
+        for bad in [r#"{"bounded":-1}"#, r#"{"fresh":1}"#, r#"{"at_least":7}"#] {
+            assert!(
+                read_back(at_least.replace(r#"{"at_least":{"reader":7}}"#, bad).as_bytes()).is_err(),
+                "{bad}"
+            );
         }
     }
 

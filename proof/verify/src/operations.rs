@@ -45,8 +45,11 @@ pub struct Operation<'a> {
 pub enum Freshness {
     /// At least as new as every answer before it was asked.
     Linearizable,
-    /// At least as new as every answer to this session before it was asked.
-    Session(u64),
+    /// At least as new as every answer to a reader before it was asked.
+    AtLeast {
+        /// The reader's number.
+        reader: u64,
+    },
     /// At least as new as every answer given more than this many nanoseconds before.
     Bounded(u64),
     /// Some state that existed.
@@ -175,16 +178,16 @@ impl Operation<'_> {
             _ if is_serializable(self.asked) => Freshness::Serializable,
             _ if may_write(self.asked) => Freshness::Linearizable,
             None => Freshness::Linearizable,
-            Some(Level::Session(session)) => Freshness::Session(session),
+            Some(Level::AtLeast { reader }) => Freshness::AtLeast { reader },
             Some(Level::Bounded(age)) => Freshness::Bounded(age),
         }
     }
 
-    /// The session that receives its answer.
+    /// The reader that receives its answer.
     #[must_use]
-    pub fn session(&self) -> Option<u64> {
+    pub fn reader(&self) -> Option<u64> {
         match self.level {
-            Some(Level::Session(session)) => Some(session),
+            Some(Level::AtLeast { reader }) => Some(reader),
             Some(Level::Bounded(_)) | None => None,
         }
     }

@@ -190,8 +190,8 @@ fn nothing_yet() -> What {
     What::Done { revision: Some(1), answer: Ok(answer) }
 }
 
-/// A session is shown the empty store after it saw a write.
-fn take_a_session_back(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
+/// A reader is shown the empty store after it saw a write.
+fn take_a_reader_back(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
     let of: BTreeMap<u64, Level> = history
         .iter()
         .filter_map(|record| match record.what {
@@ -200,7 +200,7 @@ fn take_a_session_back(random: &mut Random, history: &mut [Record], _: &mut Fina
         })
         .collect();
     let binds = |level: Level, _: &Record, done: &Record| {
-        matches!(level, Level::Session(_)) && of.get(&done.id) == Some(&level)
+        matches!(level, Level::AtLeast { .. }) && of.get(&done.id) == Some(&level)
     };
     let Some(place) = one(random, &bound_reads(history, binds)) else { return false };
     history[place].what = nothing_yet();
@@ -211,7 +211,7 @@ fn take_a_session_back(random: &mut Random, history: &mut [Record], _: &mut Fina
 fn answer_a_bounded_read_too_late(random: &mut Random, history: &mut [Record], _: &mut FinalState) -> bool {
     let binds = |level: Level, invoke: &Record, done: &Record| match level {
         Level::Bounded(age) => done.at + age < invoke.at,
-        Level::Session(_) => false,
+        Level::AtLeast { .. } => false,
     };
     let Some(place) = one(random, &bound_reads(history, binds)) else { return false };
     history[place].what = nothing_yet();
@@ -230,13 +230,13 @@ fn changed_executions_are_caught() {
         ("refuse a write", refuse_a_write, 85),
         ("lose the end", lose_the_end, 90),
         ("lose a write", lose_a_write, 85),
-        ("take a session back", take_a_session_back, 100),
+        ("take a reader back", take_a_reader_back, 100),
         ("answer a bounded read too late", answer_a_bounded_read_too_late, 100),
     ];
     type Judge = fn(&[Record]) -> Result<Summary, Violation>;
     let alone: [(&str, Judge); 6] = [
         ("revisions_never_back", judges::revisions_never_back),
-        ("sessions_read_what_they_saw", judges::sessions_read_what_they_saw),
+        ("readers_see_what_they_saw", judges::readers_see_what_they_saw),
         ("bounded_reads_are_recent", judges::bounded_reads_are_recent),
         ("txn_atomic", judges::txn_atomic),
         ("revision_order", judges::revision_order),

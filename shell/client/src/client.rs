@@ -120,13 +120,13 @@ impl Client {
     /// The same client, on the same connections, with reads of this level.
     ///
     /// ```no_run
-    /// use kattu_client::{Client, Level, Options, Session};
+    /// use kattu_client::{Client, Level, Options, Seen};
     /// use std::time::Duration;
     ///
     /// # fn main() -> Result<(), kattu_client::AddressError> {
     /// let client = Client::connect(["10.0.0.1:2379", "10.0.0.2:2379"], Options::default())?;
     /// let recent = client.at_level(Level::Bounded(Duration::from_millis(100)));
-    /// let session = client.at_level(Level::Session(Session::new()));
+    /// let own_writes = client.at_level(Level::AtLeast(Seen::new()));
     /// # Ok(())
     /// # }
     /// ```

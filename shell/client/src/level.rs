@@ -3,14 +3,14 @@
 //! ```text
 //!  Linearizable   sees every write that was answered before the read began
 //!  Bounded(age)   sees every write that was answered longer ago than that
-//!  Session        sees everything this session has seen or done, on whichever member
+//!  AtLeast(seen)  sees everything that its client has seen or done, on whichever member
 //!  Serializable   sees some state that existed, never going back on one member
 //! ```
 //! The level travels as metadata (`kattu-consistency`). A server that does not know it, such as etcd, serves `Bounded`
-//! and `Session` linearizably, so that every guarantee holds there, too; `Serializable` is in etcd's own request.
+//! and `AtLeast` linearizably, so that every guarantee holds there, too; `Serializable` is in etcd's own request.
 //!
-//! A session is one number: the highest position of the log that any of its answers came with (`kattu-index`). It
-//! belongs to one cluster; a cluster that was restored from a backup is another one.
+//! What a client has seen is one number: the highest position of the log that any of its answers came with
+//! (`kattu-index`). It belongs to one cluster; a cluster that was restored from a backup is another one.
 //! Knows nothing of: endpoints, retries.
 
 use kattu_proto::etcdserverpb as pb;
@@ -39,28 +39,28 @@ pub enum Level {
     Serializable,
     /// Sees every write that was answered longer ago than this.
     Bounded(Duration),
-    /// Sees everything this session has seen or done.
-    Session(Session),
+    /// Sees everything up to the highest position that was seen: what its client has seen or done.
+    AtLeast(Seen),
 }
 
-/// What one session has seen. Clones are the same session.
+/// What a client has seen of the log. Clones share it, so that several clients see what any of them has seen.
 #[derive(Clone, Debug, Default)]
-pub struct Session(Arc<AtomicU64>);
+pub struct Seen(Arc<AtomicU64>);
 
-impl Session {
-    /// A session that has seen nothing yet.
+impl Seen {
+    /// Nothing has been seen yet.
     #[must_use]
-    pub fn new() -> Session {
-        Session::default()
+    pub fn new() -> Seen {
+        Seen::default()
     }
 
-    /// A session that continues where another process left it.
+    /// What another process has seen: its [`Seen::position`].
     #[must_use]
-    pub fn at(position: u64) -> Session {
-        Session(Arc::new(AtomicU64::new(position)))
+    pub fn at(position: u64) -> Seen {
+        Seen(Arc::new(AtomicU64::new(position)))
     }
 
-    /// The highest position of the log that this session has received.
+    /// The highest position of the log that any answer came with.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -76,19 +76,19 @@ impl Level {
             Level::Linearizable => "linearizable".to_string(),
             Level::Serializable => "serializable".to_string(),
             Level::Bounded(age) => format!("bounded={}ns", age.as_nanos()),
-            Level::Session(session) => format!("session={}", session.position()),
+            Level::AtLeast(seen) => format!("at-least={}", seen.position()),
         };
-        let value = MetadataValue::try_from(text).expect("these are letters and digits");
+        let value = MetadataValue::try_from(text).expect("it is ASCII");
         request.metadata_mut().insert(CONSISTENCY, value);
         request
     }
 
     /// Takes note of the position in an answer's metadata.
     pub(crate) fn note(&self, answer: &MetadataMap) {
-        if let Level::Session(session) = self
+        if let Level::AtLeast(seen) = self
             && let Some(position) = answer.get(INDEX).and_then(|text| text.to_str().ok()?.parse().ok())
         {
-            session.0.fetch_max(position, Ordering::AcqRel);
+            seen.0.fetch_max(position, Ordering::AcqRel);
         }
     }
 
@@ -127,18 +127,18 @@ mod tests {
         assert_eq!(said(&Level::Linearizable).as_deref(), Some("linearizable"));
         assert_eq!(said(&Level::Serializable).as_deref(), Some("serializable"));
         assert_eq!(said(&Level::Bounded(Duration::from_millis(5))).as_deref(), Some("bounded=5000000ns"));
-        assert_eq!(said(&Level::Session(Session::at(7))).as_deref(), Some("session=7"));
+        assert_eq!(said(&Level::AtLeast(Seen::at(7))).as_deref(), Some("at-least=7"));
     }
 
     #[test]
-    fn a_session_remembers_the_highest_position_it_was_told() {
-        let session = Session::new();
-        let level = Level::Session(session.clone());
+    fn the_highest_position_that_an_answer_came_with_is_remembered() {
+        let seen = Seen::new();
+        let level = Level::AtLeast(seen.clone());
         for (told, position) in [("5", 5), ("3", 5), ("none", 5), ("18446744073709551615", u64::MAX)] {
             let mut answer = MetadataMap::new();
             answer.insert(INDEX, told.parse().unwrap());
             level.note(&answer);
-            assert_eq!(session.position(), position, "{told}");
+            assert_eq!(seen.position(), position, "{told}");
         }
         let mut answer = MetadataMap::new();
         answer.insert(INDEX, "9".parse().unwrap());

@@ -27,6 +27,6 @@ pub use endpoint::{AddressError, Endpoint};
 pub use failure::{Failure, Kind};
 pub use kattu_proto as proto;
 pub use keys::prefix_end;
-pub use level::{Level, Session};
+pub use level::{Level, Seen};
 pub use maintenance::SnapshotError;
 pub use tonic::Code;

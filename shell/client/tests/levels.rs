@@ -4,7 +4,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use kattu_client::proto::etcdserverpb as pb;
-use kattu_client::{Client, Level, Options, Session};
+use kattu_client::{Client, Level, Options, Seen};
 use pb::kv_server::{Kv, KvServer};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
@@ -78,17 +78,17 @@ async fn a_client_at_a_level_says_it_and_the_plain_one_beside_it_does_not() {
 }
 
 #[tokio::test]
-async fn a_session_says_the_highest_position_it_was_told_wherever_it_was_told() {
+async fn clients_that_share_what_they_have_seen_ask_for_the_highest_position_that_either_was_told() {
     let (client, clerk) = member().await;
     let (other_client, other_clerk) = member().await;
-    let session = Session::new();
-    let here = client.at_level(Level::Session(session.clone()));
-    let there = other_client.at_level(Level::Session(session.clone()));
+    let seen = Seen::new();
+    let here = client.at_level(Level::AtLeast(seen.clone()));
+    let there = other_client.at_level(Level::AtLeast(seen.clone()));
     here.put(pb::PutRequest::default()).await.unwrap();
     here.put(pb::PutRequest::default()).await.unwrap();
     there.range(pb::RangeRequest::default()).await.unwrap();
     here.range(pb::RangeRequest::default()).await.unwrap();
-    assert_eq!(clerk.calls(), [said("session=0"), said("session=1"), said("session=2")]);
-    assert_eq!(other_clerk.calls(), [said("session=2")]);
-    assert_eq!(session.position(), 3);
+    assert_eq!(clerk.calls(), [said("at-least=0"), said("at-least=1"), said("at-least=2")]);
+    assert_eq!(other_clerk.calls(), [said("at-least=2")]);
+    assert_eq!(seen.position(), 3);
 }

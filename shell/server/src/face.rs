@@ -298,7 +298,8 @@ impl<R: Replica> Face<R> {
         Ok(grpc::reply(answer))
     }
 
-    /// Adds a session's log index: read after the response is complete, so that it covers the response.
+    /// Adds the log index for later reads at least as new: read after the response is complete, so that it covers the
+    /// response.
     fn tell_position(&self, response: &mut Response<FaceBody>) {
         let position = HeaderValue::from(self.replica.committed().0);
         response.headers_mut().insert(HeaderName::from_static(level::INDEX), position);

@@ -1,7 +1,7 @@
 //! Consistency level of a read: given with the call, or once in the configuration.
 //!
 //! ```text
-//!  kattu-consistency: linearizable | serializable | session=INDEX | bounded=TIME      with a call
+//!  kattu-consistency: linearizable | serializable | at-least=INDEX | bounded=TIME     with a call
 //!  kattu-index: INDEX                                                   with the response to such a call
 //! ```
 //! In:    the metadata of a call; the text of `--read-consistency`.
@@ -9,7 +9,7 @@
 //!        one that of the configuration, which is linearizable by default. A server that does not know this metadata
 //!        (etcd) serves such a read linearizably, which satisfies every other level.
 //!
-//! The index of a response is a committed log index at or after everything that the response shows. A session that
+//! The index of a response is a committed log index at or after everything that the response shows. A client that
 //! sends the highest index it has received sees, at whichever member it asks next, all that it has seen or done. It is
 //! an index of the log, not a revision.
 //! Knows nothing of: the implementation of levels.
@@ -46,14 +46,14 @@ pub fn parse(text: &str) -> Result<Consistency, String> {
     let wrong = || {
         let begin = errors::begin_of(text);
         format!(
-            "{begin:?} is not one of linearizable, serializable, session=INDEX, bounded=TIME (such as 100ms)"
+            "{begin:?} is not one of linearizable, serializable, at-least=INDEX, bounded=TIME (such as 100ms)"
         )
     };
     match text.split_once('=') {
         None if text == "linearizable" => Ok(Consistency::Linearizable),
         None if text == "serializable" => Ok(Consistency::Serializable),
-        Some(("session", index)) => {
-            index.parse().map(|index| Consistency::Session(LogIndex(index))).map_err(|_| wrong())
+        Some(("at-least", index)) => {
+            index.parse().map(|index| Consistency::AtLeast(LogIndex(index))).map_err(|_| wrong())
         }
         Some(("bounded", time)) => {
             let time = crate::config::parse_duration(time).filter(|time| *time <= BOUND_MAX);
@@ -76,8 +76,8 @@ mod tests {
         for (text, level) in [
             ("linearizable", Consistency::Linearizable),
             ("serializable", Consistency::Serializable),
-            ("session=0", Consistency::Session(LogIndex(0))),
-            ("session=18446744073709551615", Consistency::Session(LogIndex(u64::MAX))),
+            ("at-least=0", Consistency::AtLeast(LogIndex(0))),
+            ("at-least=18446744073709551615", Consistency::AtLeast(LogIndex(u64::MAX))),
             ("bounded=250ms", Consistency::Bounded(Duration::from_millis(250))),
             ("bounded=1.5s", Consistency::Bounded(Duration::from_millis(1500))),
         ] {
@@ -87,16 +87,15 @@ mod tests {
 
     #[test]
     fn what_is_no_level_is_refused_and_not_taken_for_a_weaker_one() {
-        for text in
-            ["", "Linearizable", "session", "session=", "session=-1", "session=1s", "bounded", "bounded=5"]
-                .into_iter()
-                .chain(["bounded=", "bounded=-1s", "bounded=25h", "serializable=1", "eventual"])
+        for text in ["", "Linearizable", "at-least", "at-least=", "at-least=-1", "at-least=1s", "bounded"]
+            .into_iter()
+            .chain(["bounded=5", "bounded=", "bounded=-1s", "bounded=25h", "serializable=1", "eventual"])
         {
             assert!(parse(text).is_err(), "{text:?}");
         }
         let mut headers = HeaderMap::new();
         assert_eq!(of_call(&headers).unwrap(), None);
-        headers.insert(CONSISTENCY, HeaderValue::from_bytes(b"session=\xff").unwrap());
+        headers.insert(CONSISTENCY, HeaderValue::from_bytes(b"at-least=\xff").unwrap());
         assert_eq!(of_call(&headers).unwrap_err().code(), tonic::Code::InvalidArgument);
         headers.insert(CONSISTENCY, HeaderValue::from_bytes(&[0xff; 4000]).unwrap());
         let refused = of_call(&headers).unwrap_err();

@@ -23,7 +23,7 @@ pub enum Consistency {
     Serializable,
     /// Sees everything up to this log index. A client that passes the highest index it was given sees the effects of
     /// all its own earlier requests, whichever members served them.
-    Session(LogIndex),
+    AtLeast(LogIndex),
     /// Sees every write that was answered longer ago than this. A member that was confirmed so recently answers at
     /// once.
     Bounded(Duration),

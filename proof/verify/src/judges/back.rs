@@ -2,8 +2,8 @@
 //!
 //! Rule:  an operation that began after another had ended shows no lower revision, and a higher one if it wrote. A read
 //!        of another level may show an older revision, but none below what the same member has shown to such reads
-//!        since its last crash [ST17], and none whose write had not begun. Other guarantees of sessions and bounded
-//!        reads: `session.rs`, `bounded.rs`.
+//!        since its last crash [ST17], and none whose write had not begun. Other guarantees of these levels: `seen.rs`,
+//!        `bounded.rs`.
 //! Reads: only the header's revisions, so a wrong specification cannot blind it. Linear.
 //! Knows nothing of: keys and values.
 

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn reads_of_other_levels_are_none_of_its_matters() {
-        for level in [None, Some(Level::Session(1))] {
+        for level in [None, Some(Level::AtLeast { reader: 1 })] {
             assert_eq!(bounded_reads_are_recent(&old_by(level)).expect("not judged").judged, 0);
         }
         assert!(revisions_never_back(&old_by(None)).is_err(), "that judge sees the linearizable one");

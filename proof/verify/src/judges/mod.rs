@@ -5,7 +5,7 @@
 //! | [`revision_order`] | every answer is the specification's, in revision order and real time | revisions |
 //! | [`linearizable`] | some order of the operations explains every answer | nothing but the answers |
 //! | [`revisions_never_back`] | no revision is shown after a higher one was | nothing |
-//! | [`sessions_read_what_they_saw`] | no session reads an older state than it has seen, at any member | nothing |
+//! | [`readers_see_what_they_saw`] | no reader reads an older state than it has seen, at any member | nothing |
 //! | [`bounded_reads_are_recent`] | no bounded read misses a state answered longer ago than its bound | times |
 //! | [`txn_atomic`] | a transaction is seen whole or not at all | mod revisions |
 //! | [`durable`] | every acknowledged write is there at the end | revisions |
@@ -20,7 +20,7 @@ mod bounded;
 mod durable;
 mod linearizable;
 mod revision_order;
-mod session;
+mod seen;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -30,7 +30,7 @@ pub use bounded::bounded_reads_are_recent;
 pub use durable::{LostWrite, durable, lost_writes};
 pub use linearizable::linearizable;
 pub use revision_order::revision_order;
-pub use session::sessions_read_what_they_saw;
+pub use seen::readers_see_what_they_saw;
 
 use crate::history::{Answer, Operation, Pair, Record, What};
 use crate::operations::{End, Malformed, Operation as Paired, may_write};
@@ -99,7 +99,7 @@ pub fn judge_all(history: &[Record], last: &FinalState) -> Result<Summary, Viola
     let mut judged = 0;
     let mut undecided = 0;
     let mut summary = Summary::default();
-    for judge in [revisions_never_back, sessions_read_what_they_saw, bounded_reads_are_recent, txn_atomic] {
+    for judge in [revisions_never_back, readers_see_what_they_saw, bounded_reads_are_recent, txn_atomic] {
         summary = judge(history)?;
         judged += summary.judged;
     }

@@ -36,8 +36,8 @@ struct Execution {
     random: Random,
     /// For the levels of reads: a stream of its own, so that the operations do not depend on them.
     levels: Random,
-    /// The highest revision that each session has seen.
-    sessions: BTreeMap<u64, i64>,
+    /// The highest revision that each reader has seen.
+    seen: BTreeMap<u64, i64>,
     /// The highest revision answered, by time; ascending.
     past: Vec<(u64, i64)>,
     shape: Shape,
@@ -56,7 +56,7 @@ pub fn execute(seed: u64, shape: Shape) -> (Vec<Record>, FinalState) {
     let mut execution = Execution {
         random: Random::new(seed),
         levels: Random::new(seed ^ 0x1e7e15),
-        sessions: BTreeMap::new(),
+        seen: BTreeMap::new(),
         past: Vec::new(),
         shape,
         spec: Spec::new(),
@@ -119,8 +119,8 @@ impl Execution {
                     if let What::Done { revision: Some(revision), .. } = what {
                         let highest = self.past.last().map_or(revision, |&(_, last)| last.max(revision));
                         self.past.push((self.now(), highest));
-                        if let Some(Level::Session(session)) = level {
-                            let told = self.sessions.entry(session).or_insert(revision);
+                        if let Some(Level::AtLeast { reader }) = level {
+                            let told = self.seen.entry(reader).or_insert(revision);
                             *told = (*told).max(revision);
                         }
                     }
@@ -152,11 +152,11 @@ impl Execution {
         self.records.len() as u64 * 10
     }
 
-    /// Two clients share a session; some calls belong to it.
+    /// Two clients are one reader; some of their calls are the reader's.
     fn level(&mut self, client: u32) -> Option<Level> {
         match self.levels.within(0..100) {
             _ if self.shape.many == 0 => None,
-            0..25 => Some(Level::Session(u64::from(client / 2))),
+            0..25 => Some(Level::AtLeast { reader: u64::from(client / 2) }),
             25..50 => Some(Level::Bounded(self.levels.within(0..20) * self.levels.within(0..20))),
             _ => None,
         }
@@ -165,8 +165,8 @@ impl Execution {
     /// The oldest revision that may be shown, if the level allows old ones.
     fn least(&self, level: Option<Level>, operation: &Operation) -> Option<i64> {
         match (operation, level?) {
-            (Operation::Range { revision: 0, serializable: false, .. }, Level::Session(session)) => {
-                Some(self.sessions.get(&session).copied().unwrap_or(1))
+            (Operation::Range { revision: 0, serializable: false, .. }, Level::AtLeast { reader }) => {
+                Some(self.seen.get(&reader).copied().unwrap_or(1))
             }
             (Operation::Range { revision: 0, serializable: false, .. }, Level::Bounded(age)) => {
                 let older = self.past.partition_point(|&(at, _)| at + age < self.now());

@@ -78,7 +78,7 @@ fn what_cannot_be_meant_of_leadership_is_refused_by_name() {
         (&["--lease-reads", "--clock-drift-ppm=1000000"], "--clock-drift-ppm"),
         (&["--lease-reads=maybe"], "--lease-reads"),
         (&["--leave-slow-disk=no"], "--leave-slow-disk"),
-        (&["--read-consistency=session=1"], "--read-consistency"),
+        (&["--read-consistency=at-least=1"], "--read-consistency"),
         (&["--read-consistency=stale"], "--read-consistency"),
     ] {
         let refusal = refusal(args);

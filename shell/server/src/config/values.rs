@@ -45,13 +45,13 @@ pub(super) fn transfers(given: &Reader<'_>) -> Result<TransferConfig, ConfigErro
     })
 }
 
-/// The default level of reads. A session's index belongs to one client, so that `session` cannot be the default.
+/// The default level of reads. An index belongs to one client, so that `at-least` cannot be the default.
 pub(super) fn read_consistency(given: &Reader<'_>) -> Result<Consistency, ConfigError> {
     let flag = "read-consistency";
     let Some(text) = given.text(flag) else { return Ok(Consistency::Linearizable) };
     match level::parse(text) {
-        Ok(Consistency::Session(_)) => {
-            Err(given.wrong(flag, "session=INDEX belongs to one client and cannot be the default"))
+        Ok(Consistency::AtLeast(_)) => {
+            Err(given.wrong(flag, "at-least=INDEX belongs to one client and cannot be the default"))
         }
         Ok(level) => Ok(level),
         Err(what) => Err(given.wrong(flag, what)),

@@ -148,9 +148,9 @@ async fn a_read_is_as_fresh_as_its_call_says_and_a_call_that_says_it_is_told_its
         (None, serializable.clone(), (Consistency::Serializable, None)),
         (Some("linearizable"), get("a"), (Consistency::Linearizable, told())),
         (Some("serializable"), get("a"), (Consistency::Serializable, told())),
-        (Some("session=1"), get("a"), (Consistency::Session(LogIndex(1)), told())),
+        (Some("at-least=1"), get("a"), (Consistency::AtLeast(LogIndex(1)), told())),
         (Some("bounded=100ms"), get("a"), (bounded, told())),
-        (Some("session=1"), serializable, (Consistency::Serializable, told())),
+        (Some("at-least=1"), serializable, (Consistency::Serializable, told())),
     ] {
         assert_eq!(asked(&face, level, request).await, Ok(expected), "{level:?}");
     }
@@ -158,14 +158,14 @@ async fn a_read_is_as_fresh_as_its_call_says_and_a_call_that_says_it_is_told_its
 
     // A write's position, and a transaction that only reads.
     let mut write = tonic::Request::new(put("a", "2"));
-    write.metadata_mut().insert(CONSISTENCY, "session=0".parse().unwrap());
+    write.metadata_mut().insert(CONSISTENCY, "at-least=0".parse().unwrap());
     let answer = face.kv().await.put(write).await.unwrap();
     assert_eq!(answer.metadata().get(INDEX).unwrap(), "2");
     let mut reads = tonic::Request::new(all_of(vec![op(pb::request_op::Request::RequestRange(get("a")))]));
-    reads.metadata_mut().insert(CONSISTENCY, "session=2".parse().unwrap());
+    reads.metadata_mut().insert(CONSISTENCY, "at-least=2".parse().unwrap());
     face.kv().await.txn(reads).await.unwrap();
     let seen = face.store.set(|state| state.seen.last().cloned());
-    assert!(matches!(seen, Some(Request::Read(_, Consistency::Session(LogIndex(2))))), "{seen:?}");
+    assert!(matches!(seen, Some(Request::Read(_, Consistency::AtLeast(LogIndex(2))))), "{seen:?}");
 }
 
 #[tokio::test]

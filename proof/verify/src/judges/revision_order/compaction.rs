@@ -2,7 +2,7 @@
 //!
 //! A compaction makes no revision, so it has no place of its own in the order. It certainly came before every operation
 //! that shows a higher revision, and before every linearizable operation that began after its end. It also came before
-//! reads of other levels that must see it: reads of a session that saw its answer, and bounded reads invoked longer
+//! reads of other levels that must see it: reads of a reader that saw its answer, and bounded reads invoked longer
 //! after its end than the bound. Successful compactions ascend, and no two are of the same revision.
 //! Knows nothing of: keys.
 
@@ -55,7 +55,7 @@ pub(super) fn judge(operations: &[Operation<'_>]) -> Result<Compacted, Violation
     Ok(Compacted { when_begun, by_revision })
 }
 
-/// Lower bounds that are certain at some moment, for some reader.
+/// Lower bounds that are certain at some moment, for some reads.
 #[derive(Clone, Copy)]
 struct Known {
     compacted: i64,
@@ -74,10 +74,10 @@ impl Known {
     }
 }
 
-/// What the answers so far prove: for all readers, for each session, and in the past.
+/// What the answers so far prove: for linearizable reads, for each reader, and in the past.
 struct Answers {
     all: Known,
-    sessions: BTreeMap<u64, Known>,
+    readers: BTreeMap<u64, Known>,
     /// After the answers until this time; ascending.
     past: Vec<(u64, Known)>,
 }
@@ -86,8 +86,8 @@ impl Answers {
     fn add(&mut self, operation: &Operation<'_>) {
         self.all.add(operation);
         self.past.push((operation.ended_at, self.all));
-        if let Some(session) = operation.session() {
-            self.sessions.entry(session).or_insert(Known::NOTHING).add(operation);
+        if let Some(reader) = operation.reader() {
+            self.readers.entry(reader).or_insert(Known::NOTHING).add(operation);
         }
     }
 
@@ -95,7 +95,7 @@ impl Answers {
     fn known_to(&self, operation: &Operation<'_>) -> Known {
         match operation.freshness() {
             Freshness::Linearizable => self.all,
-            Freshness::Session(session) => self.sessions.get(&session).copied().unwrap_or(Known::NOTHING),
+            Freshness::AtLeast { reader } => self.readers.get(&reader).copied().unwrap_or(Known::NOTHING),
             Freshness::Bounded(age) => {
                 let older =
                     self.past.partition_point(|&(at, _)| at.saturating_add(age) < operation.invoked_at);
@@ -114,7 +114,7 @@ fn sweep(operations: &[Operation<'_>]) -> Result<Vec<i64>, Violation> {
     ends.sort_by_key(|&number| operations[number].ended);
     let mut ends = ends.into_iter().peekable();
     let mut possible = NEVER;
-    let mut answers = Answers { all: Known::NOTHING, sessions: BTreeMap::new(), past: Vec::new() };
+    let mut answers = Answers { all: Known::NOTHING, readers: BTreeMap::new(), past: Vec::new() };
     let mut when_begun = vec![Known::NOTHING; operations.len()];
     let end = |number: usize, answers: &mut Answers, possible: i64, begun: &[Known]| {
         let operation = &operations[number];
