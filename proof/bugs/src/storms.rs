@@ -24,8 +24,30 @@ const OF_LEVELS: [&str; 2] = ["bounded-read-asks-nobody", "answers-before-their-
 const OF_SETTINGS: [&str; 3] =
     ["extensions-before-their-level", "shared-timing-never-begun", "flags-instead-of-the-clusters-timing"];
 
+/// The name of the storms of clients that have sessions.
+const OF_SESSIONS: &str = "sessions";
+
+/// Bugs of sessions.
+const SESSION_BUGS: [&str; 12] = [
+    "repeated-command-executed-again",
+    "sessions-missing-from-the-snapshot",
+    "sessions-end-only-where-a-client-waits",
+    "answer-dropped-before-it-is-acknowledged",
+    "retry-after-expiry-executed",
+    "sequence-judged-only-where-a-client-waits",
+    "a-gap-in-a-strict-session",
+    "session-secret-unchecked",
+    "kept-answer-of-no-waiting-client",
+    "sessions-before-their-level",
+    "registration-ends-a-session-in-use",
+    "use-does-not-keep-a-session",
+];
+
 /// The name of the storms for this bug: storms of one name are the same for all its bugs.
 pub fn called_for(bug: &str) -> &'static str {
+    if SESSION_BUGS.contains(&bug) {
+        return OF_SESSIONS;
+    }
     OF_LEVELS.iter().chain(&OF_SETTINGS).find(|name| **name == bug).copied().unwrap_or_default()
 }
 
@@ -40,6 +62,7 @@ fn options(name: &str) -> Options {
         kinds: Some(kinds),
         levels,
         shared_settings: OF_SETTINGS.contains(&name),
+        sessions: name == OF_SESSIONS || SESSION_BUGS.contains(&name),
         ..Options::default()
     }
 }

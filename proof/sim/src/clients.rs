@@ -379,6 +379,20 @@ impl Clients {
         number
     }
 
+    /// Records what became of a command in a session, which has a number and a client of its own.
+    pub(crate) fn record_in_session(&mut self, at: u64, client: u32, id: u64, what: What) {
+        match &what {
+            What::Invoke { .. } | What::Crashed { .. } => {}
+            What::Done { revision, .. } => {
+                self.done += 1;
+                self.revision = self.revision.max(revision.unwrap_or(0));
+            }
+            What::Refused { .. } => self.refused += 1,
+            What::Unknown { .. } => self.unknown += 1,
+        }
+        self.history.push(Record { at, client, id, what });
+    }
+
     fn record(&mut self, at: u64, number: u64, what: What) {
         let client = self.asked[number as usize].client;
         self.history.push(Record { at, client, id: number, what });

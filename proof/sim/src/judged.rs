@@ -24,7 +24,8 @@ use kattu_member::progress::Progress;
 use kattu_member::step::Stage;
 use kattu_node::command::has_budget;
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request};
-use kattu_node::level::EXTENSIONS;
+use kattu_node::level::{EXTENSIONS, SESSIONS};
+use kattu_node::session::is_of_session;
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Duration, Entry, EntryKind, Instant, Job, LogBody, LogRecord, Membership, NodeId, Trace};
 use kattu_verify::service::Work;
@@ -145,6 +146,12 @@ impl Eyes {
             && keeper.health().level == 0
         {
             return early("holds a budget before the cluster knows them");
+        }
+        if entry.head.kind == EntryKind::Command
+            && entry.payload().is_some_and(is_of_session)
+            && keeper.health().level < SESSIONS
+        {
+            return early("is about a session before the cluster knows them");
         }
         if entry.head.kind == EntryKind::Config
             && entry.payload().is_some_and(is_extended)

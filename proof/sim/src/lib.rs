@@ -75,6 +75,7 @@ mod restore;
 mod run;
 mod segments;
 pub mod service;
+mod sessions;
 mod shrink;
 mod sim_dirs;
 mod snapshots;

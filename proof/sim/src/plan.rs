@@ -36,6 +36,9 @@ pub struct Options {
     /// Whether members know the feature level that puts settings into the cluster's configuration, and the election
     /// timeout changes again and again. Otherwise they know the level before it, and go by their own flags.
     pub shared_settings: bool,
+    /// Whether members know the feature level that brings sessions of clients, and some clients have them; settings are
+    /// shared, too.
+    pub sessions: bool,
     /// What the storm is about.
     pub family: Family,
     /// Keep the lines of the timeline.
@@ -207,6 +210,8 @@ pub struct Load {
     pub bounded: u64,
     /// The longest bound, in nanoseconds.
     pub bound_max: u64,
+    /// Some clients have sessions in which their commands are executed once.
+    pub callers: bool,
 }
 
 /// One storm, before it begins.
@@ -289,8 +294,9 @@ impl Plan {
         }
         let mut injections: Vec<(u32, Injection)> =
             draw_injections(&Dice::new(seed, "injections"), members, length, &settings, &kinds);
-        if options.shared_settings {
-            settings.level = level::EXTENSIONS;
+        if options.shared_settings || options.sessions {
+            settings.level = if options.sessions { level::SESSIONS } else { level::EXTENSIONS };
+            load.callers = options.sessions;
             draw_timings(&mut Dice::new(seed, "timings"), length, &settings, &mut injections);
         }
         let injections_planned = injections.len();
@@ -383,6 +389,7 @@ impl Plan {
             at_least: 0,
             bounded: 0,
             bound_max: 0,
+            callers: false,
         };
         plan
     }
@@ -417,7 +424,11 @@ impl fmt::Display for Plan {
                 (true, false) => ", appends read by jobs",
                 (true, true) => ", appends read by jobs that may hang",
             },
-            if settings.level < level::EXTENSIONS { "" } else { ", shared settings" },
+            match settings.level {
+                0..level::EXTENSIONS => "",
+                level::EXTENSIONS => ", shared settings",
+                _ => ", shared settings, sessions",
+            },
             self.kinds,
         )
     }
@@ -727,6 +738,7 @@ fn draw_load(dice: &mut Dice, settings: &Settings) -> Load {
         at_least: 0,
         bounded: 0,
         bound_max: 0,
+        callers: false,
     }
 }
 

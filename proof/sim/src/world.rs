@@ -23,6 +23,7 @@ use crate::plan::{self, Disagrees, Pace, Plan, Settings};
 use crate::process::Process;
 use crate::queue::Queue;
 use crate::report::{Counts, Violation};
+use crate::sessions::{SESSIONS_FROM, Sessions};
 use crate::snapshots::thaw;
 use crate::trace::{Told, Trace};
 use kattu_disk::{FaultId, SimDisk, Truth};
@@ -212,6 +213,10 @@ pub(crate) enum Event {
     Load {
         stream: usize,
     },
+    /// A caller's next turn.
+    Session {
+        caller: usize,
+    },
     /// A flapping cut changes.
     Flap {
         place: usize,
@@ -367,6 +372,7 @@ pub(crate) struct World {
     pub(crate) last_read: Option<(u64, What)>,
     pub(crate) operator: Operator,
     pub(crate) load: Load,
+    pub(crate) sessions: Sessions,
 }
 
 /// Slices are as in production, or so small that no task fits into one. Where service is judged they are always as in
@@ -487,6 +493,7 @@ impl World {
             last_read: None,
             operator: Operator::new(seed),
             load: Load::new(seed),
+            sessions: Sessions::new(&plan),
             plan,
         };
         world.plan_beginning();
@@ -502,6 +509,7 @@ impl World {
             let at = self.clients.rest();
             self.sh.queue.plan(at, Event::Client { client });
         }
+        self.begin_sessions();
         for (place, (_, injection)) in self.plan.injections.iter().enumerate() {
             self.sh.queue.plan(injection.at, Event::Inject { place });
         }
@@ -638,6 +646,12 @@ impl World {
             }
             Event::Client { client } => self.on_client(client),
             Event::Arrive { operation } => self.on_arrival(operation),
+            Event::Session { caller } => self.on_session(caller),
+            Event::Answer { operation, outcome, .. } if SESSIONS_FROM <= operation => {
+                let answered = self.session_answered(operation, *outcome);
+                self.sh.counts.repeated = self.sessions.repeated;
+                answered
+            }
             Event::Answer { operation, outcome, .. } if LOAD_FROM <= operation => {
                 self.load_answered(operation, &outcome);
                 Ok(())
@@ -942,6 +956,10 @@ impl World {
         let (net, mut around) = self.sh.net();
         net.ended(&mut around, member, silently);
         for operation in waiting {
+            if SESSIONS_FROM <= operation {
+                self.session_answered(operation, Outcome::Unknown(Doubt::Stopping))?;
+                continue;
+            }
             if LOAD_FROM <= operation {
                 self.load_ended(operation, false);
                 continue;

@@ -64,6 +64,9 @@ pub struct SimArgs {
     /// Members share settings in the cluster's configuration, and the election timeout changes all the time
     #[arg(long, conflicts_with_all = ["speed", "elections", "profile"])]
     shared_settings: bool,
+    /// Some clients have sessions, in which their commands are executed once; settings are shared, too
+    #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family"])]
+    sessions: bool,
     /// Run this situation instead of storms, over the seeds of `--seed` and `--storms`
     #[arg(long, value_enum, conflicts_with_all = ["hash", "speed", "elections"])]
     profile: Option<Profile>,
@@ -123,7 +126,8 @@ pub fn run(args: &SimArgs) -> Outcome {
     }
     let family = Family::from(args.family);
     let (seconds, shared_settings) = (args.minutes.map(|minutes| minutes * 60), args.shared_settings);
-    let options = Options { seconds, family, shared_settings, ..Options::default() };
+    let sessions = args.sessions;
+    let options = Options { seconds, family, shared_settings, sessions, ..Options::default() };
     if let (true, Some(seed)) = (args.hash, args.seed) {
         return output::print(format!("{:016x}\n", run_storm(seed, &options).hash).as_bytes());
     }
@@ -261,7 +265,8 @@ fn replay(seed: u64, options: &Options) -> String {
         other => format!(" --family {}", other.name()),
     };
     let shared = if options.shared_settings { " --shared-settings" } else { "" };
-    format!("kattu sim{of_family}{shared} --seed {seed}")
+    let sessions = if options.sessions { " --sessions" } else { "" };
+    format!("kattu sim{of_family}{shared}{sessions} --seed {seed}")
 }
 
 fn print_violations(sum: &Sum, minutes: Option<u64>, options: &Options) -> Outcome {
