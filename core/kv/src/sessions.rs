@@ -46,6 +46,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 /// Commands of one session that may be without an acknowledged answer.
 pub const WINDOW: u64 = 4096;
@@ -62,9 +63,9 @@ pub const ALL_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of kept answers that each session may have, however many all others have.
 pub const SHARE_BYTES: u64 = 8 * KEPT_BYTES;
 
-/// How long a session may be unused after it was registered, in nanoseconds of the log's clock: a client that registers
-/// has a command. So a flood of registrations is over soon.
-pub const UNUSED: u64 = 60_000_000_000;
+/// How long a session may be unused after it was registered, by the log's clock: a client that registers has a command.
+/// So a flood of registrations is over soon.
+pub const UNUSED: Duration = Duration::from_secs(60);
 
 /// Sessions that may end with one entry, of those that are idle and of those that were never used: no single entry stalls.
 const ENDS_PER_ENTRY: usize = 16;
@@ -94,30 +95,41 @@ pub enum Order {
 /// What is true of all sessions of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// How long a session lasts without a command or a sign of life, in nanoseconds of the log's clock.
-    pub idle: u64,
+    /// How long a session lasts without a command or a sign of life, by the log's clock; whole milliseconds.
+    pub idle: Duration,
     /// Most sessions.
     pub sessions_max: u64,
 }
 
 impl Settings {
-    /// The shortest idle time: a second.
-    pub const IDLE_MIN: u64 = 1_000_000_000;
+    /// The shortest idle time.
+    pub const IDLE_MIN: Duration = Duration::from_secs(1);
     /// The longest: a year.
-    pub const IDLE_MAX: u64 = 366 * 24 * 3600 * 1_000_000_000;
+    pub const IDLE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
     /// Whether these settings are within their bounds.
     #[must_use]
     pub fn are_valid(&self) -> bool {
-        (Settings::IDLE_MIN..=Settings::IDLE_MAX).contains(&self.idle)
+        let is_whole = self.idle == Duration::from_millis(self.idle_millis());
+        is_whole && (Settings::IDLE_MIN..=Settings::IDLE_MAX).contains(&self.idle)
+    }
+
+    /// The idle time in milliseconds, the unit of the log's clock.
+    #[must_use]
+    pub fn idle_millis(&self) -> u64 {
+        millis(self.idle)
     }
 }
 
 impl Default for Settings {
     /// An hour, a million sessions.
     fn default() -> Settings {
-        Settings { idle: 3600 * 1_000_000_000, sessions_max: 1_000_000 }
+        Settings { idle: Duration::from_secs(3600), sessions_max: 1_000_000 }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Why a command about a session has had no effect.
@@ -219,7 +231,7 @@ struct Session {
     order: Order,
     /// It has had a command or a sign of life.
     is_used: bool,
-    /// The log's clock when it was put at the back of its list.
+    /// The log's clock when it was put at the back of its list, in milliseconds.
     seen: u64,
     /// The sessions around it in its list; 0 for none.
     older: u64,
@@ -283,7 +295,7 @@ pub struct Sessions {
     unused: List,
     used: List,
     settings: Settings,
-    /// The newest stamp of an entry, in nanoseconds of the log's clock.
+    /// The newest stamp of an entry, in milliseconds of the log's clock.
     clock: u64,
     /// No session ends before the clock shows this. Not part of the state: 0 is always right.
     ends_after: u64,
@@ -343,18 +355,20 @@ impl Sessions {
     pub fn set(&mut self, settings: Settings) {
         assert!(settings.are_valid(), "settings out of bounds: {settings:?}");
         (self.settings, self.ends_after) = (settings, 0);
-        self.mix([-1, settings.idle as i64, settings.sessions_max as i64]);
+        self.mix([-1, settings.idle_millis() as i64, settings.sessions_max as i64]);
     }
 
-    /// An entry with this stamp is about to be applied: ends sessions that have been idle too long, a few at a time.
-    pub fn advance(&mut self, now: u64) {
-        self.clock = self.clock.max(now);
+    /// An entry is about to be applied that was made at this time of the log's clock: ends sessions that have been idle too
+    /// long, a few at a time.
+    pub fn advance(&mut self, clock: Duration) {
+        self.clock = self.clock.max(millis(clock));
         if self.clock < self.ends_after {
             return;
         }
-        let idle = self.settings.idle.saturating_add(self.settings.idle / MOVES_PER_IDLE);
+        let idle = self.settings.idle_millis();
+        let idle = idle + idle / MOVES_PER_IDLE;
         let mut ends_after = u64::MAX;
-        for (list, limit) in [(self.unused, UNUSED.min(idle)), (self.used, idle)] {
+        for (list, limit) in [(self.unused, millis(UNUSED).min(idle)), (self.used, idle)] {
             let (mut oldest, mut ends) = (list.oldest, 0);
             while let Some((_, session)) = self.index.get(&key(oldest)) {
                 let due = session.seen.saturating_add(limit);
@@ -456,7 +470,8 @@ impl Sessions {
         if session.secret != id.secret {
             return false;
         }
-        let is_behind = self.settings.idle / MOVES_PER_IDLE <= self.clock.saturating_sub(session.seen);
+        let is_behind =
+            self.settings.idle_millis() / MOVES_PER_IDLE <= self.clock.saturating_sub(session.seen);
         let is_acknowledged = session.first < first_unacked;
         if !session.is_used || is_behind {
             self.take_out(id.number);
@@ -492,11 +507,11 @@ impl Sessions {
 
     /// The numbers of some sessions from one on, ascending, each with the log's time since it was seen last, at most a
     /// sixteenth of the idle time too long.
-    pub fn list(&self, from: u64, count: usize) -> impl Iterator<Item = (u64, u64)> {
+    pub fn list(&self, from: u64, count: usize) -> impl Iterator<Item = (u64, Duration)> {
         let mut found = Vec::new();
         self.index.walk(&key(from), None, false, |key, session| {
             let number = u64::from_be_bytes(key[..].try_into().unwrap_or_default());
-            found.push((number, self.clock.saturating_sub(session.seen)));
+            found.push((number, Duration::from_millis(self.clock.saturating_sub(session.seen))));
             if found.len() < count {
                 core::ops::ControlFlow::Continue(())
             } else {

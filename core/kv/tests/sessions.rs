@@ -9,10 +9,11 @@ use kattu_kv::sessions::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 type Result = std::result::Result<Response, Error>;
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Clients of the random steps.
 const CLIENTS: usize = 4;
@@ -39,7 +40,7 @@ struct NaiveSession {
     secret: u64,
     order: Order,
     is_used: bool,
-    seen: u64,
+    seen: Duration,
     /// Ascending with each move.
     place: u64,
     first: u64,
@@ -51,7 +52,7 @@ struct NaiveSession {
 struct Naive {
     sessions: BTreeMap<u64, NaiveSession>,
     settings: Settings,
-    clock: u64,
+    clock: Duration,
     places: u64,
 }
 
@@ -69,7 +70,7 @@ impl Naive {
         Some(session)
     }
 
-    fn advance(&mut self, now: u64) {
+    fn advance(&mut self, now: Duration) {
         self.clock = self.clock.max(now);
         let idle = self.settings.idle + self.settings.idle / 16;
         for (is_used, limit) in [(false, UNUSED.min(idle)), (true, idle)] {
@@ -152,7 +153,7 @@ enum Step {
     KeepAlive(usize),
     Close(usize),
     /// Seconds.
-    Wait(u64),
+    Wait(u32),
     Set(Settings),
     /// Copy the table, and use the copy from here on while the original is held.
     Copy,
@@ -176,9 +177,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => client().prop_map(Step::WrongSecret),
         2 => client().prop_map(Step::KeepAlive),
         1 => client().prop_map(Step::Close),
-        4 => prop_oneof![1..8u64, 1..200u64].prop_map(Step::Wait),
-        1 => (30..300u64, 2..20u64)
-            .prop_map(|(idle, sessions_max)| Step::Set(Settings { idle: idle * SECOND, sessions_max })),
+        4 => prop_oneof![1..8u32, 1..200u32].prop_map(Step::Wait),
+        1 => (30..300u32, 2..20u64)
+            .prop_map(|(idle, sessions_max)| Step::Set(Settings { idle: SECOND * idle, sessions_max })),
         1 => Just(Step::Copy),
         2 => prop_oneof![Just(1usize), 1..50usize, Just(1 << 20)].prop_map(Step::Reload),
     ]
@@ -249,7 +250,7 @@ impl Twins {
                 prop_assert_eq!(self.sessions.close(id), self.naive.sessions.remove(&id.number).is_some());
             }
             Step::Wait(seconds) => {
-                let now = self.naive.clock + seconds * SECOND;
+                let now = self.naive.clock + SECOND * *seconds;
                 self.sessions.advance(now);
                 self.naive.advance(now);
             }
@@ -268,7 +269,7 @@ impl Twins {
             }
         }
         prop_assert_eq!(self.sessions.count(), self.naive.sessions.len() as u64);
-        let listed: Vec<(u64, u64)> = self.sessions.list(0, usize::MAX).collect();
+        let listed: Vec<(u64, Duration)> = self.sessions.list(0, usize::MAX).collect();
         let clock = self.naive.clock;
         let of_naive = self.naive.sessions.iter().map(|(number, session)| (*number, clock - session.seen));
         prop_assert_eq!(listed, of_naive.collect::<Vec<_>>());
@@ -281,8 +282,8 @@ proptest! {
 
     #[test]
     fn the_table_comes_to_the_verdicts_of_a_naive_one(steps in vec(step(), 1..120)) {
-        let settings = Settings { idle: 60 * SECOND, sessions_max: 20 };
-        let naive = Naive { sessions: BTreeMap::new(), settings, clock: 0, places: 0 };
+        let settings = Settings { idle: SECOND * 60, sessions_max: 20 };
+        let naive = Naive { sessions: BTreeMap::new(), settings, clock: Duration::ZERO, places: 0 };
         let clients = [(SessionId { number: 99_999, secret: 1 }, 0); CLIENTS];
         let mut twins = Twins { sessions: Sessions::default(), naive, clients, index: 0, held: Vec::new() };
         twins.sessions.set(settings);
@@ -300,8 +301,8 @@ proptest! {
         flips in vec((any::<prop::sample::Index>(), 0..8u8), 1..100),
         piece in 1..40usize,
     ) {
-        let settings = Settings { idle: 60 * SECOND, sessions_max: 20 };
-        let naive = Naive { sessions: BTreeMap::new(), settings, clock: 0, places: 0 };
+        let settings = Settings { idle: SECOND * 60, sessions_max: 20 };
+        let naive = Naive { sessions: BTreeMap::new(), settings, clock: Duration::ZERO, places: 0 };
         let clients = [(SessionId { number: 99_999, secret: 1 }, 0); CLIENTS];
         let mut twins = Twins { sessions: Sessions::default(), naive, clients, index: 0, held: Vec::new() };
         twins.sessions.set(settings);
@@ -422,7 +423,7 @@ fn a_flood_of_registrations_ends_no_session_in_use_and_is_over_after_a_minute() 
     }
     let next = SessionId { number: 1001, secret: 0 };
     assert_eq!(sessions.register(next, Order::Strict), Err(SessionError::TooManySessions));
-    sessions.advance(UNUSED - 1);
+    sessions.advance(UNUSED - Duration::from_millis(1));
     assert_eq!(sessions.count(), 1000);
     let mut entries = 0;
     while sessions.count() > 1 {
@@ -439,11 +440,12 @@ fn a_session_ends_after_the_idle_time_and_nothing_of_it_is_executed_again() {
     let (mut sessions, id) = registered(Order::Strict);
     let idle = sessions.settings().idle;
     execute(&mut sessions, id, 1, 1, &put_at(2));
-    sessions.advance(idle - 1);
+    let tick = Duration::from_millis(1);
+    sessions.advance(idle - tick);
     assert!(sessions.keep_alive(id, 1));
-    sessions.advance(2 * idle - 1);
+    sessions.advance(idle * 2 - tick);
     assert_eq!(sessions.judge(id, 1, 1), Verdict::Answered(Some(put_at(2))), "no sooner");
-    sessions.advance(3 * idle - 1 + idle / 16);
+    sessions.advance(idle * 3 - tick + idle / 16);
     let expired = Verdict::Refused(SessionError::Expired);
     assert_eq!((sessions.judge(id, 1, 1), sessions.judge(id, 2, 2)), (expired.clone(), expired));
     assert_eq!((sessions.count(), sessions.bytes()), (0, 0));
@@ -453,8 +455,8 @@ fn a_session_ends_after_the_idle_time_and_nothing_of_it_is_executed_again() {
 #[test]
 fn the_format_is_as_it_was() {
     let mut sessions = Sessions::default();
-    sessions.set(Settings { idle: 100 * SECOND, sessions_max: 9 });
-    sessions.advance(7);
+    sessions.set(Settings { idle: SECOND * 100, sessions_max: 9 });
+    sessions.advance(Duration::from_millis(7));
     for (number, order) in [(3, Order::Strict), (4, Order::Any), (5, Order::Strict)] {
         sessions.register(SessionId { number, secret: number << 8 }, order).expect("there is room");
     }
@@ -464,7 +466,7 @@ fn the_format_is_as_it_was() {
     sessions.keep(4, 5, &put_at(0), true);
     let digest = sessions.digest().to_le_bytes();
     let mut idle = Vec::new();
-    kattu_kv::command::write_number(100 * SECOND, &mut idle);
+    kattu_kv::command::write_number(100_000, &mut idle);
     let secret = |number: u8| [0, number, 0, 0, 0, 0, 0, 0];
     let expected = [
         &[7][..],

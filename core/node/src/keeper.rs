@@ -28,7 +28,7 @@ use kattu_kv::cost::PUT_UNITS;
 use kattu_kv::sessions::{SESSION_BYTES_MAX, SessionId, Sessions, Verdict};
 use kattu_kv::store::{GROUP_MAX, Stats, Store};
 use kattu_kv::work::Work;
-use kattu_raft::{Entry, EntryId, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
+use kattu_raft::{Duration, Entry, EntryId, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
 
 /// Changes of compacted history freed in one idle moment: well under a millisecond.
 const TIDY_CHANGES_MAX: usize = 512;
@@ -543,7 +543,7 @@ impl Keeper {
         let id = entry.id();
         let applied = self.tables.applied;
         assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
-        self.tables.sessions.advance(entry.head.stamp.0);
+        self.tables.sessions.advance(Duration::from_millis(entry.head.stamp.0));
         Applied::Done(match entry.head.kind {
             EntryKind::Noop => None,
             EntryKind::Config => Some(self.apply_configuration(entry)),

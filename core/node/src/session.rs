@@ -11,6 +11,7 @@
 
 use crate::command::{Malformed, take};
 use alloc::vec::Vec;
+use core::time::Duration;
 use kattu_kv::command::{take_number, write_number};
 use kattu_kv::sessions::{Order, SessionId, Settings};
 
@@ -130,7 +131,7 @@ impl SessionCommand {
             }
             SessionCommand::Set(settings) => {
                 let mut out = begin(SET, 24);
-                write_number(settings.idle, &mut out);
+                write_number(settings.idle_millis(), &mut out);
                 write_number(settings.sessions_max, &mut out);
                 out
             }
@@ -166,7 +167,8 @@ impl SessionCommand {
                 count => SessionCommand::Close((0..count).map(|_| take_id(rest)).collect::<Option<_>>()?),
             },
             SET => {
-                let settings = Settings { idle: take_number(rest)?, sessions_max: take_number(rest)? };
+                let idle = Duration::from_millis(take_number(rest)?);
+                let settings = Settings { idle, sessions_max: take_number(rest)? };
                 SessionCommand::Set(Some(settings).filter(Settings::are_valid)?)
             }
             _ => return None,

@@ -8,27 +8,27 @@ use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::*;
 use kattu_node::session::{SessionCommand, SessionHeader};
 use kattu_node::{Keeper, RequestLimits, level};
-use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, NodeId, Stamp, Term};
+use kattu_raft::{Duration, Entry, EntryHead, EntryId, EntryKind, NodeId, Stamp, Term};
 use kattu_replicas::World;
 
 const TERM: Term = Term(1);
 
 /// Applies the next entry, as of this time of the log's clock; a client waits for it.
-fn apply_at(keeper: &mut Keeper, stamp: u64, payload: Vec<u8>) -> Outcome {
+fn apply_at(keeper: &mut Keeper, stamp: Duration, payload: Vec<u8>) -> Outcome {
     let mut effects = KeeperEffects::default();
     keeper.handle(task(keeper, stamp, payload, Some(Ticket(1))), &mut effects);
     assert_eq!(effects.reply.len(), 1, "one answer");
     effects.reply.remove(0).1
 }
 
-fn task(keeper: &Keeper, stamp: u64, payload: Vec<u8>, ticket: Option<Ticket>) -> KeeperTask {
+fn task(keeper: &Keeper, stamp: Duration, payload: Vec<u8>, ticket: Option<Ticket>) -> KeeperTask {
     let id = EntryId { term: TERM, index: keeper.applied().next() };
-    let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(stamp) };
+    let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(stamp.as_millis() as u64) };
     KeeperTask::Apply { entry: Entry::new(head, payload.into(), 0), ticket, term: TERM }
 }
 
 fn apply(keeper: &mut Keeper, payload: Vec<u8>) -> ReplyBody {
-    match apply_at(keeper, 0, payload) {
+    match apply_at(keeper, Duration::ZERO, payload) {
         Outcome::Done(reply) => reply.body,
         other => panic!("{other:?}"),
     }
@@ -98,14 +98,14 @@ fn a_session_ends_by_the_logs_clock_and_a_repetition_after_it_is_not_executed() 
     let id = register(&mut keeper);
     apply(&mut keeper, in_session(id, 1, &put("a")));
     let idle = keeper.sessions().settings().idle;
-    let late = apply_at(&mut keeper, 2 * idle, in_session(id, 1, &put("a")));
+    let late = apply_at(&mut keeper, idle * 2, in_session(id, 1, &put("a")));
     let expired = ReplyBody::SessionError(SessionError::Expired);
     assert_eq!(late, Outcome::Done(Reply { term: TERM, body: expired }));
     assert_eq!(version_of(&keeper, "a"), 1);
     // Entries that are not about sessions end them, too.
     let id = register(&mut keeper);
     assert_eq!(keeper.sessions().count(), 1);
-    apply_at(&mut keeper, 2 * idle + UNUSED, encode_kv(&put("b")));
+    apply_at(&mut keeper, idle * 2 + UNUSED, encode_kv(&put("b")));
     assert_eq!(keeper.sessions().count(), 0, "{id:?} was never used");
 }
 
@@ -160,9 +160,9 @@ fn answers_that_are_kept_depend_on_no_waiting_client_and_on_no_members_limits() 
         let [first, second] = &mut members;
         let mut effects = KeeperEffects::default();
         let bytes = in_session(id, number, &large());
-        first.take_in(task(first, 0, bytes.clone(), Some(Ticket(1))), &mut effects);
+        first.take_in(task(first, Duration::ZERO, bytes.clone(), Some(Ticket(1))), &mut effects);
         while first.step(&mut slice.clone(), &mut effects) {}
-        second.handle(task(second, 0, bytes.clone(), None), &mut KeeperEffects::default());
+        second.handle(task(second, Duration::ZERO, bytes.clone(), None), &mut KeeperEffects::default());
         let Some((_, Outcome::Done(Reply { body, .. }))) = effects.reply.pop() else { panic!("{effects:?}") };
         assert_eq!(apply(first, bytes.clone()), body, "the same answer again");
         assert_eq!(apply(second, bytes), body, "also where no client had waited");
@@ -210,7 +210,7 @@ fn a_kept_answer_that_is_too_large_is_executed_once_and_its_client_is_told_so() 
         apply(&mut keeper, encode_kv(&Command::Put(put)));
     }
     for _ in 0..2 {
-        let outcome = apply_at(&mut keeper, 0, in_session(id, 1, &large()));
+        let outcome = apply_at(&mut keeper, Duration::ZERO, in_session(id, 1, &large()));
         assert_eq!(outcome, Outcome::Unknown(Doubt::AnswerTooLarge));
         assert_eq!(keeper.store().stats().keys, 0);
         assert_eq!(keeper.store().revision(), Revision(5), "once");

@@ -86,6 +86,8 @@ counts! {
     jobs_repeated "results of these jobs that came twice",
     jobs_late "results of jobs that no member waited for",
     dropped_unread "appends dropped unread",
+    sessions "sessions of clients",
+    expired "of these ended before their clients were done",
     repeated "answers to commands of sessions that were sent again",
     lies "lies sent",
     caught "of them detected",

@@ -25,6 +25,7 @@ use kattu_kv::sessions::{Order, SessionError, SessionId, Settings};
 use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::{Doubt, Outcome, Refusal, Reply, ReplyBody, Request};
 use kattu_node::session::{SessionCommand, SessionHeader};
+use kattu_raft::Duration;
 use kattu_verify::convert;
 use kattu_verify::history::{Compare, How, Operation, Target, What};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +38,8 @@ const LANES_FROM: u32 = 6_000_000;
 const PAST_MAX: usize = 64;
 /// The idle times that callers set, and the times for which they are silent.
 const IDLE: (u64, u64) = (2 * SEC, 60 * SEC);
+/// No idle time was set so far: it is far longer than a storm.
+const UNSET: u64 = u64::MAX;
 /// A command that is refused so often is given up with its session.
 const TRIES_MAX: u32 = 60;
 
@@ -113,8 +116,6 @@ pub(crate) struct Sessions {
     number: u64,
     /// The shortest idle time that was ever set.
     idle: u64,
-    /// Answers that came to commands sent again.
-    pub(crate) repeated: u64,
 }
 
 impl Sessions {
@@ -134,12 +135,11 @@ impl Sessions {
         Sessions {
             lanes: dice.within(1, 4) as u32,
             keys: plan.load.keys,
-            rest: plan.load.rest.max(MS),
+            rest: dice.log_within(20 * MS, SEC),
             callers: (0..count).map(caller).collect(),
             sent: BTreeMap::new(),
             number: SESSIONS_FROM,
-            idle: Settings::default().idle,
-            repeated: 0,
+            idle: UNSET,
             dice,
         }
     }
@@ -245,15 +245,17 @@ impl World {
                 let command = SessionCommand::Close(vec![id]);
                 self.say(caller, Message::About(id), Request::Write(command.encode()))
             }
-            8 => {
+            // Without it sessions would outlive the storm.
+            drawn if drawn == 8 || self.sessions.idle == UNSET => {
                 let idle = self.sessions.dice.log_within(IDLE.0, IDLE.1);
                 self.sessions.idle = self.sessions.idle.min(idle);
                 let few = self.sessions.dice.within(1, 4);
                 let sessions_max = if self.sessions.dice.one_in(2) { few } else { 1000 };
-                let command = SessionCommand::Set(Settings { idle, sessions_max });
+                let settings = Settings { idle: Duration::from_millis(idle / MS), sessions_max };
+                let command = SessionCommand::Set(settings);
                 self.say(caller, Message::Set, Request::Write(command.encode()))
             }
-            9 if self.sessions.dice.one_in(4) => {
+            9 if self.sessions.dice.one_in(3) => {
                 let silence = self.sessions.dice.log_within(IDLE.0 / 2, IDLE.1 * 2);
                 self.sessions.callers[caller].silent_until = self.sh.now + silence;
                 Ok(())
@@ -395,6 +397,7 @@ impl World {
         let Outcome::Done(Reply { body: ReplyBody::Registered(id), .. }) = outcome else { return Ok(()) };
         let of = &mut self.sessions.callers[caller];
         if of.session.is_none() {
+            self.sh.counts.sessions += 1;
             (of.session, of.order, of.next) = (Some(*id), order, 1);
             (of.used, of.is_closing) = (0, false);
         }
@@ -451,7 +454,7 @@ impl World {
             if past.what != what {
                 return wrong(format!("{about}: answered {what:?}, and before {:?}", past.what));
             }
-            self.sessions.repeated += 1;
+            self.sh.counts.repeated += 1;
         }
         self.sessions.callers[caller].used_at(id, at);
         if is_open {
@@ -488,6 +491,7 @@ impl World {
             ));
         }
         of.session = None;
+        self.sh.counts.expired += 1;
         self.give_up(caller)
     }
 

@@ -648,9 +648,7 @@ impl World {
             Event::Arrive { operation } => self.on_arrival(operation),
             Event::Session { caller } => self.on_session(caller),
             Event::Answer { operation, outcome, .. } if SESSIONS_FROM <= operation => {
-                let answered = self.session_answered(operation, *outcome);
-                self.sh.counts.repeated = self.sessions.repeated;
-                answered
+                self.session_answered(operation, *outcome)
             }
             Event::Answer { operation, outcome, .. } if LOAD_FROM <= operation => {
                 self.load_answered(operation, &outcome);

@@ -14,6 +14,7 @@ use crate::dump::CHUNK_BYTES_MAX;
 use crate::index::{Builder, Index};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 // Flags of a session.
 const IS_USED: u8 = 1;
@@ -40,7 +41,7 @@ impl Sessions {
     pub fn dump(self) -> Dump {
         let mut buffer = Vec::new();
         write_number(self.clock, &mut buffer);
-        write_number(self.settings.idle, &mut buffer);
+        write_number(self.settings.idle_millis(), &mut buffer);
         write_number(self.settings.sessions_max, &mut buffer);
         buffer.extend_from_slice(&self.digest.to_le_bytes());
         write_number(self.count(), &mut buffer);
@@ -168,7 +169,8 @@ impl Loader {
     fn read_record(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
         let Some(table) = &self.table else {
             let clock = reader.number()?;
-            let settings = Settings { idle: reader.number()?, sessions_max: reader.number()? };
+            let settings =
+                Settings { idle: Duration::from_millis(reader.number()?), sessions_max: reader.number()? };
             if !settings.are_valid() {
                 return Err(reader.flawed(Flaw::Number));
             }
