@@ -7,7 +7,7 @@
 //!        reason.
 //! Rules: 1. At least [`PERCENT_MIN`] of the lines that storms can come to are executed. What no storm reaches has a judge only in
 //!           unit tests.
-//!        2. A tenth of the storms have shared settings, and a tenth a lying member; the others are plain.
+//!        2. A tenth of the storms have shared settings and sessions, and a tenth a lying member; the others are plain.
 //! Knows nothing of: storms, what the lines do.
 
 mod elsewhere;
@@ -24,7 +24,7 @@ const SOURCES: &str = "shell/member/src";
 /// Of the lines to which storms can come, in all files together; raise this when storms reach more.
 const PERCENT_MIN: usize = 94;
 /// Other storms than plain ones: a tenth of all, each.
-const OTHERS: [&[&str]; 2] = [&["--shared-settings"], &["--family", "liars"]];
+const OTHERS: [&[&str]; 2] = [&["--sessions"], &["--family", "liars"]];
 /// The two tools, which come with the compiler whose counts they read.
 const TOOLS: [&str; 2] = ["llvm-profdata", "llvm-cov"];
 

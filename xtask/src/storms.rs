@@ -12,9 +12,11 @@ use std::time::Duration;
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const STORM_LIMIT: Duration = Duration::from_secs(600);
 /// Fresh storms for every commit.
-const STORMS: u64 = 200;
+const STORMS: u64 = 150;
 /// Those in which members share settings, and the election timeout changes.
-const OF_SETTINGS: u64 = 100;
+const OF_SETTINGS: u64 = 50;
+/// Those in which, besides, some clients have sessions.
+const OF_SESSIONS: u64 = 100;
 /// Fresh storms of each family that judges service, for every commit: they take one to four seconds each.
 const OF_SERVICE: usize = 12;
 /// Storms with lying members, for every commit: ten a second.
@@ -63,14 +65,20 @@ pub fn courses(seed: u64, log: &Path) -> Result<Tally, Failure> {
 /// Fresh storms: their seeds follow from the commit.
 pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let first = seed.to_string();
-    for (storms, more) in [(STORMS, &[][..]), (OF_SETTINGS, &["--shared-settings"])] {
+    let slices: [(u64, &[&str]); 3] =
+        [(STORMS, &[]), (OF_SETTINGS, &["--shared-settings"]), (OF_SESSIONS, &["--sessions"])];
+    for (storms, more) in slices {
         let storms = storms.to_string();
         let words = [&["--seed", &first, "--storms", &storms], more].concat();
         run_logged(&mut kattu(&words), log, STORM_LIMIT)?;
     }
     let text = std::fs::read_to_string(log)?;
     let lines: Vec<&str> = text.lines().filter(|line| line.contains(" storms, ")).collect();
-    Ok(Tally { passed: (STORMS + OF_SETTINGS) as usize, note: lines.join("; "), ..Tally::default() })
+    Ok(Tally {
+        passed: (STORMS + OF_SETTINGS + OF_SESSIONS) as usize,
+        note: lines.join("; "),
+        ..Tally::default()
+    })
 }
 
 /// Fresh storms of the families that judge service, and of liars: their seeds follow from the commit.

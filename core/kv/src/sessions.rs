@@ -16,7 +16,7 @@
 //!        2. A session that is gone executes nothing more: a repetition after it must not become a second execution.
 //!        3. No session ends to make room for another. [X7]
 //!        4. A session ends when no entry has named it for as long as [`Settings::idle`], by the log's clock; up to a
-//!           sixteenth later. One that has never been used ends after [`UNUSED`].
+//!           second later. One that has never been used ends after [`UNUSED`].
 //!
 //! ```
 //! use kattu_kv::api::{Answer, Response, Revision};
@@ -70,8 +70,9 @@ pub const UNUSED: Duration = Duration::from_secs(60);
 /// Sessions that may end with one entry, of those that are idle and of those that were never used: no single entry stalls.
 const ENDS_PER_ENTRY: usize = 16;
 
-/// A session moves to the back of its list when it is used after so small a part of the idle time, not with each command.
-const MOVES_PER_IDLE: u64 = 16;
+/// A session moves to the back of its list when it is used after so many milliseconds, not with each command. No part of
+/// the idle time, which may become shorter: a session in use would be over.
+const MOVES_EVERY: u64 = 1000;
 
 /// The name of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -365,8 +366,7 @@ impl Sessions {
         if self.clock < self.ends_after {
             return;
         }
-        let idle = self.settings.idle_millis();
-        let idle = idle + idle / MOVES_PER_IDLE;
+        let idle = self.settings.idle_millis() + MOVES_EVERY;
         let mut ends_after = u64::MAX;
         for (list, limit) in [(self.unused, millis(UNUSED).min(idle)), (self.used, idle)] {
             let (mut oldest, mut ends) = (list.oldest, 0);
@@ -470,8 +470,7 @@ impl Sessions {
         if session.secret != id.secret {
             return false;
         }
-        let is_behind =
-            self.settings.idle_millis() / MOVES_PER_IDLE <= self.clock.saturating_sub(session.seen);
+        let is_behind = MOVES_EVERY <= self.clock.saturating_sub(session.seen);
         let is_acknowledged = session.first < first_unacked;
         if !session.is_used || is_behind {
             self.take_out(id.number);
@@ -506,7 +505,7 @@ impl Sessions {
     }
 
     /// The numbers of some sessions from one on, ascending, each with the log's time since it was seen last, at most a
-    /// sixteenth of the idle time too long.
+    /// second too long.
     pub fn list(&self, from: u64, count: usize) -> impl Iterator<Item = (u64, Duration)> {
         let mut found = Vec::new();
         self.index.walk(&key(from), None, false, |key, session| {

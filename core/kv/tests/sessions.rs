@@ -59,9 +59,9 @@ struct Naive {
 impl Naive {
     fn see(&mut self, id: SessionId, first_unacked: u64) -> Option<&mut NaiveSession> {
         self.places += 1;
-        let (clock, place, idle) = (self.clock, self.places, self.settings.idle);
+        let (clock, place) = (self.clock, self.places);
         let session = self.sessions.get_mut(&id.number).filter(|session| session.secret == id.secret)?;
-        if !session.is_used || idle / 16 <= clock - session.seen {
+        if !session.is_used || SECOND <= clock - session.seen {
             (session.is_used, session.seen, session.place) = (true, clock, place);
         }
         session.first = session.first.max(first_unacked.min(session.last + 1));
@@ -72,7 +72,7 @@ impl Naive {
 
     fn advance(&mut self, now: Duration) {
         self.clock = self.clock.max(now);
-        let idle = self.settings.idle + self.settings.idle / 16;
+        let idle = self.settings.idle + SECOND;
         for (is_used, limit) in [(false, UNUSED.min(idle)), (true, idle)] {
             let mut due: Vec<(u64, u64)> = self
                 .sessions
@@ -445,10 +445,25 @@ fn a_session_ends_after_the_idle_time_and_nothing_of_it_is_executed_again() {
     assert!(sessions.keep_alive(id, 1));
     sessions.advance(idle * 2 - tick);
     assert_eq!(sessions.judge(id, 1, 1), Verdict::Answered(Some(put_at(2))), "no sooner");
-    sessions.advance(idle * 3 - tick + idle / 16);
+    sessions.advance(idle * 3 - tick + SECOND);
     let expired = Verdict::Refused(SessionError::Expired);
     assert_eq!((sessions.judge(id, 1, 1), sessions.judge(id, 2, 2)), (expired.clone(), expired));
     assert_eq!((sessions.count(), sessions.bytes()), (0, 0));
+}
+
+#[test]
+fn a_session_in_use_outlives_a_shorter_idle_time() {
+    let (mut sessions, id) = registered(Order::Strict);
+    let last_use = SECOND * 200;
+    for seconds in 0..=200 {
+        sessions.advance(SECOND * seconds);
+        assert!(sessions.keep_alive(id, 1));
+    }
+    sessions.set(Settings { idle: SECOND * 2, ..sessions.settings() });
+    sessions.advance(last_use + SECOND * 2 - Duration::from_millis(1));
+    assert!(sessions.keep_alive(id, 1), "it was used within two seconds");
+    sessions.advance(last_use + SECOND * 5);
+    assert!(!sessions.keep_alive(id, 1));
 }
 
 /// Any change of these bytes is a new version of the format. [docs/formats/sessions.md]

@@ -28,7 +28,7 @@ const OF_SETTINGS: [&str; 3] =
 const OF_SESSIONS: &str = "sessions";
 
 /// Bugs of sessions.
-const SESSION_BUGS: [&str; 12] = [
+const SESSION_BUGS: [&str; 13] = [
     "repeated-command-executed-again",
     "sessions-missing-from-the-snapshot",
     "sessions-end-only-where-a-client-waits",
@@ -41,6 +41,7 @@ const SESSION_BUGS: [&str; 12] = [
     "sessions-before-their-level",
     "registration-ends-a-session-in-use",
     "use-does-not-keep-a-session",
+    "shorter-idle-time-ends-sessions-in-use",
 ];
 
 /// The name of the storms for this bug: storms of one name are the same for all its bugs.

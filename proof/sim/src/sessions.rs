@@ -5,7 +5,7 @@
 //!             ▲                  │ answer: final, in the history        └── those that are over, too
 //!             └──── expired ◀────┘
 //! ```
-//! A caller has some commands under way, each on a lane that is a client of the history: invoked when it is first sent,
+//! A caller has some commands under way, each of a client of its own in the history: invoked when it is first sent,
 //! ended by its answer, open if its session expires first. So a command that was executed twice is a change that nobody
 //! asked for, and the judges of histories see it. Here is judged what no history shows:
 //!
@@ -32,8 +32,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Requests of sessions are numbered from here on, and so are their operations in the history.
 pub(crate) const SESSIONS_FROM: u64 = 1 << 41;
-/// Numbers of the clients that their lanes are.
-const LANES_FROM: u32 = 6_000_000;
+/// Numbers of their clients in the history.
+const CLIENTS_FROM: u32 = 6_000_000;
 /// Commands that are over and may be sent again.
 const PAST_MAX: usize = 64;
 /// The idle times that callers set, and the times for which they are silent.
@@ -46,7 +46,7 @@ const TRIES_MAX: u32 = 60;
 /// A command without an answer so far.
 #[derive(Clone, Debug)]
 struct Open {
-    lane: u32,
+    client: u32,
     operation: Operation,
     /// Its number in the history.
     id: u64,
@@ -108,7 +108,7 @@ enum Message {
 /// All callers.
 pub(crate) struct Sessions {
     dice: Dice,
-    lanes: u32,
+    clients: u32,
     keys: u64,
     rest: u64,
     callers: Vec<Caller>,
@@ -133,7 +133,7 @@ impl Sessions {
             silent_until: 0,
         };
         Sessions {
-            lanes: dice.within(1, 4) as u32,
+            clients: dice.within(1, 4) as u32,
             keys: plan.load.keys,
             rest: dice.log_within(20 * MS, SEC),
             callers: (0..count).map(caller).collect(),
@@ -265,13 +265,13 @@ impl World {
         }
     }
 
-    /// Sends the next command, if a lane is free.
+    /// Sends the next command, if not too many are under way.
     fn command(&mut self, caller: usize, id: SessionId) -> Result<(), Violation> {
-        let lanes = self.sessions.lanes;
-        let first_lane = LANES_FROM + caller as u32 * lanes;
+        let clients = self.sessions.clients;
+        let first_client = CLIENTS_FROM + caller as u32 * clients;
         let of = &self.sessions.callers[caller];
-        let is_free = |lane: &u32| of.open.values().all(|open| open.lane != *lane);
-        let Some(lane) = (first_lane..first_lane + lanes).find(is_free) else {
+        let is_free = |client: &u32| of.open.values().all(|open| open.client != *client);
+        let Some(client) = (first_client..first_client + clients).find(is_free) else {
             return self.repeat(caller, id);
         };
         let skipped = match of.order {
@@ -284,9 +284,9 @@ impl World {
         let of = &mut self.sessions.callers[caller];
         let number = of.next + skipped;
         of.next = number + 1;
-        of.open.insert(number, Open { lane, operation: operation.clone(), id: history_id, tries: 0 });
+        of.open.insert(number, Open { client, operation: operation.clone(), id: history_id, tries: 0 });
         let what = What::Invoke { member: 0, operation, level: None };
-        self.clients.record_in_session(self.sh.now, lane, history_id, what);
+        self.clients.record_in_session(self.sh.now, client, history_id, what);
         self.send_open(caller, id, number)
     }
 
@@ -467,12 +467,12 @@ impl World {
     fn end(&mut self, caller: usize, id: SessionId, number: u64, what: What) {
         let of = &mut self.sessions.callers[caller];
         let (first_unacked, ended) = (of.first_open(), self.sh.now);
-        let Some(Open { lane, operation, id: history_id, .. }) = of.open.remove(&number) else { return };
+        let Some(Open { client, operation, id: history_id, .. }) = of.open.remove(&number) else { return };
         of.past.push_back(Past { id, number, first_unacked, operation, what: what.clone(), ended });
         if PAST_MAX < of.past.len() {
             of.past.pop_front();
         }
-        self.clients.record_in_session(self.sh.now, lane, history_id, what);
+        self.clients.record_in_session(self.sh.now, client, history_id, what);
     }
 
     /// A session is not there.
@@ -497,9 +497,9 @@ impl World {
 
     /// What becomes of open commands cannot be learnt any more.
     fn give_up(&mut self, caller: usize) -> Result<(), Violation> {
-        for (_, Open { lane, id, .. }) in std::mem::take(&mut self.sessions.callers[caller].open) {
+        for (_, Open { client, id, .. }) in std::mem::take(&mut self.sessions.callers[caller].open) {
             let what = What::Unknown { reason: "the session is over".into() };
-            self.clients.record_in_session(self.sh.now, lane, id, what);
+            self.clients.record_in_session(self.sh.now, client, id, what);
         }
         Ok(())
     }
