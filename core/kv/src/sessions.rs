@@ -255,9 +255,36 @@ impl Weigh for Session {
 
 impl Session {
     fn answer(&self, number: u64) -> Option<&Kept> {
-        let answers = self.answers.as_ref()?;
+        let answers = self.answers.as_ref().filter(|_| number <= self.last)?; // mostly it is new
         let place = answers.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         answers.get(place).map(|(_, kept)| kept)
+    }
+
+    /// Whether a command is to be executed, if all sessions keep answers of so many bytes.
+    fn verdict(&self, number: u64, all: u64) -> Verdict {
+        if number < self.first {
+            return Verdict::Refused(SessionError::Stale);
+        }
+        if let Some(kept) = self.answer(number) {
+            return Verdict::Answered(kept.result());
+        }
+        let (expected, is_next) = match self.order {
+            Order::Strict => (self.last + 1, number == self.last + 1),
+            Order::Any => {
+                let highest = self.first.saturating_add(WINDOW - 1);
+                (highest, number <= highest)
+            }
+        };
+        if !is_next {
+            return Verdict::Refused(SessionError::OutOfOrder { expected });
+        }
+        let bytes = self.bytes + KEPT_BYTES;
+        let is_crowded = ALL_BYTES_MAX < all + KEPT_BYTES && SHARE_BYTES < bytes;
+        let has_window = number - self.first < WINDOW;
+        if SESSION_BYTES_MAX < bytes || is_crowded || !has_window {
+            return Verdict::Refused(SessionError::TooManyAnswers);
+        }
+        Verdict::Execute
     }
 
     /// Drops the answers below a number that the client has acknowledged; returns their bytes.
@@ -403,35 +430,9 @@ impl Sessions {
 
     /// Judges a command: `first_unacked` is the first number whose answer the client does not have, and at most `number`.
     pub fn judge(&mut self, id: SessionId, number: u64, first_unacked: u64) -> Verdict {
-        if !self.keep_alive(id, first_unacked) {
-            return Verdict::Refused(SessionError::Expired);
-        }
-        let Some((_, session)) = self.index.get(&key(id.number)) else {
-            return Verdict::Refused(SessionError::Expired);
-        };
-        if number < session.first {
-            return Verdict::Refused(SessionError::Stale);
-        }
-        if let Some(kept) = session.answer(number) {
-            return Verdict::Answered(kept.result());
-        }
-        let (expected, is_next) = match session.order {
-            Order::Strict => (session.last + 1, number == session.last + 1),
-            Order::Any => {
-                let highest = session.first.saturating_add(WINDOW - 1);
-                (highest, number <= highest)
-            }
-        };
-        if !is_next {
-            return Verdict::Refused(SessionError::OutOfOrder { expected });
-        }
-        let bytes = session.bytes + KEPT_BYTES;
-        let is_crowded = ALL_BYTES_MAX < self.bytes + KEPT_BYTES && SHARE_BYTES < bytes;
-        let has_window = number - session.first < WINDOW;
-        if SESSION_BYTES_MAX < bytes || is_crowded || !has_window {
-            return Verdict::Refused(SessionError::TooManyAnswers);
-        }
-        Verdict::Execute
+        let all = self.bytes;
+        self.see(id, first_unacked, |session, dropped| session.verdict(number, all - dropped))
+            .unwrap_or(Verdict::Refused(SessionError::Expired))
     }
 
     /// Keeps the answer of a command that was just executed; `lacks_pairs`: it was too large to be gathered whole.
@@ -450,7 +451,10 @@ impl Sessions {
             session.last = session.last.max(number);
             session.bytes += kept.bytes();
             let answers = Arc::make_mut(session.answers.get_or_insert_default());
-            let place = answers.partition_point(|(other, _)| *other < number);
+            let place = match answers.back() {
+                Some((last, _)) if number < *last => answers.partition_point(|(other, _)| *other < number),
+                _ => answers.len(),
+            };
             answers.insert(place, (number, kept.clone()));
         };
         self.index.update(&key(session), change).expect("a session that was judged");
@@ -466,23 +470,39 @@ impl Sessions {
 
     /// A sign of life, with the first number whose answer the client does not have. Returns whether the session is there.
     pub fn keep_alive(&mut self, id: SessionId, first_unacked: u64) -> bool {
-        let Some((_, session)) = self.index.get(&key(id.number)) else { return false };
-        if session.secret != id.secret {
-            return false;
+        self.see(id, first_unacked, |_, _| ()).is_some()
+    }
+
+    /// A session of this id is seen, if there is one: its client has acknowledged all below a number. `look` gets it, with the
+    /// bytes of the answers that were dropped.
+    fn see<T>(
+        &mut self,
+        id: SessionId,
+        first_unacked: u64,
+        look: impl FnOnce(&Session, u64) -> T,
+    ) -> Option<T> {
+        let clock = self.clock;
+        let seen = self.index.update(&key(id.number), |_, session| {
+            if session.secret != id.secret {
+                return None;
+            }
+            let is_behind = MOVES_EVERY <= clock.saturating_sub(session.seen);
+            let moves = !session.is_used || is_behind;
+            let acknowledged = session.first < first_unacked;
+            let dropped = session.acknowledge(first_unacked);
+            Some((look(session, dropped), dropped, moves, acknowledged))
+        });
+        let (looked, dropped, moves, acknowledged) = seen??;
+        self.bytes -= dropped;
+        if acknowledged {
+            self.mix([id.number as i64, -2, first_unacked as i64]);
         }
-        let is_behind = MOVES_EVERY <= self.clock.saturating_sub(session.seen);
-        let is_acknowledged = session.first < first_unacked;
-        if !session.is_used || is_behind {
+        if moves {
             self.take_out(id.number);
             self.index.update(&key(id.number), |_, session| session.is_used = true);
             self.put_last(id.number);
         }
-        if is_acknowledged {
-            let dropped = self.index.update(&key(id.number), |_, session| session.acknowledge(first_unacked));
-            self.bytes -= dropped.unwrap_or(0);
-            self.mix([id.number as i64, -2, first_unacked as i64]);
-        }
-        true
+        Some(looked)
     }
 
     /// Ends a session. Returns whether it was there.

@@ -307,8 +307,7 @@ impl Keeper {
                         if entry.head.kind == EntryKind::Config {
                             effects.members = Some(self.members());
                         }
-                        let bytes = whole(&entry);
-                        let is_of_client = is_for_store(bytes) || is_of_session(bytes);
+                        let is_of_client = ticket.is_some() && is_client_data(whole(&entry));
                         self.conclude(entry.id().index, is_of_client, waits, body, effects);
                     }
                     Applied::AnswerGone => {
@@ -768,6 +767,11 @@ fn decoded(id: EntryId, bytes: &[u8]) -> Command {
 fn whole(entry: &Entry) -> &[u8] {
     let form = entry.body().form();
     entry.payload().unwrap_or_else(|| panic!("committed entry {} came to apply as {form:?}", entry.id()))
+}
+
+/// Whether a command's answer shows what clients have stored, which is wrong on a divergent member.
+fn is_client_data(command: &[u8]) -> bool {
+    is_for_store(command) || is_of_session(command)
 }
 
 fn refuse_work(effects: &mut KeeperEffects, ticket: Ticket) {

@@ -20,6 +20,7 @@ pub mod replay;
 mod report;
 pub mod rotation;
 pub mod sectors;
+pub mod sessions;
 pub mod tls;
 pub mod trend;
 

@@ -376,6 +376,15 @@ pub const COMMANDS: &[Command] = &[
         run: |words| chaos::run("slow-link", words),
     },
     Command {
+        name: "bench sessions",
+        arguments: "[--sessions N (1000000)]",
+        about: "memory of an idle session, a snapshot of so many, a put in one",
+        more: "",
+        time: "",
+        group: Group::Benches,
+        run: bench::sessions::run,
+    },
+    Command {
         name: "bench snapshot-pause",
         arguments: "[--keys N (1000000)] [--against PATH [--pairs N (10)]]",
         about: "how long a snapshot delays puts",
