@@ -336,6 +336,18 @@ proptest! {
     }
 }
 
+/// A number at the end of its range, where one more has no room: found by the fuzz target `stores`.
+#[test]
+fn numbers_at_the_end_of_their_range_are_refused() {
+    let (sessions, _) = registered(Order::Strict);
+    let mut bytes = bytes(&sessions);
+    assert_eq!(bytes.pop(), Some(0), "the number of answers");
+    assert_eq!(bytes.pop(), Some(0), "the last number executed");
+    kattu_kv::command::write_number(u64::MAX, &mut bytes);
+    bytes.push(0);
+    assert!(reload(&bytes, 1 << 20).is_err());
+}
+
 fn registered(order: Order) -> (Sessions, SessionId) {
     let (mut sessions, id) = (Sessions::default(), SessionId { number: 5, secret: 17 });
     sessions.register(id, order).expect("there is room");

@@ -90,6 +90,9 @@ fn write_session(number: u64, session: &Session, out: &mut Vec<u8>) {
     }
 }
 
+/// Answers for which memory is reserved at once: a count alone decides no more.
+const RESERVED_MAX: usize = 128;
+
 /// A table being read.
 #[derive(Debug, Default)]
 pub struct Loader {
@@ -217,11 +220,13 @@ fn read_session(reader: &mut Reader<'_>) -> Result<(u64, Session), Malformed> {
     let count = reader.number()?;
     // A number is never 0, and the last before `first` was executed and acknowledged.
     let is_possible = number != 0 && first != 0 && first - 1 <= last && last != u64::MAX;
-    let is_complete = count == (last + 1).wrapping_sub(first) || order == Order::Any;
-    if !is_possible || WINDOW < count || !is_complete {
+    if !is_possible || WINDOW < count {
         return Err(reader.flawed(Flaw::Number));
     }
-    let mut answers = Answers::with_capacity(count as usize);
+    if order == Order::Strict && count != last + 1 - first {
+        return Err(reader.flawed(Flaw::Number));
+    }
+    let mut answers = Answers::with_capacity((count as usize).min(RESERVED_MAX));
     let mut bytes = 0;
     for _ in 0..count {
         let number = first.checked_add(reader.number()?).filter(|&number| number <= last);
