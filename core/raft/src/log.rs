@@ -29,7 +29,7 @@ pub struct Log {
     recent: VecDeque<Entry>,
     /// Their bytes.
     recent_bytes: usize,
-    /// At least the stamp of the last entry; exactly that while that is in memory.
+    /// The stamp of the last entry; after a cut below those in memory at least that, until the next one is appended.
     stamp: Stamp,
 }
 
@@ -227,7 +227,7 @@ impl Log {
             self.term_starts.push(id);
         }
         self.last = id;
-        self.stamp = self.stamp.max(entry.head.stamp);
+        self.stamp = entry.head.stamp; // not the highest ever: what was cut off here is in no log's time
         self.recent_bytes += entry.len();
         self.recent.push_back(entry);
     }
@@ -276,7 +276,7 @@ impl Log {
             last: base,
             recent: VecDeque::new(),
             recent_bytes: 0,
-            stamp: stamp.max(self.stamp),
+            stamp,
         };
     }
 
