@@ -32,6 +32,11 @@ const CRATES: &[Crate] = &[
     Crate { name: "kattu-kv", may_know: &[], never: &[] },
     Crate { name: "kattu-node", may_know: &["kattu-raft", "kattu-kv"], never: &[] },
     Crate { name: "kattu-wire", may_know: &["kattu-raft", "kattu-kv", "kattu-node"], never: &[] },
+    Crate {
+        name: "kattu-native",
+        may_know: &["kattu-wire", "kattu-kv", "kattu-node", "kattu-raft"],
+        never: &[],
+    },
     Crate { name: "kattu-wal", may_know: &["kattu-wire", "kattu-raft", "kattu-node"], never: ASYNC },
     Crate {
         name: "kattu-rebuild",
@@ -150,6 +155,7 @@ const CRATES: &[Crate] = &[
         may_know: &[
             "kattu-disk",
             "kattu-peers",
+            "kattu-native",
             "kattu-wire",
             "kattu-wal",
             "kattu-raft",

@@ -19,7 +19,8 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(1500);
 
 /// Crates whose tests must build in seconds: no async runtime, no gRPC, no HTTP.
-pub const PURE: &[&str] = &["kattu-raft", "kattu-kv", "kattu-node", "kattu-wire", "kattu-wal"];
+pub const PURE: &[&str] =
+    &["kattu-raft", "kattu-kv", "kattu-node", "kattu-wire", "kattu-native", "kattu-wal"];
 
 /// Crates that a pure crate must not depend on, not even in tests.
 const HEAVY: &[&str] = &["tokio", "tonic", "hyper", "axum", "prost", "clap"];
@@ -72,7 +73,7 @@ pub const STAGES: &[Stage] = &[
     Stage {
         name: "pure-tests",
         about: "unit tests of the core and the log",
-        next: "cargo test -p kattu-raft -p kattu-kv -p kattu-node -p kattu-wire -p kattu-wal",
+        next: "cargo test -p kattu-raft -p kattu-kv -p kattu-node -p kattu-wire -p kattu-native -p kattu-wal",
         needs: &[],
         run: pure_tests,
     },

@@ -14,10 +14,11 @@ pub use read::take_number;
 pub use write::write_number;
 pub(crate) use write::{write_bytes, write_signed};
 
-use crate::api::{Command, PutRef, Revision};
+use crate::api::{Command, PutRef, Query, Revision};
+use crate::check::is_read_only;
 use alloc::vec::Vec;
 use core::fmt;
-use write::{write_delete_range, write_put, write_txn};
+use write::{write_delete_range, write_put, write_range, write_txn};
 
 /// The format version written; the only one read.
 pub const VERSION: u8 = 1;
@@ -141,6 +142,46 @@ impl Command {
     #[must_use]
     pub fn is_readable(bytes: &[u8]) -> bool {
         Command::put_in(bytes).is_some() || Command::decode(bytes).is_ok()
+    }
+}
+
+impl Query {
+    /// Appends the bytes of the query: those of the operation, with the format version in front as in a command.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Query::Range(range) => {
+                out.push(VERSION << 4 | RANGE);
+                write_range(range, out);
+            }
+            Query::Txn(txn) => {
+                out.push(VERSION << 4 | TXN);
+                write_txn(txn, out);
+            }
+        }
+    }
+
+    /// Decodes a query that takes up all of the bytes.
+    ///
+    /// # Errors
+    /// If they are not exactly one query of this format version; a transaction that writes is none.
+    pub fn decode(bytes: &[u8]) -> Result<Query, Malformed> {
+        let mut reader = Reader { bytes, at: 0 };
+        let first = reader.byte()?;
+        if first >> 4 != VERSION {
+            return Err(Malformed { offset: 0, flaw: Flaw::Version(first >> 4) });
+        }
+        let query = match first & 0x0f {
+            RANGE => Query::Range(reader.range()?),
+            TXN => Query::Txn(reader.txn(1)?),
+            _ => return Err(Malformed { offset: 0, flaw: Flaw::Unknown(first) }),
+        };
+        if reader.at < bytes.len() {
+            return Err(reader.flawed(Flaw::TrailingBytes));
+        }
+        match &query {
+            Query::Txn(txn) if !is_read_only(txn) => Err(Malformed { offset: 0, flaw: Flaw::Unknown(first) }),
+            _ => Ok(query),
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 //! Rules: 1. Nothing here depends on more than the log: each member comes to the same verdicts. [replication-protocols
 //!           X3, X5]
 //!        2. A session that is gone executes nothing more: a repetition after it must not become a second execution.
-//!        3. No session ends to make room for another. [X7]
+//!        3. No session ends to make room for another. [replication-protocols X7]
 //!        4. A session ends when no entry has named it for as long as [`Settings::idle`], by the log's clock; up to a
 //!           second later. One that has never been used ends after [`UNUSED`].
 //!

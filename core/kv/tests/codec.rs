@@ -1,9 +1,9 @@
 //! Encoding of commands: decoding restores them, each has one form, and bytes that are not a command do no harm.
 
-use crate::common::{between, command, compare, delete, get, one, put};
+use crate::common::{between, command, compare, delete, get, one, put, query};
 use kattu_kv::api::{
-    Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, PutRef, Range, Revision, SortOrder,
-    SortTarget, Txn,
+    Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, PutRef, Query, Range, Revision,
+    SortOrder, SortTarget, Txn,
 };
 use kattu_kv::command::{Flaw, Malformed, TXN_DEPTH_MAX, VERSION, take_number, write_number};
 use kattu_kv::store::Store;
@@ -161,6 +161,17 @@ proptest! {
     }
 
     #[test]
+    fn every_query_comes_back_and_no_part_of_it_is_one(query in query()) {
+        let mut bytes = Vec::new();
+        query.encode(&mut bytes);
+        prop_assert_eq!(Query::decode(&bytes), Ok(query));
+        for cut in 0..bytes.len() {
+            prop_assert!(Query::decode(&bytes[..cut]).is_err(), "{} bytes", cut);
+        }
+        prop_assert!(Query::decode(&[&bytes[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
     fn numbers_of_every_size_come_back(n in any::<i64>(), shift in 0..64u32) {
         for n in [n, n >> shift, i64::MIN, i64::MAX] {
             prop_assert_eq!(Command::decode(&bytes(&Command::Compact(Revision(n)))), Ok(Command::Compact(Revision(n))));
@@ -196,6 +207,18 @@ proptest! {
     fn random_bytes_do_no_harm(kind in 0x11..0x15u8, rest in vec(prop_oneof![0..8u8, any::<u8>()], 0..60)) {
         harmless(&[&[kind], &rest[..]].concat())?;
     }
+}
+
+#[test]
+fn what_writes_is_no_query() {
+    let txn = |operation| bytes(&Command::Txn(Txn { success: vec![operation], ..Txn::default() }));
+    assert!(Query::decode(&txn(Operation::Range(get(one("k"))))).is_ok(), "a transaction has one encoding");
+    for bytes in [txn(Operation::Put(put("k", "v"))), bytes(&Command::Put(put("k", "v")))] {
+        assert!(matches!(Query::decode(&bytes), Err(Malformed { offset: 0, flaw: Flaw::Unknown(_) })));
+    }
+    let mut range = Vec::new();
+    Query::Range(get(one("k"))).encode(&mut range);
+    assert_eq!(hex(&range), "150000016b00");
 }
 
 fn harmless(input: &[u8]) -> Result<(), TestCaseError> {

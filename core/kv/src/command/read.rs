@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         Ok(DeleteRange { keys: self.keys()?, prev_kv: flags & DELETE_PREV_KV != 0 })
     }
 
-    fn range(&mut self) -> Result<Range, Malformed> {
+    pub(super) fn range(&mut self) -> Result<Range, Malformed> {
         let flags = self.flags(u8::MAX)?;
         let sort = self.byte()?;
         let order = match sort & 0x0f {

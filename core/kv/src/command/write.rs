@@ -34,7 +34,7 @@ pub(super) fn write_delete_range(delete: &DeleteRange, out: &mut Vec<u8>) {
     write_keys(&delete.keys, out);
 }
 
-fn write_range(range: &Range, out: &mut Vec<u8>) {
+pub(super) fn write_range(range: &Range, out: &mut Vec<u8>) {
     out.push(
         flag(range.keys_only, RANGE_KEYS_ONLY)
             | flag(range.count_only, RANGE_COUNT_ONLY)

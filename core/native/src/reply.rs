@@ -1,0 +1,211 @@
+//! Reply: a member's answer to one request.
+//!
+//! ```text
+//!  ├ u64 index ┼ u64 strong ┼ u8 outcome ┼ the outcome's fields ┤
+//! ```
+//! The index is a log position at which the answer holds: a read at least as new sees it. *Strong* is the number up to which
+//! every command of the request's session is executed; 0 where there is no session.
+//! Knows nothing of: requests, how a client repeats them.
+
+use crate::frame::{FrameWriter, Message};
+use crate::handshake::Leader;
+use crate::message::{list, put_id, take_id};
+use alloc::vec::Vec;
+use kattu_kv::sessions::{SessionError, SessionId};
+use kattu_wire::fields::{FieldError, Reader, Write};
+
+/// The kind of message.
+const REPLY: u8 = 3;
+
+// Outcomes. A number is never used twice.
+const DONE: u8 = 0;
+const COMMITTED: u8 = 1;
+const OPENED: u8 = 2;
+const GONE: u8 = 3;
+const SESSION_ERROR: u8 = 4;
+const REFUSED: u8 = 5;
+const UNKNOWN: u8 = 6;
+const MALFORMED: u8 = 7;
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply<'a> {
+    /// A log position at which it holds.
+    pub index: u64,
+    /// All commands of the session up to this number are executed.
+    pub strong: u64,
+    /// The content.
+    pub outcome: Outcome<'a>,
+}
+
+/// The content of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// What the store answered, in bytes (docs/formats/answer.md). Final, also where it is an error. Empty for a ping.
+    Done(&'a [u8]),
+    /// It is committed; its result was not wanted.
+    Committed,
+    /// The session is open.
+    Opened(SessionId),
+    /// The sessions among those named that are not there.
+    Gone(Vec<SessionId>),
+    /// The command of a session has had no effect, and will have none under this number, unless it was executed before.
+    SessionError(SessionError),
+    /// Certainly without effect, now and later.
+    Refused(Refusal, Leader),
+    /// It may have had an effect, or may still have one.
+    Unknown(Doubt, Leader),
+    /// The member could not read the request, and closes.
+    Malformed,
+}
+
+macro_rules! numbered {
+    ($(#[$of:meta])* $name:ident, $field:literal: $($(#[$about:meta])* $variant:ident = $number:literal),* $(,)?) => {
+        $(#[$of])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$about])* $variant,)*
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[$name] = &[$($name::$variant),*];
+
+            /// Its number, which is never used twice.
+            #[must_use]
+            pub fn number(self) -> u8 {
+                match self {
+                    $($name::$variant => $number,)*
+                }
+            }
+
+            fn of(number: u8) -> Result<$name, FieldError> {
+                match number {
+                    $($number => Ok($name::$variant),)*
+                    other => Err(FieldError::Value { field: $field, value: other.into() }),
+                }
+            }
+        }
+    };
+}
+
+numbered! {
+    /// Why a request had no effect.
+    Refusal, "refusal":
+    /// There was no leader while it waited.
+    NoLeader = 1,
+    /// A limit on waiting requests or bytes is reached.
+    TooManyRequests = 2,
+    /// No space for growth.
+    NoSpace = 3,
+    /// Leadership moves.
+    LeaderChanged = 4,
+    /// A read waited too long.
+    TimedOut = 5,
+    /// The member replays its log.
+    Replaying = 6,
+    /// The member is stopping.
+    Stopping = 7,
+    /// The member's state is divergent.
+    Corrupt = 8,
+    /// It would cost more than one request may.
+    TooMuchWork = 9,
+    /// It asks for more bytes than one answer may have.
+    AnswerTooLarge = 10,
+    /// A member's version may be older than this request.
+    LevelTooLow = 11,
+}
+
+numbered! {
+    /// Why the outcome is unknown.
+    Doubt, "doubt":
+    /// Leadership moved while the request was in flight.
+    LeaderChanged = 1,
+    /// It took too long.
+    TimedOut = 2,
+    /// The member is stopping.
+    Stopping = 3,
+    /// It is done, but its answer is larger than one may be.
+    AnswerTooLarge = 4,
+}
+
+impl<'a> Reply<'a> {
+    /// Adds the answer to the request of this name to a frame.
+    pub fn write(&self, request: u64, writer: &mut FrameWriter) {
+        writer.message(REPLY, 0, request, |out| {
+            out.put_u64(self.index);
+            out.put_u64(self.strong);
+            match &self.outcome {
+                Outcome::Done(answer) => {
+                    out.put_u8(DONE);
+                    out.extend_from_slice(answer);
+                }
+                Outcome::Committed => out.put_u8(COMMITTED),
+                Outcome::Opened(id) => {
+                    out.put_u8(OPENED);
+                    put_id(*id, out);
+                }
+                Outcome::Gone(sessions) => {
+                    out.put_u8(GONE);
+                    sessions.iter().for_each(|id| put_id(*id, out));
+                }
+                Outcome::SessionError(error) => {
+                    out.put_u8(SESSION_ERROR);
+                    let (number, expected) = match *error {
+                        SessionError::Expired => (1, 0),
+                        SessionError::OutOfOrder { expected } => (2, expected),
+                        SessionError::Stale => (3, 0),
+                        SessionError::TooManyAnswers => (4, 0),
+                        SessionError::TooManySessions => (5, 0),
+                    };
+                    out.put_u8(number);
+                    out.put_u64(expected);
+                }
+                Outcome::Refused(refusal, leader) => {
+                    out.extend_from_slice(&[REFUSED, refusal.number()]);
+                    leader.write(out);
+                }
+                Outcome::Unknown(doubt, leader) => {
+                    out.extend_from_slice(&[UNKNOWN, doubt.number()]);
+                    leader.write(out);
+                }
+                Outcome::Malformed => out.put_u8(MALFORMED),
+            }
+        });
+    }
+
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn read(message: &Message<'a>) -> Result<Reply<'a>, FieldError> {
+        if message.kind != REPLY || message.flags != 0 {
+            return Err(FieldError::Value { field: "kind", value: message.kind.into() });
+        }
+        let mut fields = Reader::new(message.fields);
+        let (index, strong) = (fields.u64("index")?, fields.u64("strong")?);
+        let outcome = match fields.u8("outcome")? {
+            DONE => Outcome::Done(fields.bytes(fields.left(), "answer")?),
+            COMMITTED => Outcome::Committed,
+            OPENED => Outcome::Opened(take_id(&mut fields)?),
+            GONE => Outcome::Gone(list(&mut fields, take_id)?),
+            SESSION_ERROR => {
+                let (number, expected) = (fields.u8("session error")?, fields.u64("expected")?);
+                Outcome::SessionError(match (number, expected) {
+                    (1, 0) => SessionError::Expired,
+                    (2, expected) => SessionError::OutOfOrder { expected },
+                    (3, 0) => SessionError::Stale,
+                    (4, 0) => SessionError::TooManyAnswers,
+                    (5, 0) => SessionError::TooManySessions,
+                    _ => return Err(FieldError::Value { field: "session error", value: number.into() }),
+                })
+            }
+            REFUSED => Outcome::Refused(Refusal::of(fields.u8("refusal")?)?, Leader::read(&mut fields)?),
+            UNKNOWN => Outcome::Unknown(Doubt::of(fields.u8("doubt")?)?, Leader::read(&mut fields)?),
+            MALFORMED => Outcome::Malformed,
+            other => return Err(FieldError::Value { field: "outcome", value: other.into() }),
+        };
+        fields.end()?;
+        Ok(Reply { index, strong, outcome })
+    }
+}
