@@ -528,6 +528,11 @@ impl World {
             // An acknowledgement that a leader reads after it has reported what it counts is not covered.
             // [fault-model §4 (e)]
             self.sh.net.paths.forget_sent(member);
+            for other in self.members.iter_mut().filter_map(|other| other.process.as_mut()) {
+                let is_from =
+                    |event: &Input| matches!(event, Input::Peer(message) if message.from() == id_of(member));
+                other.hands.inbox.retain(|event| !is_from(event)); // a paused process has not read it yet
+            }
             let older = self.members[member].older.take().expect("just seen");
             let newest = std::mem::replace(&mut self.members[member].disk, older);
             self.members[member].newest = Some(newest);
