@@ -67,10 +67,8 @@ pub fn decode(bytes: &[u8]) -> Result<Result<Response, Error>, Malformed> {
             None => return Err(reader.unknown(number)),
         },
     };
-    match reader.at == bytes.len() {
-        true => Ok(result),
-        false => Err(reader.flawed(Flaw::TrailingBytes)),
-    }
+    reader.end()?;
+    Ok(result)
 }
 
 fn write_answer(answer: &Answer, out: &mut Vec<u8>) {

@@ -110,21 +110,15 @@ impl Command {
     /// # Errors
     /// If they are not exactly one command of this format version.
     pub fn decode(bytes: &[u8]) -> Result<Command, Malformed> {
-        let mut reader = Reader { bytes, at: 0 };
-        let first = reader.byte()?;
-        if first >> 4 != VERSION {
-            return Err(Malformed { offset: 0, flaw: Flaw::Version(first >> 4) });
-        }
-        let command = match first & 0x0f {
+        let (mut reader, kind) = Reader::of_kind(bytes)?;
+        let command = match kind {
             PUT => Command::Put(reader.put()?.to_owned()),
             DELETE_RANGE => Command::DeleteRange(reader.delete_range()?),
             TXN => Command::Txn(reader.txn(1)?),
             COMPACT => Command::Compact(Revision(reader.signed()?)),
-            _ => return Err(Malformed { offset: 0, flaw: Flaw::Unknown(first) }),
+            _ => return Err(Malformed { offset: 0, flaw: Flaw::Unknown(bytes[0]) }),
         };
-        if reader.at < bytes.len() {
-            return Err(reader.flawed(Flaw::TrailingBytes));
-        }
+        reader.end()?;
         Ok(command)
     }
 
@@ -165,21 +159,16 @@ impl Query {
     /// # Errors
     /// If they are not exactly one query of this format version; a transaction that writes is none.
     pub fn decode(bytes: &[u8]) -> Result<Query, Malformed> {
-        let mut reader = Reader { bytes, at: 0 };
-        let first = reader.byte()?;
-        if first >> 4 != VERSION {
-            return Err(Malformed { offset: 0, flaw: Flaw::Version(first >> 4) });
-        }
-        let query = match first & 0x0f {
+        let (mut reader, kind) = Reader::of_kind(bytes)?;
+        let unknown = Malformed { offset: 0, flaw: Flaw::Unknown(bytes[0]) };
+        let query = match kind {
             RANGE => Query::Range(reader.range()?),
             TXN => Query::Txn(reader.txn(1)?),
-            _ => return Err(Malformed { offset: 0, flaw: Flaw::Unknown(first) }),
+            _ => return Err(unknown),
         };
-        if reader.at < bytes.len() {
-            return Err(reader.flawed(Flaw::TrailingBytes));
-        }
+        reader.end()?;
         match &query {
-            Query::Txn(txn) if !is_read_only(txn) => Err(Malformed { offset: 0, flaw: Flaw::Unknown(first) }),
+            Query::Txn(txn) if !is_read_only(txn) => Err(unknown),
             _ => Ok(query),
         }
     }

@@ -38,7 +38,7 @@ mod dump;
 pub use dump::{Dump, Loader};
 
 use crate::answer;
-use crate::api::{Answer, Error, Response, Revision};
+use crate::api::{Answer, Error, Key, Response, Revision};
 use crate::digest::then;
 use crate::hash::Hasher;
 use crate::index::{Index, Weigh};
@@ -46,6 +46,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::ControlFlow;
 use core::time::Duration;
 
 /// Commands of one session that may be without an acknowledged answer.
@@ -63,6 +64,9 @@ pub const ALL_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of kept answers that each session may have, however many all others have.
 pub const SHARE_BYTES: u64 = 8 * KEPT_BYTES;
 
+/// Most sessions that one command names: each is work, and a step of the apply executor has a bound.
+pub const NAMED_MAX: usize = 32;
+
 /// How long a session may be unused after it was registered, by the log's clock: a client that registers has a command.
 /// So a flood of registrations is over soon.
 pub const UNUSED: Duration = Duration::from_secs(60);
@@ -79,7 +83,7 @@ const MOVES_EVERY: u64 = 1000;
 pub struct SessionId {
     /// The log index at which it was registered.
     pub number: u64,
-    /// Random: who does not know it can neither use nor end the session.
+    /// Random: a caller without it can neither use nor end the session.
     pub secret: u64,
 }
 
@@ -351,6 +355,10 @@ fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
+fn number_of(key: &Key) -> u64 {
+    key[..].try_into().map_or(0, u64::from_be_bytes)
+}
+
 impl Sessions {
     /// How many there are.
     #[must_use]
@@ -526,18 +534,14 @@ impl Sessions {
 
     /// The numbers of some sessions from one on, ascending, each with the log's time since it was seen last, at most a
     /// second too long.
-    pub fn list(&self, from: u64, count: usize) -> impl Iterator<Item = (u64, Duration)> {
+    #[must_use]
+    pub fn list(&self, from: u64, count: usize) -> Vec<(u64, Duration)> {
         let mut found = Vec::new();
         self.index.walk(&key(from), None, false, |key, session| {
-            let number = u64::from_be_bytes(key[..].try_into().unwrap_or_default());
-            found.push((number, Duration::from_millis(self.clock.saturating_sub(session.seen))));
-            if found.len() < count {
-                core::ops::ControlFlow::Continue(())
-            } else {
-                core::ops::ControlFlow::Break(())
-            }
+            found.push((number_of(key), Duration::from_millis(self.clock.saturating_sub(session.seen))));
+            if found.len() < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        found.into_iter()
+        found
     }
 
     fn end(&mut self, number: u64) {

@@ -210,6 +210,16 @@ struct Twins {
 }
 
 impl Twins {
+    fn after(steps: &[Step]) -> std::result::Result<Twins, TestCaseError> {
+        let settings = Settings { idle: SECOND * 60, sessions_max: 20 };
+        let naive = Naive { sessions: BTreeMap::new(), settings, clock: Duration::ZERO, places: 0 };
+        let clients = [(SessionId { number: 99_999, secret: 1 }, 0); CLIENTS];
+        let mut twins = Twins { sessions: Sessions::default(), naive, clients, index: 0, held: Vec::new() };
+        twins.sessions.set(settings);
+        steps.iter().try_for_each(|step| twins.take(step))?;
+        Ok(twins)
+    }
+
     fn take(&mut self, step: &Step) -> std::result::Result<(), TestCaseError> {
         self.index += 1;
         match step {
@@ -269,7 +279,7 @@ impl Twins {
             }
         }
         prop_assert_eq!(self.sessions.count(), self.naive.sessions.len() as u64);
-        let listed: Vec<(u64, Duration)> = self.sessions.list(0, usize::MAX).collect();
+        let listed = self.sessions.list(0, usize::MAX);
         let clock = self.naive.clock;
         let of_naive = self.naive.sessions.iter().map(|(number, session)| (*number, clock - session.seen));
         prop_assert_eq!(listed, of_naive.collect::<Vec<_>>());
@@ -282,14 +292,7 @@ proptest! {
 
     #[test]
     fn the_table_comes_to_the_verdicts_of_a_naive_one(steps in vec(step(), 1..120)) {
-        let settings = Settings { idle: SECOND * 60, sessions_max: 20 };
-        let naive = Naive { sessions: BTreeMap::new(), settings, clock: Duration::ZERO, places: 0 };
-        let clients = [(SessionId { number: 99_999, secret: 1 }, 0); CLIENTS];
-        let mut twins = Twins { sessions: Sessions::default(), naive, clients, index: 0, held: Vec::new() };
-        twins.sessions.set(settings);
-        for step in &steps {
-            twins.take(step)?;
-        }
+        let twins = Twins::after(&steps)?;
         for (held, before) in &twins.held {
             prop_assert_eq!(&bytes(held), before, "a copy stays as it was");
         }
@@ -301,14 +304,7 @@ proptest! {
         flips in vec((any::<prop::sample::Index>(), 0..8u8), 1..100),
         piece in 1..40usize,
     ) {
-        let settings = Settings { idle: SECOND * 60, sessions_max: 20 };
-        let naive = Naive { sessions: BTreeMap::new(), settings, clock: Duration::ZERO, places: 0 };
-        let clients = [(SessionId { number: 99_999, secret: 1 }, 0); CLIENTS];
-        let mut twins = Twins { sessions: Sessions::default(), naive, clients, index: 0, held: Vec::new() };
-        twins.sessions.set(settings);
-        for step in &steps {
-            twins.take(step)?;
-        }
+        let twins = Twins::after(&steps)?;
         let good = bytes(&twins.sessions);
         for length in 0..good.len() {
             let mut loader = Loader::default();

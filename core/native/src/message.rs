@@ -7,7 +7,7 @@
 use crate::frame::{FrameWriter, Message};
 use alloc::vec::Vec;
 use kattu_kv::command::{take_number, write_number};
-use kattu_kv::sessions::{Order, SessionId};
+use kattu_kv::sessions::{NAMED_MAX, Order, SessionId};
 use kattu_wire::fields::{FieldError, Reader, Write};
 
 // Kinds of requests. A number is never used twice; 24 to 31 are kept for weak writes, columns and watches.
@@ -23,9 +23,6 @@ const COMMIT_ONLY: u8 = 1;
 
 /// The user on whose behalf requests are made, until there are users.
 const PRINCIPAL: u64 = 0;
-
-/// Most sessions in one request.
-pub const SESSIONS_MAX: usize = 4096;
 
 /// How fresh a read must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +68,7 @@ impl<'a> Request<'a> {
     /// Adds the request to a frame, under the client's name for it.
     ///
     /// # Panics
-    /// If it names more than [`SESSIONS_MAX`] sessions.
+    /// If it names more than [`NAMED_MAX`] sessions.
     pub fn write(&self, request: u64, writer: &mut FrameWriter) {
         let (kind, flags) = match self {
             Request::Open(_) => (OPEN, 0),
@@ -87,14 +84,14 @@ impl<'a> Request<'a> {
                 Request::Open(order) => out.put_u8(u8::from(*order == Order::Any)),
                 Request::Write { command, .. } => out.extend_from_slice(command),
                 Request::KeepAlive(sessions) => {
-                    assert!(sessions.len() <= SESSIONS_MAX, "{} sessions in a request", sessions.len());
+                    assert!(sessions.len() <= NAMED_MAX, "{} sessions in a request", sessions.len());
                     for (id, first_unacked) in sessions {
                         put_id(*id, out);
                         out.put_u64(*first_unacked);
                     }
                 }
                 Request::Close(sessions) => {
-                    assert!(sessions.len() <= SESSIONS_MAX, "{} sessions in a request", sessions.len());
+                    assert!(sessions.len() <= NAMED_MAX, "{} sessions in a request", sessions.len());
                     sessions.iter().for_each(|id| put_id(*id, out));
                 }
                 Request::Read { level, query } => {
@@ -173,8 +170,8 @@ pub(crate) fn list<T>(
 ) -> Result<Vec<T>, FieldError> {
     let mut items = Vec::new();
     while fields.left() > 0 {
-        if items.len() == SESSIONS_MAX {
-            return Err(FieldError::Value { field: "sessions", value: SESSIONS_MAX as u64 + 1 });
+        if items.len() == NAMED_MAX {
+            return Err(FieldError::Value { field: "sessions", value: NAMED_MAX as u64 + 1 });
         }
         items.push(item(fields)?);
     }

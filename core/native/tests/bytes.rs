@@ -1,10 +1,10 @@
 //! Goal: what is written is read, in one form; any other bytes are refused before they do anything. Method: random messages,
 //! cut and damaged; and the bytes of docs/formats/native.md, one by one.
 
-use kattu_kv::sessions::{Order, SessionError, SessionId};
+use kattu_kv::sessions::{NAMED_MAX, Order, SessionError, SessionId};
 use kattu_native::frame::{FRAME_HEADER, FrameError, FrameReader, FrameWriter, Message};
 use kattu_native::handshake::{Hello, Leader, Welcome};
-use kattu_native::message::{Level, Request, SESSIONS_MAX};
+use kattu_native::message::{Level, Request};
 use kattu_native::reply::{Doubt, Outcome, Refusal, Reply};
 use kattu_wire::FieldError;
 use proptest::collection::vec;
@@ -191,12 +191,12 @@ fn a_length_beyond_the_limit_is_refused_at_once() {
 
 #[test]
 fn a_request_names_no_more_sessions_than_one_may() {
-    let ids = vec![SessionId::default(); SESSIONS_MAX];
+    let ids = vec![SessionId::default(); NAMED_MAX];
     let mut bytes = alone(|writer| Request::Close(ids).write(1, writer));
     assert!(Request::read(&messages(&bytes)[0]).is_ok());
     let fields = [messages(&bytes)[0].fields, &[0; 16]].concat();
     bytes = alone(|writer| writer.message(19, 0, 1, |out| out.extend_from_slice(&fields)));
-    let refused = FieldError::Value { field: "sessions", value: SESSIONS_MAX as u64 + 1 };
+    let refused = FieldError::Value { field: "sessions", value: NAMED_MAX as u64 + 1 };
     assert_eq!(Request::read(&messages(&bytes)[0]), Err(refused));
 }
 

@@ -345,13 +345,11 @@ fn end(rest: &[u8]) -> Result<(), Malformed> {
 }
 
 fn take_id(rest: &mut &[u8]) -> Result<NodeId, Malformed> {
-    let bytes = take(rest, 8)?.try_into().map_err(|_| Malformed)?;
-    Ok(NodeId(u64::from_le_bytes(bytes)))
+    take_u64(rest).map(NodeId)
 }
 
 fn take_time(rest: &mut &[u8]) -> Result<Duration, Malformed> {
-    let bytes = take(rest, 8)?.try_into().map_err(|_| Malformed)?;
-    Ok(Duration::from_nanos(u64::from_le_bytes(bytes)))
+    take_u64(rest).map(Duration::from_nanos)
 }
 
 fn take_texts(rest: &mut &[u8]) -> Result<Vec<String>, Malformed> {
@@ -363,6 +361,10 @@ pub(crate) fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Ma
     let (taken, left) = rest.split_at_checked(count).ok_or(Malformed)?;
     *rest = left;
     Ok(taken)
+}
+
+pub(crate) fn take_u64(rest: &mut &[u8]) -> Result<u64, Malformed> {
+    take(rest, 8)?.try_into().map(u64::from_le_bytes).map_err(|_| Malformed)
 }
 
 pub(crate) fn take_u16(rest: &mut &[u8]) -> Result<usize, Malformed> {

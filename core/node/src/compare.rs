@@ -169,8 +169,8 @@ impl Node {
         self.space.short || self.compare.alarms().forbids_growth()
     }
 
-    /// A divergent replica refuses all reads and writes of the store and of sessions, but accepts the clearing of its alarm. Returns
-    /// whether it refused this request.
+    /// A divergent replica refuses all reads and writes of the store and of sessions, but accepts the clearing of its
+    /// alarm. Returns whether it refused this request.
     pub(crate) fn refuses_as_corrupt(
         &self,
         ticket: Ticket,

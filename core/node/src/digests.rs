@@ -15,7 +15,7 @@
 //! [`Keeper::digest`](crate::Keeper::digest): of keys, members, alarms, and these marks themselves.
 //! Knows nothing of: the schedule of marks (`compare.rs`), hashing, the consequences of an alarm.
 
-use crate::command::{Malformed, take};
+use crate::command::{Malformed, take, take_u64};
 use crate::contract::MemberInfo;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -60,7 +60,7 @@ impl Report {
     /// Reads what follows the leading byte.
     pub(crate) fn decode(mut rest: &[u8]) -> Result<Report, Malformed> {
         let (member, at, digest) =
-            (NodeId(number(&mut rest)?), LogIndex(number(&mut rest)?), number(&mut rest)?);
+            (NodeId(take_u64(&mut rest)?), LogIndex(take_u64(&mut rest)?), take_u64(&mut rest)?);
         rest.is_empty().then_some(Report { member, at, digest }).ok_or(Malformed)
     }
 }
@@ -162,15 +162,15 @@ impl Digests {
 
     /// Decodes what `encode` wrote; refuses any other form of it.
     pub(crate) fn take(rest: &mut &[u8]) -> Result<Digests, Malformed> {
-        let (marked, agreed) = (LogIndex(number(rest)?), LogIndex(number(rest)?));
-        let compared = Compared { marked, agreed, reports: number(rest)?, divergent: number(rest)? };
+        let (marked, agreed) = (LogIndex(take_u64(rest)?), LogIndex(take_u64(rest)?));
+        let compared = Compared { marked, agreed, reports: take_u64(rest)?, divergent: take_u64(rest)? };
         let mut marks = VecDeque::<Mark>::new();
         for _ in 0..take(rest, 1)?[0] {
-            let at = LogIndex(number(rest)?);
+            let at = LogIndex(take_u64(rest)?);
             let count = take(rest, 4)?.try_into().map_err(|_| Malformed)?;
             let mut said = BTreeMap::new();
             for _ in 0..u32::from_le_bytes(count) {
-                let (member, digest) = (NodeId(number(rest)?), number(rest)?);
+                let (member, digest) = (NodeId(take_u64(rest)?), take_u64(rest)?);
                 if said.last_key_value().is_some_and(|(last, _)| member <= *last) {
                     return Err(Malformed);
                 }
@@ -183,10 +183,6 @@ impl Digests {
         }
         Ok(Digests { marks, compared })
     }
-}
-
-fn number(rest: &mut &[u8]) -> Result<u64, Malformed> {
-    Ok(u64::from_le_bytes(take(rest, 8)?.try_into().map_err(|_| Malformed)?))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! Knows nothing of: files, checksums, callers, terms, links.
 
 use crate::alarms::Alarms;
-use crate::command::{put_text, take, take_text, take_u16};
+use crate::command::{put_text, take, take_text, take_u16, take_u64};
 use crate::contract::MemberInfo;
 use crate::digests::Digests;
 use crate::keeper::Keeper;
@@ -185,12 +185,6 @@ impl Frozen {
         self.store.stats().bytes + self.tables.sessions.bytes()
     }
 
-    /// The sessions, to be read as of the pin.
-    #[must_use]
-    pub fn sessions(&self) -> &Sessions {
-        &self.tables.sessions
-    }
-
     /// The store, to be read or hashed as of the pin.
     #[must_use]
     pub fn store(&self) -> &Store {
@@ -346,7 +340,7 @@ fn split_tables(bytes: &[u8]) -> Result<Split<'_>, ThawError> {
 
 /// Decodes what `encode_tables` wrote behind the prefix; refuses any other form of it.
 fn decode_tables(version: u8, mut rest: &[u8]) -> Option<Tables> {
-    let number = |rest: &mut &[u8]| Some(u64::from_le_bytes(take(rest, 8).ok()?.try_into().ok()?));
+    let number = |rest: &mut &[u8]| take_u64(rest).ok();
     let texts = |rest: &mut &[u8]| -> Option<Vec<String>> {
         let count = take_u16(rest).ok()?;
         (0..count).map(|_| take_text(rest).ok()).collect()

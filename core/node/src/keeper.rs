@@ -565,7 +565,7 @@ impl Keeper {
                         }
                         return self.apply_to_store(command, waits, allowance);
                     }
-                    command => Some(self.apply_command(id.index, command, effects)),
+                    command => Some(self.apply_command(id.index, command, allowance, effects)),
                 }
             }
         })
@@ -612,10 +612,8 @@ impl Keeper {
             Verdict::Answered(Some(result)) => return Applied::Done(Some(kv_body(result))),
             Verdict::Refused(error) => return Applied::Done(Some(ReplyBody::SessionError(error))),
         }
-        let mut done = None;
-        let mut begun = None;
-        if let Some(put) = put_in(bytes) {
-            done = Some(self.apply_put(put, allowance));
+        let result = if let Some(put) = put_in(bytes) {
+            self.apply_put(put, allowance)
         } else {
             let (work_max, command) = match decoded(entry, bytes) {
                 Command::Kv(command) => (SESSION_WORK_MAX, command),
@@ -623,25 +621,20 @@ impl Keeper {
                 command => panic!("committed entry {entry} holds {command:?} in a session"),
             };
             if work_max < self.store.cost_of(&command) {
-                done = Some(Err(Error::TooMuchWork));
+                Err(Error::TooMuchWork)
             } else if let Some(result) = self.apply_small(&command, allowance) {
-                done = Some(result);
+                result
             } else {
                 let work = Work::on_command(command, Some(SESSION_BYTES_MAX as usize));
-                begun = Some(work.that_looks_at(work_max));
+                return Applied::Begun(work.that_looks_at(work_max), Some(header));
             }
-        }
-        match (done, begun) {
-            (Some(result), _) => {
-                self.tables.sessions.keep(id.number, number, &result, false);
-                Applied::Done(waits.ticket.map(|_| kv_body(result)))
-            }
-            (None, Some(work)) => Applied::Begun(work, Some(header)),
-            (None, None) => unreachable!("a command is done or has begun"),
-        }
+        };
+        self.tables.sessions.keep(id.number, number, &result, false);
+        Applied::Done(waits.ticket.map(|_| kv_body(result)))
     }
 
-    fn apply_to_sessions(&mut self, at: LogIndex, command: SessionCommand) -> ReplyBody {
+    fn apply_to_sessions(&mut self, at: LogIndex, command: SessionCommand, allowance: &mut i64) -> ReplyBody {
+        *allowance = allowance.saturating_sub_unsigned(PUT_UNITS * command.named() as u64);
         let sessions = &mut self.tables.sessions;
         match command {
             SessionCommand::Register { secret, order } => {
@@ -669,12 +662,18 @@ impl Keeper {
         }
     }
 
-    fn apply_command(&mut self, at: LogIndex, command: Command, effects: &mut KeeperEffects) -> ReplyBody {
+    fn apply_command(
+        &mut self,
+        at: LogIndex,
+        command: Command,
+        allowance: &mut i64,
+        effects: &mut KeeperEffects,
+    ) -> ReplyBody {
         match command {
             Command::Kv(_) | Command::Within { .. } | Command::InSession { .. } => {
                 unreachable!("the store's commands go to the store")
             }
-            Command::Session(command) => self.apply_to_sessions(at, command),
+            Command::Session(command) => self.apply_to_sessions(at, command, allowance),
             Command::Level(level) => {
                 self.tables.level = self.tables.level.max(level);
                 effects.health = Some(self.health());

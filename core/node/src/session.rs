@@ -9,11 +9,11 @@
 //! [docs/formats/command.md; replication-protocols §10]
 //! Knows nothing of: the table of sessions, the encoding of store commands.
 
-use crate::command::{Malformed, take};
+use crate::command::{self, Malformed, take};
 use alloc::vec::Vec;
 use core::time::Duration;
 use kattu_kv::command::{take_number, write_number};
-use kattu_kv::sessions::{Order, SessionId, Settings};
+use kattu_kv::sessions::{NAMED_MAX, Order, SessionId, Settings};
 
 /// The leading byte (docs/formats/command.md).
 pub(crate) const BYTE: u8 = 8;
@@ -24,11 +24,8 @@ const KEEP_ALIVE: u8 = 3;
 const CLOSE: u8 = 4;
 const SET: u8 = 5;
 
-/// On whose behalf a command is given: nobody in particular, until there are users.
+/// The user on whose behalf a command is given: 0, until there are users.
 const PRINCIPAL: u64 = 0;
-
-/// Most sessions that one entry keeps alive.
-pub const KEEP_ALIVES_MAX: usize = 4096;
 
 /// A command about sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +41,7 @@ pub enum SessionCommand {
     KeepAlive(Vec<(SessionId, u64)>),
     /// Ends sessions.
     Close(Vec<SessionId>),
-    /// Ends the session of this number, whoever registered it: for operators.
+    /// Ends the session of this number without its secret: for operators.
     Expel(u64),
     /// Sets what is true of all sessions.
     Set(Settings),
@@ -98,7 +95,7 @@ impl SessionCommand {
     /// The bytes of this command.
     ///
     /// # Panics
-    /// If it is about more than [`KEEP_ALIVES_MAX`] sessions.
+    /// If it is about more than [`NAMED_MAX`] sessions.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -176,6 +173,15 @@ impl SessionCommand {
         rest.is_empty().then_some(command)
     }
 
+    /// How many sessions it is about: the work that it makes.
+    pub(crate) fn named(&self) -> usize {
+        match self {
+            SessionCommand::KeepAlive(alive) => alive.len(),
+            SessionCommand::Close(ids) => ids.len(),
+            SessionCommand::Register { .. } | SessionCommand::Expel(_) | SessionCommand::Set(_) => 1,
+        }
+    }
+
     /// Whether it may make the tables larger.
     pub(crate) fn grows(&self) -> bool {
         matches!(self, SessionCommand::Register { .. })
@@ -196,7 +202,7 @@ fn begin(kind: u8, capacity: usize) -> Vec<u8> {
 }
 
 fn take_principal(rest: &mut &[u8]) -> Option<u64> {
-    // A version that knows users reads more; to this one their commands are unreadable, and not nobody's.
+    // To a version without users, a command of a user is unreadable: it must not be applied as one of no user.
     take_number(rest).filter(|&principal| principal == PRINCIPAL)
 }
 
@@ -210,16 +216,16 @@ fn take_id(rest: &mut &[u8]) -> Option<SessionId> {
 }
 
 fn take_u64(rest: &mut &[u8]) -> Option<u64> {
-    Some(u64::from_le_bytes(take(rest, 8).ok()?.try_into().ok()?))
+    command::take_u64(rest).ok()
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
-    assert!(count <= KEEP_ALIVES_MAX, "{count} sessions in one command");
+    assert!(count <= NAMED_MAX, "{count} sessions in one command");
     write_number(count as u64, out);
 }
 
 fn take_count(rest: &mut &[u8]) -> Option<usize> {
-    usize::try_from(take_number(rest)?).ok().filter(|&count| count <= KEEP_ALIVES_MAX)
+    usize::try_from(take_number(rest)?).ok().filter(|&count| count <= NAMED_MAX)
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use kattu_kv::api::{
     Answer, Command, DeleteRange, KeyRange, Operation, Put, Query, Range, Response, Revision, Txn,
 };
-use kattu_kv::sessions::{Order, SessionError, SessionId, Settings, UNUSED};
+use kattu_kv::cost::PUT_UNITS;
+use kattu_kv::sessions::{NAMED_MAX, Order, SessionError, SessionId, Settings, UNUSED};
 use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::*;
 use kattu_node::session::{SessionCommand, SessionHeader};
@@ -132,6 +133,24 @@ fn signs_of_life_and_ends_name_the_sessions_that_are_not_there() {
     assert_eq!(apply(&mut keeper, SessionCommand::Set(settings).encode()), ReplyBody::SessionsSet);
     let full = apply(&mut keeper, SessionCommand::Register { secret: 1, order: Order::Any }.encode());
     assert_eq!(full, ReplyBody::SessionError(SessionError::TooManySessions));
+}
+
+#[test]
+fn a_step_pays_for_each_session_that_its_entry_names() {
+    let mut keeper = keeper();
+    let id = register(&mut keeper);
+    for (named, entry) in [
+        (1, SessionCommand::KeepAlive(vec![(id, 1)])),
+        (NAMED_MAX, SessionCommand::KeepAlive(vec![(id, 1); NAMED_MAX])),
+        (NAMED_MAX, SessionCommand::Close(vec![id; NAMED_MAX])),
+    ] {
+        let mut effects = KeeperEffects::default();
+        keeper.handle(task(&keeper, Duration::ZERO, entry.encode(), None), &mut effects);
+        let least = PUT_UNITS * named as u64;
+        assert!((least..=least + PUT_UNITS).contains(&effects.units), "{named}: {}", effects.units);
+    }
+    let one_more = std::panic::catch_unwind(|| SessionCommand::Close(vec![id; NAMED_MAX + 1]).encode());
+    assert!(one_more.is_err(), "no entry names more");
 }
 
 fn all() -> KeyRange {

@@ -14,10 +14,10 @@ mod common;
 
 use common::mixed;
 use kattu_kv::api::{Command, Put};
-use kattu_kv::sessions::{Order, SessionError, SessionId, Settings};
+use kattu_kv::sessions::{NAMED_MAX, Order, SessionError, SessionId, Settings};
 use kattu_node::command::encode_kv;
 use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Reply, ReplyBody, Ticket};
-use kattu_node::session::{KEEP_ALIVES_MAX, SessionCommand, SessionHeader};
+use kattu_node::session::{SessionCommand, SessionHeader};
 use kattu_node::{Keeper, level};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Stamp, Term};
 use kattu_runtime::allocator::Counting;
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         "refused: it takes no memory but that of its answer"
     );
     let used = taken() - of_ids;
-    for some in ids.chunks(KEEP_ALIVES_MAX) {
+    for some in ids.chunks(NAMED_MAX) {
         desk.apply(SessionCommand::KeepAlive(some.iter().map(|&id| (id, 2)).collect()).encode());
     }
     let idle = taken() - of_ids;

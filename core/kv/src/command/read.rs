@@ -6,6 +6,7 @@ use super::{
     DELETE_PREV_KV, DELETE_RANGE, Flaw, Malformed, PUT, PUT_HAS_LEASE, PUT_IGNORE_LEASE, PUT_IGNORE_VALUE,
     PUT_PREV_KV, RANGE, RANGE_COUNT_ONLY, RANGE_HAS_LIMIT, RANGE_HAS_MAX_CREATE, RANGE_HAS_MAX_MOD,
     RANGE_HAS_MIN_CREATE, RANGE_HAS_MIN_MOD, RANGE_HAS_REVISION, RANGE_KEYS_ONLY, TXN, TXN_DEPTH_MAX,
+    VERSION,
 };
 use crate::api::{
     Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, PutRef, Range, Revision,
@@ -208,6 +209,20 @@ impl<'a> Reader<'a> {
         let byte = *self.bytes.get(self.at).ok_or(self.flawed(Flaw::Truncated))?;
         self.at += 1;
         Ok(byte)
+    }
+
+    /// A reader behind the first byte, which is format version and kind, and the kind.
+    pub(super) fn of_kind(bytes: &'a [u8]) -> Result<(Reader<'a>, u8), Malformed> {
+        let mut reader = Reader { bytes, at: 0 };
+        match reader.byte()? {
+            first if first >> 4 == VERSION => Ok((reader, first & 0x0f)),
+            first => Err(Malformed { offset: 0, flaw: Flaw::Version(first >> 4) }),
+        }
+    }
+
+    /// Checks that no bytes are left.
+    pub(crate) fn end(&self) -> Result<(), Malformed> {
+        if self.at < self.bytes.len() { Err(self.flawed(Flaw::TrailingBytes)) } else { Ok(()) }
     }
 
     pub(crate) fn flawed(&self, flaw: Flaw) -> Malformed {

@@ -6,7 +6,9 @@
 //!        docs/formats/sessions.md.
 //! Knows nothing of: files, checksums, the tables beside this one.
 
-use super::{Answers, Kept, List, Order, Session, Sessions, Settings, WINDOW, key};
+use super::{
+    Answers, Kept, List, Order, SESSION_BYTES_MAX, Session, Sessions, Settings, WINDOW, key, number_of,
+};
 use crate::answer;
 use crate::api::{Key, Revision};
 use crate::command::{Flaw, Malformed, Reader, write_bytes, write_number, write_signed};
@@ -196,10 +198,6 @@ impl Loader {
     }
 }
 
-fn number_of(key: &Key) -> u64 {
-    key[..].try_into().map_or(0, u64::from_be_bytes)
-}
-
 fn read_u64(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let mut bytes = [0; 8];
     for byte in &mut bytes {
@@ -234,6 +232,9 @@ fn read_session(reader: &mut Reader<'_>) -> Result<(u64, Session), Malformed> {
         let (Some(number), true) = (number, is_next) else { return Err(reader.flawed(Flaw::Number)) };
         let kept = read_kept(reader)?;
         bytes += kept.bytes();
+        if SESSION_BYTES_MAX < bytes {
+            return Err(reader.flawed(Flaw::Length(bytes))); // no session keeps so many
+        }
         answers.push_back((number, kept));
     }
     // The highest number executed has an answer, unless that is acknowledged.
@@ -251,7 +252,7 @@ fn read_kept(reader: &mut Reader<'_>) -> Result<Kept, Malformed> {
         PUT => Kept::Put(Revision(reader.signed()?)),
         WHOLE => {
             let length = reader.number()?;
-            if super::SESSION_BYTES_MAX < length {
+            if SESSION_BYTES_MAX < length {
                 return Err(reader.flawed(Flaw::Length(length)));
             }
             let offset = reader.at;

@@ -32,8 +32,8 @@ pub enum Consistency {
 /// A request of a client to a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// A command for the log, for the store, about sessions or an alarm: the bytes of [`crate::command::Command`], encoded where
-    /// the request entered.
+    /// A command for the log, for the store, about sessions or an alarm: the bytes of [`crate::command::Command`],
+    /// encoded where the request entered.
     Write(Vec<u8>),
     /// A command of the store that may take long, with its bytes: its cost is checked before it is proposed.
     /// [`crate::command::request`] makes it.
