@@ -3,7 +3,7 @@
 //! The checks and their order are etcd's, so that a request with two faults gets the same answer from both.
 //! Knows nothing of: the store, configuration.
 
-use crate::api::{DeleteRange, Error, Operation, Put, Range, Txn};
+use crate::api::{DeleteRange, Error, Operation, PutRef, Range, Txn};
 use crate::command::TXN_DEPTH_MAX;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::mem::swap;
@@ -37,8 +37,8 @@ pub fn check_range(range: &Range) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::EmptyKey`], [`Error::ValueProvided`], [`Error::LeaseProvided`], in this order.
-pub fn check_put(put: &Put) -> Result<(), Error> {
-    require_key(&put.key)?;
+pub fn check_put(put: PutRef<'_>) -> Result<(), Error> {
+    require_key(put.key)?;
     if put.ignore_value && !put.value.is_empty() {
         return Err(Error::ValueProvided);
     }
@@ -93,7 +93,7 @@ fn check_parts(txn: &Txn, ops_max: usize, depth_max: usize) -> Result<(), Error>
     txn.compare.iter().try_for_each(|compare| require_key(&compare.keys.start))?;
     txn.success.iter().chain(&txn.failure).try_for_each(|operation| match operation {
         Operation::Range(range) => check_range(range),
-        Operation::Put(put) => check_put(put),
+        Operation::Put(put) => check_put(put.as_ref()),
         Operation::DeleteRange(delete) => check_delete_range(delete),
         Operation::Txn(nested) => check_parts(nested, ops_max - ops, depth_max - 1),
     })
@@ -242,6 +242,7 @@ impl<'a> Deletes<'a> {
 mod tests {
     use super::*;
     use crate::api::KeyRange;
+    use crate::api::Put;
     use alloc::vec::Vec;
 
     const KEYS: u64 = 8192;

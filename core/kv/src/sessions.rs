@@ -264,6 +264,24 @@ impl Session {
         answers.get(place).map(|(_, kept)| kept)
     }
 
+    /// The number up to which every command is executed, or was given up by the client.
+    fn strong(&self) -> u64 {
+        let Some(answers) = &self.answers else { return self.first - 1 };
+        let is_gapless = |count: usize| match count.checked_sub(1).map(|place| answers[place].0) {
+            None => true,
+            Some(number) => number - self.first == count as u64 - 1,
+        };
+        let (mut gapless, mut beyond) = (0, answers.len() + 1);
+        if is_gapless(answers.len()) {
+            gapless = answers.len(); // always so in a strict session
+        }
+        while gapless + 1 < beyond {
+            let between = gapless + (beyond - gapless) / 2;
+            if is_gapless(between) { gapless = between } else { beyond = between }
+        }
+        self.first - 1 + gapless as u64
+    }
+
     /// Whether a command is to be executed, if all sessions keep answers of so many bytes.
     fn verdict(&self, number: u64, all: u64) -> Verdict {
         if number < self.first {
@@ -443,11 +461,18 @@ impl Sessions {
             .unwrap_or(Verdict::Refused(SessionError::Expired))
     }
 
-    /// Keeps the answer of a command that was just executed; `lacks_pairs`: it was too large to be gathered whole.
+    /// Keeps the answer of a command that was just executed; `lacks_pairs`: it was too large to be gathered whole. Returns
+    /// the number up to which every command of the session is executed.
     ///
     /// # Panics
     /// If there is no such session: it was there when the command was judged, and nothing comes between.
-    pub fn keep(&mut self, session: u64, number: u64, result: &Result<Response, Error>, lacks_pairs: bool) {
+    pub fn keep(
+        &mut self,
+        session: u64,
+        number: u64,
+        result: &Result<Response, Error>,
+        lacks_pairs: bool,
+    ) -> u64 {
         let mut kept = if lacks_pairs { Kept::TooLarge } else { Kept::of(result) };
         let all = self.bytes;
         let change = |_: &_, session: &mut Session| {
@@ -464,8 +489,9 @@ impl Sessions {
                 _ => answers.len(),
             };
             answers.insert(place, (number, kept.clone()));
+            session.strong()
         };
-        self.index.update(&key(session), change).expect("a session that was judged");
+        let strong = self.index.update(&key(session), change).expect("a session that was judged");
         self.bytes += kept.bytes();
         let mut hasher = Hasher::new();
         match &kept {
@@ -474,6 +500,13 @@ impl Sessions {
             Kept::TooLarge => hasher.number(-1),
         }
         self.mix([session as i64, number as i64, hasher.finish() as i64]);
+        strong
+    }
+
+    /// The number up to which every command of a session is executed; 0 if there is no such session.
+    #[must_use]
+    pub fn strong(&self, session: u64) -> u64 {
+        self.index.get(&key(session)).map_or(0, |(_, session)| session.strong())
     }
 
     /// A sign of life, with the first number whose answer the client does not have. Returns whether the session is there.

@@ -129,10 +129,15 @@ impl Naive {
         }
     }
 
-    fn keep(&mut self, session: u64, number: u64, result: &Result) {
+    /// Returns the number up to which every command is executed.
+    fn keep(&mut self, session: u64, number: u64, result: &Result) -> u64 {
         let session = self.sessions.get_mut(&session).expect("a session that was judged");
         session.last = session.last.max(number);
         session.answers.insert(number, result.clone());
+        (session.first..)
+            .take_while(|number| session.answers.contains_key(number))
+            .last()
+            .unwrap_or(session.first - 1)
     }
 }
 
@@ -238,8 +243,9 @@ impl Twins {
                 let verdict = self.sessions.judge(*id, number, first_unacked);
                 prop_assert_eq!(&verdict, &self.naive.judge(*id, number, first_unacked));
                 if verdict == Verdict::Execute {
-                    self.sessions.keep(id.number, number, result, false);
-                    self.naive.keep(id.number, number, result);
+                    let strong = self.sessions.keep(id.number, number, result, false);
+                    prop_assert_eq!(strong, self.naive.keep(id.number, number, result));
+                    prop_assert_eq!(strong, self.sessions.strong(id.number));
                     *last = number.max(*last);
                 }
             }
@@ -362,7 +368,7 @@ fn the_answers_of_one_session_have_a_bound() {
     let value = 100 << 10;
     for number in 1..=20 {
         match sessions.judge(id, number, 1) {
-            Verdict::Execute => sessions.keep(id.number, number, &large(value), false),
+            Verdict::Execute => drop(sessions.keep(id.number, number, &large(value), false)),
             other => panic!("{number}: {other:?}"),
         }
     }

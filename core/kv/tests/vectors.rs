@@ -64,7 +64,7 @@ fn a_put_needs_a_key_and_takes_no_second_opinion_on_what_it_keeps() {
         (put("a", ""), Ok(())),
     ];
     for (put, expected) in cases {
-        assert_eq!(check_put(&put), expected, "{put:?}");
+        assert_eq!(check_put(put.as_ref()), expected, "{put:?}");
     }
 }
 

@@ -192,6 +192,19 @@ impl FrameWriter {
         bytes
     }
 
+    /// Takes empty memory for the next frame, and leaves the bytes of this one there.
+    ///
+    /// # Panics
+    /// If its messages have 4 GiB.
+    pub fn swap_into(&mut self, out: &mut Vec<u8>) {
+        let length = u32::try_from(self.len()).expect("callers bound what they send");
+        seal(self.crc, &mut self.bytes, length);
+        out.clear();
+        out.shrink_to(KEPT_BYTES_MAX);
+        out.extend_from_slice(&[0; FRAME_HEADER]);
+        core::mem::swap(&mut self.bytes, out);
+    }
+
     /// Appends the bytes of the frame to others; the frame is empty afterwards, and keeps its memory.
     ///
     /// # Panics

@@ -45,12 +45,12 @@ pub struct Welcome {
     pub member: u64,
     /// The leader that it knows.
     pub leader: Leader,
-    /// Most bytes of a frame's messages.
+    /// Most bytes of the messages of a frame that it reads.
     pub frame_bytes_max: u32,
+    /// … and of one that it sends.
+    pub answer_bytes_max: u32,
     /// Most requests of this connection under way.
     pub requests_max: u32,
-    /// How long a session lasts without a sign of life, in milliseconds.
-    pub session_idle: u64,
 }
 
 impl Hello {
@@ -102,8 +102,8 @@ impl Welcome {
             out.put_u64(self.member);
             self.leader.write(out);
             out.put_u32(self.frame_bytes_max);
+            out.put_u32(self.answer_bytes_max);
             out.put_u32(self.requests_max);
-            out.put_u64(self.session_idle);
         });
     }
 
@@ -120,8 +120,8 @@ impl Welcome {
             member: fields.u64("member")?,
             leader: Leader::read(&mut fields)?,
             frame_bytes_max: fields.u32("frame bytes")?,
+            answer_bytes_max: fields.u32("answer bytes")?,
             requests_max: fields.u32("requests")?,
-            session_idle: fields.u64("session idle")?,
         })
     }
 }

@@ -17,6 +17,8 @@ const KEEP_ALIVE: u8 = 18;
 const CLOSE: u8 = 19;
 const READ: u8 = 20;
 const PING: u8 = 21;
+const SESSIONS: u8 = 22;
+const EXPEL: u8 = 23;
 
 /// Flag of a write: the client wants no result, only to know that it is committed.
 const COMMIT_ONLY: u8 = 1;
@@ -62,6 +64,15 @@ pub enum Request<'a> {
     },
     /// Asks for an answer.
     Ping,
+    /// Asks which sessions there are, for operators.
+    Sessions {
+        /// The first number.
+        from: u64,
+        /// How many, at most [`LISTED_MAX`](crate::reply::LISTED_MAX).
+        count: u32,
+    },
+    /// Ends the session of this number, for operators: its secret is not needed.
+    Expel(u64),
 }
 
 impl<'a> Request<'a> {
@@ -77,6 +88,8 @@ impl<'a> Request<'a> {
             Request::Close(_) => (CLOSE, 0),
             Request::Read { .. } => (READ, 0),
             Request::Ping => (PING, 0),
+            Request::Sessions { .. } => (SESSIONS, 0),
+            Request::Expel(_) => (EXPEL, 0),
         };
         writer.message(kind, flags, request, |out| {
             write_number(PRINCIPAL, out);
@@ -106,6 +119,11 @@ impl<'a> Request<'a> {
                     out.extend_from_slice(query);
                 }
                 Request::Ping => {}
+                Request::Sessions { from, count } => {
+                    out.put_u64(*from);
+                    out.put_u32(*count);
+                }
+                Request::Expel(number) => out.put_u64(*number),
             }
         });
     }
@@ -131,10 +149,10 @@ impl<'a> Request<'a> {
                 let command = fields.bytes(fields.left(), "command")?;
                 Request::Write { commit_only: message.flags == COMMIT_ONLY, command }
             }
-            KEEP_ALIVE => Request::KeepAlive(list(&mut fields, |fields| {
+            KEEP_ALIVE => Request::KeepAlive(list(&mut fields, NAMED_MAX, |fields| {
                 Ok((take_id(fields)?, fields.u64("first unacknowledged")?))
             })?),
-            CLOSE => Request::Close(list(&mut fields, take_id)?),
+            CLOSE => Request::Close(list(&mut fields, NAMED_MAX, take_id)?),
             READ => {
                 let (level, operand) = (fields.u8("level")?, fields.u64("operand")?);
                 let level = match (level, operand) {
@@ -147,6 +165,8 @@ impl<'a> Request<'a> {
                 Request::Read { level, query: fields.bytes(fields.left(), "query")? }
             }
             PING => Request::Ping,
+            SESSIONS => Request::Sessions { from: fields.u64("from")?, count: fields.u32("count")? },
+            EXPEL => Request::Expel(fields.u64("session")?),
             kind => return Err(FieldError::Value { field: "kind", value: kind.into() }),
         };
         fields.end()?;
@@ -163,15 +183,16 @@ pub(crate) fn take_id(fields: &mut Reader<'_>) -> Result<SessionId, FieldError> 
     Ok(SessionId { number: fields.u64("session")?, secret: fields.u64("secret")? })
 }
 
-/// All that is left, as items.
+/// All that is left, as items, of which so many are accepted.
 pub(crate) fn list<T>(
     fields: &mut Reader<'_>,
+    most: usize,
     item: impl Fn(&mut Reader<'_>) -> Result<T, FieldError>,
 ) -> Result<Vec<T>, FieldError> {
     let mut items = Vec::new();
     while fields.left() > 0 {
-        if items.len() == NAMED_MAX {
-            return Err(FieldError::Value { field: "sessions", value: NAMED_MAX as u64 + 1 });
+        if items.len() == most {
+            return Err(FieldError::Value { field: "sessions", value: most as u64 + 1 });
         }
         items.push(item(fields)?);
     }

@@ -11,7 +11,7 @@ use crate::frame::{FrameWriter, Message};
 use crate::handshake::Leader;
 use crate::message::{list, put_id, take_id};
 use alloc::vec::Vec;
-use kattu_kv::sessions::{SessionError, SessionId};
+use kattu_kv::sessions::{NAMED_MAX, SessionError, SessionId};
 use kattu_wire::fields::{FieldError, Reader, Write};
 
 /// The kind of message.
@@ -21,11 +21,15 @@ const REPLY: u8 = 3;
 const DONE: u8 = 0;
 const COMMITTED: u8 = 1;
 const OPENED: u8 = 2;
-const GONE: u8 = 3;
+const NAMED: u8 = 3;
 const SESSION_ERROR: u8 = 4;
 const REFUSED: u8 = 5;
 const UNKNOWN: u8 = 6;
 const MALFORMED: u8 = 7;
+const SESSIONS: u8 = 8;
+
+/// Most sessions of one list.
+pub const LISTED_MAX: usize = 1000;
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,9 +50,19 @@ pub enum Outcome<'a> {
     /// It is committed; its result was not wanted.
     Committed,
     /// The session is open.
-    Opened(SessionId),
-    /// The sessions among those named that are not there.
-    Gone(Vec<SessionId>),
+    Opened {
+        /// Its name.
+        id: SessionId,
+        /// How long it lasts without a command or a sign of life, in milliseconds.
+        idle: u64,
+    },
+    /// Sessions were kept alive or closed.
+    Named {
+        /// How long a session lasts without a command or a sign of life, in milliseconds.
+        idle: u64,
+        /// Those among the named that are not there.
+        gone: Vec<SessionId>,
+    },
     /// The command of a session has had no effect, and will have none under this number, unless it was executed before.
     SessionError(SessionError),
     /// Certainly without effect, now and later.
@@ -57,6 +71,13 @@ pub enum Outcome<'a> {
     Unknown(Doubt, Leader),
     /// The member could not read the request, and closes.
     Malformed,
+    /// Some of the sessions that there are.
+    Sessions {
+        /// How many there are in all.
+        all: u64,
+        /// Each with the milliseconds of the log's clock since it was seen last; ascending by number.
+        list: Vec<(u64, u64)>,
+    },
 }
 
 macro_rules! numbered {
@@ -141,13 +162,15 @@ impl<'a> Reply<'a> {
                     out.extend_from_slice(answer);
                 }
                 Outcome::Committed => out.put_u8(COMMITTED),
-                Outcome::Opened(id) => {
+                Outcome::Opened { id, idle } => {
                     out.put_u8(OPENED);
+                    out.put_u64(*idle);
                     put_id(*id, out);
                 }
-                Outcome::Gone(sessions) => {
-                    out.put_u8(GONE);
-                    sessions.iter().for_each(|id| put_id(*id, out));
+                Outcome::Named { idle, gone } => {
+                    out.put_u8(NAMED);
+                    out.put_u64(*idle);
+                    gone.iter().for_each(|id| put_id(*id, out));
                 }
                 Outcome::SessionError(error) => {
                     out.put_u8(SESSION_ERROR);
@@ -170,6 +193,14 @@ impl<'a> Reply<'a> {
                     leader.write(out);
                 }
                 Outcome::Malformed => out.put_u8(MALFORMED),
+                Outcome::Sessions { all, list } => {
+                    out.put_u8(SESSIONS);
+                    out.put_u64(*all);
+                    for (number, silent) in list {
+                        out.put_u64(*number);
+                        out.put_u64(*silent);
+                    }
+                }
             }
         });
     }
@@ -187,8 +218,11 @@ impl<'a> Reply<'a> {
         let outcome = match fields.u8("outcome")? {
             DONE => Outcome::Done(fields.bytes(fields.left(), "answer")?),
             COMMITTED => Outcome::Committed,
-            OPENED => Outcome::Opened(take_id(&mut fields)?),
-            GONE => Outcome::Gone(list(&mut fields, take_id)?),
+            OPENED => Outcome::Opened { idle: fields.u64("idle time")?, id: take_id(&mut fields)? },
+            NAMED => Outcome::Named {
+                idle: fields.u64("idle time")?,
+                gone: list(&mut fields, NAMED_MAX, take_id)?,
+            },
             SESSION_ERROR => {
                 let (number, expected) = (fields.u8("session error")?, fields.u64("expected")?);
                 Outcome::SessionError(match (number, expected) {
@@ -203,6 +237,12 @@ impl<'a> Reply<'a> {
             REFUSED => Outcome::Refused(Refusal::of(fields.u8("refusal")?)?, Leader::read(&mut fields)?),
             UNKNOWN => Outcome::Unknown(Doubt::of(fields.u8("doubt")?)?, Leader::read(&mut fields)?),
             MALFORMED => Outcome::Malformed,
+            SESSIONS => Outcome::Sessions {
+                all: fields.u64("all")?,
+                list: list(&mut fields, LISTED_MAX, |fields| {
+                    Ok((fields.u64("session")?, fields.u64("silence")?))
+                })?,
+            },
             other => return Err(FieldError::Value { field: "outcome", value: other.into() }),
         };
         fields.end()?;

@@ -68,6 +68,8 @@ fn asked() -> impl Strategy<Value = Asked> {
         vec((id(), any::<u64>()), 0..4).prop_map(Request::KeepAlive),
         vec(id(), 0..4).prop_map(Request::Close),
         Just(Request::Ping),
+        any::<(u64, u32)>().prop_map(|(from, count)| Request::Sessions { from, count }),
+        any::<u64>().prop_map(Request::Expel),
     ];
     prop_oneof![
         plain.prop_map(Asked::Plain),
@@ -88,14 +90,16 @@ fn outcome() -> impl Strategy<Value = Outcome<'static>> {
     prop_oneof![
         Just(Outcome::Done(b"\0\x0a\x01\0")),
         Just(Outcome::Committed),
-        id().prop_map(Outcome::Opened),
-        vec(id(), 0..4).prop_map(Outcome::Gone),
+        (id(), any::<u64>()).prop_map(|(id, idle)| Outcome::Opened { id, idle }),
+        (vec(id(), 0..4), any::<u64>()).prop_map(|(gone, idle)| Outcome::Named { gone, idle }),
         session_error.prop_map(Outcome::SessionError),
         (prop::sample::select(Refusal::ALL), leader.clone())
             .prop_map(|(refusal, leader)| Outcome::Refused(refusal, leader)),
         (prop::sample::select(Doubt::ALL), leader)
             .prop_map(|(doubt, leader)| Outcome::Unknown(doubt, leader)),
         Just(Outcome::Malformed),
+        (vec(any::<(u64, u64)>(), 0..4), any::<u64>())
+            .prop_map(|(list, all)| Outcome::Sessions { all, list }),
     ]
 }
 
@@ -127,8 +131,8 @@ proptest! {
     }
 
     #[test]
-    fn handshakes_survive_their_bytes(numbers: [u64; 5], versions: [u16; 2], limits: [u32; 2], url in "[a-z:/]{0,20}") {
-        let [cluster, principal, member, leader, session_idle] = numbers;
+    fn handshakes_survive_their_bytes(numbers: [u64; 4], versions: [u16; 2], limits: [u32; 3], url in "[a-z:/]{0,20}") {
+        let [cluster, principal, member, leader] = numbers;
         let hello = Hello { version_min: versions[0], version_max: versions[1], cluster, principal };
         let bytes = alone(|writer| hello.write(writer));
         prop_assert_eq!(Hello::read(&messages(&bytes)[0]), Ok(hello));
@@ -138,8 +142,8 @@ proptest! {
             member,
             leader: Leader { id: leader, url },
             frame_bytes_max: limits[0],
-            requests_max: limits[1],
-            session_idle,
+            answer_bytes_max: limits[1],
+            requests_max: limits[2],
         };
         let bytes = alone(|writer| welcome.write(writer));
         prop_assert_eq!(Welcome::read(&messages(&bytes)[0]), Ok(welcome.clone()));
@@ -206,7 +210,7 @@ fn the_bytes_are_as_the_page_says() {
     let id = SessionId { number: 300, secret: 7 };
     let put = [0, 0x11, 0, 1, b'k', 1, b'v'];
     let url = Leader { id: 2, url: "http://b".into() };
-    let requests: [(&str, Request<'_>, Vec<u8>); 6] = [
+    let requests: [(&str, Request<'_>, Vec<u8>); 8] = [
         ("open", Request::Open(Order::Strict), vec![2, 0, 0, 0, 16, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         (
             "write",
@@ -241,18 +245,42 @@ fn the_bytes_are_as_the_page_says() {
             .concat(),
         ),
         ("ping", Request::Ping, vec![1, 0, 0, 0, 21, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]),
+        (
+            "sessions",
+            Request::Sessions { from: 300, count: 2 },
+            [
+                &[13, 0, 0, 0, 22, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0][..],
+                &[0x2c, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0],
+            ]
+            .concat(),
+        ),
+        (
+            "expel",
+            Request::Expel(300),
+            vec![9, 0, 0, 0, 23, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0x2c, 1, 0, 0, 0, 0, 0, 0],
+        ),
     ];
     for (name, request, expected) in requests {
         let bytes = alone(|writer| request.write(9, writer));
         assert_eq!(bytes[FRAME_HEADER..], expected, "{name}");
     }
     let at = [4, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];
-    let answers: [(&str, Outcome<'_>, Vec<u8>); 4] = [
+    let answers: [(&str, Outcome<'_>, Vec<u8>); 6] = [
         ("done", Outcome::Done(&[0, 4, 1, 0]), vec![0, 0, 4, 1, 0]),
         (
             "out of order",
             Outcome::SessionError(SessionError::OutOfOrder { expected: 8 }),
             vec![4, 2, 8, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            "opened",
+            Outcome::Opened { id, idle: 9 },
+            vec![2, 9, 0, 0, 0, 0, 0, 0, 0, 0x2c, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            "sessions",
+            Outcome::Sessions { all: 1, list: vec![(300, 5)] },
+            vec![8, 1, 0, 0, 0, 0, 0, 0, 0, 0x2c, 1, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
         ),
         (
             "refused",

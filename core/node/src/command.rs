@@ -270,7 +270,8 @@ pub fn is_readable(kind: EntryKind, payload: &[u8]) -> bool {
 }
 
 /// The put for the store that a command is, in a session or not, with its bytes where they lie. Most commands are.
-pub(crate) fn put_in(command: &[u8]) -> Option<kv::PutRef<'_>> {
+#[must_use]
+pub fn put_in(command: &[u8]) -> Option<kv::PutRef<'_>> {
     match in_any(command).split_first() {
         Some((&FOR_STORE, rest)) => kv::Command::put_in(rest),
         _ => None,

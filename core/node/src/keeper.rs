@@ -112,11 +112,15 @@ enum Job {
 struct Waits {
     ticket: Option<Ticket>,
     term: Term,
+    /// [`Reply::strong`]
+    strong: u64,
 }
 
 /// The result of applying an entry so far.
 enum Applied {
     Done(Option<ReplyBody>),
+    /// As a command in a session, all of whose commands up to this number are executed.
+    InSession(Option<ReplyBody>, u64),
     /// It takes long.
     Begun(Work, Option<SessionHeader>),
     /// It was executed before, as a command in a session, and its answer was too large to be kept.
@@ -290,8 +294,15 @@ impl Keeper {
         match task {
             KeeperTask::Apply { entry, ticket, term } => {
                 *allowance = allowance.saturating_sub_unsigned((entry.len() / 1024) as u64);
-                let waits = Waits { ticket, term };
-                match self.apply(&entry, waits, allowance, effects) {
+                let mut waits = Waits { ticket, term, strong: 0 };
+                let applied = match self.apply(&entry, waits, allowance, effects) {
+                    Applied::InSession(body, strong) => {
+                        waits.strong = strong;
+                        Applied::Done(body)
+                    }
+                    applied => applied,
+                };
+                match applied {
                     Applied::Refused => {
                         effects.refused_for_work += 1;
                         let waits = Waits { ticket: None, ..waits };
@@ -310,6 +321,7 @@ impl Keeper {
                         let is_of_client = ticket.is_some() && is_client_data(whole(&entry));
                         self.conclude(entry.id().index, is_of_client, waits, body, effects);
                     }
+                    Applied::InSession(..) => unreachable!("it is done by now"),
                     Applied::AnswerGone => {
                         self.conclude(entry.id().index, true, Waits { ticket: None, ..waits }, None, effects);
                         let outcome = Outcome::Unknown(Doubt::AnswerTooLarge);
@@ -378,8 +390,9 @@ impl Keeper {
             return;
         };
         let lacks_pairs = under_way.work.lacks_pairs() && result.is_ok();
-        if let Job::Apply { kept_at: Some(SessionHeader { id, number, .. }), .. } = &under_way.job {
-            self.tables.sessions.keep(id.number, *number, &result, lacks_pairs);
+        if let Job::Apply { kept_at: Some(SessionHeader { id, number, .. }), waits, .. } = &mut under_way.job
+        {
+            waits.strong = self.tables.sessions.keep(id.number, *number, &result, lacks_pairs);
         }
         match under_way.job {
             Job::Apply { index, waits, .. } if lacks_pairs => {
@@ -415,7 +428,8 @@ impl Keeper {
                 // It is done, but only members that are not divergent know the result.
                 effects.reply.push((ticket, Outcome::Unknown(Doubt::LeaderChanged)));
             } else {
-                done(effects, ticket, waits.term, body);
+                let reply = Reply { term: waits.term, strong: waits.strong, body };
+                effects.reply.push((ticket, Outcome::Done(reply)));
             }
         }
     }
@@ -609,7 +623,9 @@ impl Keeper {
         match self.tables.sessions.judge(id, number, first_unacked) {
             Verdict::Execute => {}
             Verdict::Answered(None) => return Applied::AnswerGone,
-            Verdict::Answered(Some(result)) => return Applied::Done(Some(kv_body(result))),
+            Verdict::Answered(Some(result)) => {
+                return Applied::InSession(Some(kv_body(result)), self.tables.sessions.strong(id.number));
+            }
             Verdict::Refused(error) => return Applied::Done(Some(ReplyBody::SessionError(error))),
         }
         let result = if let Some(put) = put_in(bytes) {
@@ -629,31 +645,34 @@ impl Keeper {
                 return Applied::Begun(work.that_looks_at(work_max), Some(header));
             }
         };
-        self.tables.sessions.keep(id.number, number, &result, false);
-        Applied::Done(waits.ticket.map(|_| kv_body(result)))
+        let strong = self.tables.sessions.keep(id.number, number, &result, false);
+        Applied::InSession(waits.ticket.map(|_| kv_body(result)), strong)
     }
 
     fn apply_to_sessions(&mut self, at: LogIndex, command: SessionCommand, allowance: &mut i64) -> ReplyBody {
         *allowance = allowance.saturating_sub_unsigned(PUT_UNITS * command.named() as u64);
         let sessions = &mut self.tables.sessions;
+        let idle = sessions.settings().idle;
         match command {
             SessionCommand::Register { secret, order } => {
                 let id = SessionId { number: at.0, secret };
                 match sessions.register(id, order) {
-                    Ok(()) => ReplyBody::Registered(id),
+                    Ok(()) => ReplyBody::Registered { id, idle },
                     Err(error) => ReplyBody::SessionError(error),
                 }
             }
             SessionCommand::KeepAlive(alive) => {
                 let gone = |(id, first): (SessionId, u64)| (!sessions.keep_alive(id, first)).then_some(id);
-                ReplyBody::Expired(alive.into_iter().filter_map(gone).collect())
+                ReplyBody::Named { gone: alive.into_iter().filter_map(gone).collect(), idle }
             }
             SessionCommand::Close(ids) => {
-                ReplyBody::Expired(ids.into_iter().filter(|&id| !sessions.close(id)).collect())
+                let gone = ids.into_iter().filter(|&id| !sessions.close(id)).collect();
+                ReplyBody::Named { gone, idle }
             }
             SessionCommand::Expel(number) => {
-                let gone = SessionId { number, secret: 0 };
-                ReplyBody::Expired(if sessions.expel(number) { Vec::new() } else { Vec::from([gone]) })
+                let named = SessionId { number, secret: 0 };
+                let gone = if sessions.expel(number) { Vec::new() } else { Vec::from([named]) };
+                ReplyBody::Named { gone, idle }
             }
             SessionCommand::Set(settings) => {
                 sessions.set(settings);
@@ -786,7 +805,7 @@ fn kv_body(result: Result<Response, Error>) -> ReplyBody {
 }
 
 fn done(effects: &mut KeeperEffects, ticket: Ticket, term: Term, body: ReplyBody) {
-    effects.reply.push((ticket, Outcome::Done(Reply { term, body })));
+    effects.reply.push((ticket, Outcome::Done(Reply { term, strong: 0, body })));
 }
 
 #[cfg(test)]

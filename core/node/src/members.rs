@@ -348,7 +348,7 @@ impl Node {
                     other => other.is_some(),
                 };
             let outcome = if leader == Some(moving.target) {
-                Outcome::Done(Reply { term, body: ReplyBody::Moved })
+                Outcome::Done(Reply { term, strong: 0, body: ReplyBody::Moved })
             } else if failed {
                 Outcome::Refused(Refusal::Member(MemberRefusal::TransferFailed))
             } else {

@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_newcomer_is_answered_only_by_what_a_quorum_confirms() {
         assert_eq!(question(), Request::Members(Consistency::Linearizable));
-        let told = Outcome::Done(Reply { term: Term(1), body: ReplyBody::Members(members()) });
+        let told = Outcome::Done(Reply { term: Term(1), strong: 0, body: ReplyBody::Members(members()) });
         assert_eq!(confirmed(Some(told)), Ok(members()));
         for vain in [None, Some(Outcome::Refused(Refusal::NoLeader))] {
             assert!(confirmed(vain).is_err_and(|why| why.contains("quorum")));

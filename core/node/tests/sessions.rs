@@ -44,9 +44,14 @@ fn keeper() -> Keeper {
 
 fn register(keeper: &mut Keeper) -> SessionId {
     match apply(keeper, SessionCommand::Register { secret: 7, order: Order::Strict }.encode()) {
-        ReplyBody::Registered(id) => id,
+        ReplyBody::Registered { id, .. } => id,
         other => panic!("{other:?}"),
     }
+}
+
+/// The answer to a command that names sessions, of which these are not there.
+fn named(gone: Vec<SessionId>) -> ReplyBody {
+    ReplyBody::Named { gone, idle: Settings::default().idle }
 }
 
 fn put(key: &str) -> Command {
@@ -94,6 +99,21 @@ fn a_command_that_is_repeated_is_executed_once_and_has_the_answer_that_it_had() 
 }
 
 #[test]
+fn an_answer_tells_up_to_which_number_all_commands_are_executed() {
+    let mut keeper = keeper();
+    let any = SessionCommand::Register { secret: 7, order: Order::Any }.encode();
+    let ReplyBody::Registered { id, idle } = apply(&mut keeper, any) else { panic!("a session") };
+    assert_eq!(idle, Settings::default().idle);
+    let mut strong = |number| match apply_at(&mut keeper, Duration::ZERO, in_session(id, number, &put("a"))) {
+        Outcome::Done(reply) => reply.strong,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([1, 3, 5, 4, 3, 2].map(&mut strong), [1, 1, 1, 1, 1, 5]);
+    let Outcome::Done(plain) = apply_at(&mut keeper, Duration::ZERO, encode_kv(&put("a"))) else { panic!() };
+    assert_eq!(plain.strong, 0, "of no session");
+}
+
+#[test]
 fn a_session_ends_by_the_logs_clock_and_a_repetition_after_it_is_not_executed() {
     let mut keeper = keeper();
     let id = register(&mut keeper);
@@ -101,7 +121,7 @@ fn a_session_ends_by_the_logs_clock_and_a_repetition_after_it_is_not_executed() 
     let idle = keeper.sessions().settings().idle;
     let late = apply_at(&mut keeper, idle * 2, in_session(id, 1, &put("a")));
     let expired = ReplyBody::SessionError(SessionError::Expired);
-    assert_eq!(late, Outcome::Done(Reply { term: TERM, body: expired }));
+    assert_eq!(late, Outcome::Done(Reply { term: TERM, strong: 0, body: expired }));
     assert_eq!(version_of(&keeper, "a"), 1);
     // Entries that are not about sessions end them, too.
     let id = register(&mut keeper);
@@ -116,16 +136,16 @@ fn signs_of_life_and_ends_name_the_sessions_that_are_not_there() {
     let id = register(&mut keeper);
     let gone = SessionId { number: 99, secret: 1 };
     let alive = SessionCommand::KeepAlive(vec![(gone, 1), (id, 1)]).encode();
-    assert_eq!(apply(&mut keeper, alive), ReplyBody::Expired(vec![gone]));
+    assert_eq!(apply(&mut keeper, alive), named(vec![gone]));
     let stranger = SessionId { secret: 0, ..id };
     let close = |ids| SessionCommand::Close(ids).encode();
-    assert_eq!(apply(&mut keeper, close(vec![stranger])), ReplyBody::Expired(vec![stranger]));
-    assert_eq!(apply(&mut keeper, close(vec![id])), ReplyBody::Expired(vec![]));
-    assert_eq!(apply(&mut keeper, close(vec![id])), ReplyBody::Expired(vec![id]));
+    assert_eq!(apply(&mut keeper, close(vec![stranger])), named(vec![stranger]));
+    assert_eq!(apply(&mut keeper, close(vec![id])), named(vec![]));
+    assert_eq!(apply(&mut keeper, close(vec![id])), named(vec![id]));
     let id = register(&mut keeper);
     assert_eq!(
         apply(&mut keeper, SessionCommand::Expel(id.number).encode()),
-        ReplyBody::Expired(vec![]),
+        named(vec![]),
         "an operator needs no secret"
     );
     assert_eq!(keeper.sessions().count(), 0);
@@ -277,7 +297,7 @@ fn no_log_holds_a_session_before_every_member_knows_them() {
     let follower = world.follower();
     let ticket = world.ask(follower, register());
     world.deliver();
-    let Some(ReplyBody::Registered(id)) = body(&world, follower, ticket) else {
+    let Some(ReplyBody::Registered { id, .. }) = body(&world, follower, ticket) else {
         panic!("{:?}", world.outcome(follower, ticket))
     };
     let write = Request::Write(in_session(id, 1, &put("a")));

@@ -371,7 +371,7 @@ impl World {
                 self.command_answered(caller, at, (id, number, first_open), outcome)
             }
             Message::About(id) => {
-                let Outcome::Done(Reply { body: ReplyBody::Expired(gone), .. }) = outcome else {
+                let Outcome::Done(Reply { body: ReplyBody::Named { gone, .. }, .. }) = outcome else {
                     return Ok(());
                 };
                 match gone.is_empty() {
@@ -384,7 +384,7 @@ impl World {
                 Outcome::Done(Reply { body: ReplyBody::Kv(_), .. }) => {
                     wrong(format!("caller {caller}: a command without the session's secret was executed"))
                 }
-                Outcome::Done(Reply { body: ReplyBody::Expired(gone), .. }) if gone.is_empty() => {
+                Outcome::Done(Reply { body: ReplyBody::Named { gone, .. }, .. }) if gone.is_empty() => {
                     wrong(format!("caller {caller}: a session was closed without its secret"))
                 }
                 _ => Ok(()),
@@ -394,7 +394,9 @@ impl World {
     }
 
     fn registered(&mut self, caller: usize, order: Order, outcome: &Outcome) -> Result<(), Violation> {
-        let Outcome::Done(Reply { body: ReplyBody::Registered(id), .. }) = outcome else { return Ok(()) };
+        let Outcome::Done(Reply { body: ReplyBody::Registered { id, .. }, .. }) = outcome else {
+            return Ok(());
+        };
         let of = &mut self.sessions.callers[caller];
         if of.session.is_none() {
             self.sh.counts.sessions += 1;

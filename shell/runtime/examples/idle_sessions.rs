@@ -160,7 +160,7 @@ impl Desk {
 
     fn register(&mut self, secret: u64) -> Result<SessionId, SessionError> {
         match self.apply(SessionCommand::Register { secret, order: Order::Strict }.encode()) {
-            Some(Outcome::Done(Reply { body: ReplyBody::Registered(id), .. })) => Ok(id),
+            Some(Outcome::Done(Reply { body: ReplyBody::Registered { id, .. }, .. })) => Ok(id),
             Some(Outcome::Done(Reply { body: ReplyBody::SessionError(error), .. })) => Err(error),
             other => panic!("{other:?}"),
         }

@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn no_members() -> Outcome {
-        Outcome::Done(Answer { term: Term(7), body: ReplyBody::Members(Default::default()) })
+        Outcome::Done(Answer { term: Term(7), strong: 0, body: ReplyBody::Members(Default::default()) })
     }
 
     fn runtime() -> tokio::runtime::Runtime {

@@ -668,9 +668,11 @@ mod tests {
                     assert_eq!(request, newcomer::question());
                     let outcome = match members.list.is_empty() {
                         true => Outcome::Refused(Refusal::NoLeader),
-                        false => {
-                            Outcome::Done(Reply { term: Term(1), body: ReplyBody::Members(members.clone()) })
-                        }
+                        false => Outcome::Done(Reply {
+                            term: Term(1),
+                            strong: 0,
+                            body: ReplyBody::Members(members.clone()),
+                        }),
                     };
                     assert!(!reply.is_closed(), "the newcomer waits");
                     reply.send(outcome);

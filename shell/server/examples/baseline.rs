@@ -59,7 +59,7 @@ impl Lone {
                 ..Status::default()
             })),
         };
-        Outcome::Done(Reply { term: TERM, body })
+        Outcome::Done(Reply { term: TERM, strong: 0, body })
     }
 }
 

@@ -303,7 +303,7 @@ mod tests {
                 },
                 other => panic!("no compactor asks for {other:?}"),
             };
-            std::future::ready(Outcome::Done(Reply { term: Term(1), body }))
+            std::future::ready(Outcome::Done(Reply { term: Term(1), strong: 0, body }))
         }
 
         fn cluster_id(&self) -> u64 {

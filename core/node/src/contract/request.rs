@@ -97,6 +97,8 @@ pub enum Outcome {
 pub struct Reply {
     /// This replica's term when it answered.
     pub term: Term,
+    /// Of a command in a session: all commands of the session up to this number are executed. Otherwise 0.
+    pub strong: u64,
     /// The content.
     pub body: ReplyBody,
 }
@@ -123,11 +125,21 @@ pub enum ReplyBody {
     /// Published.
     Published,
     /// The session is registered.
-    Registered(SessionId),
+    Registered {
+        /// Its name.
+        id: SessionId,
+        /// How long it lasts without a command or a sign of life.
+        idle: Duration,
+    },
     /// A command about a session has had no effect; final all the same.
     SessionError(SessionError),
-    /// Those of the sessions kept alive, or to be closed, that are not there.
-    Expired(Vec<SessionId>),
+    /// Sessions were kept alive or closed.
+    Named {
+        /// Those that are not there.
+        gone: Vec<SessionId>,
+        /// How long a session lasts without a command or a sign of life.
+        idle: Duration,
+    },
     /// All sessions have these settings.
     SessionsSet,
 }

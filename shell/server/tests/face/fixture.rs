@@ -99,7 +99,7 @@ impl LoneStore {
                 Request::Pin(_) => ReplyBody::Pinned(Box::new(Keeper::new(vec![]).pin())),
                 Request::Status => ReplyBody::Status(Box::new(status(state))),
             };
-            Outcome::Done(Reply { term: Term(TERM), body })
+            Outcome::Done(Reply { term: Term(TERM), strong: 0, body })
         })
     }
 }

@@ -17,7 +17,7 @@ fn info(id: u64, url: &str) -> MemberInfo {
 }
 
 fn done(body: ReplyBody) -> Option<Outcome> {
-    Some(Outcome::Done(Reply { term: Term(TERM), body }))
+    Some(Outcome::Done(Reply { term: Term(TERM), strong: 0, body }))
 }
 
 fn last_change(face: &Face) -> MemberChange {

@@ -51,7 +51,7 @@ async fn holding_with(keeper: &Keeper, config: FaceConfig) -> (Face, Maintenance
 }
 
 fn answer(face: &Face, body: ReplyBody) {
-    face.store.set(|state| state.instead = Some(Outcome::Done(Reply { term: Term(TERM), body })));
+    face.store.set(|state| state.instead = Some(Outcome::Done(Reply { term: Term(TERM), strong: 0, body })));
 }
 
 /// Retries until there is a permit: a client that has gone keeps its permit until that is noticed.
