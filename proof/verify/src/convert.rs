@@ -44,7 +44,7 @@ pub fn to_request(operation: &Operation) -> Request {
 pub fn check(operation: &Operation) -> Result<(), Rejection> {
     let limits = kattu_kv::check::CheckLimits::default();
     let checked = match to_request(operation) {
-        Request::Command(api::Command::Put(put)) => kattu_kv::check::check_put(&put),
+        Request::Command(api::Command::Put(put)) => kattu_kv::check::check_put(put.as_ref()),
         Request::Command(api::Command::DeleteRange(delete)) => kattu_kv::check::check_delete_range(&delete),
         Request::Command(api::Command::Txn(txn)) | Request::Query(api::Query::Txn(txn), _) => {
             kattu_kv::check::check_txn(&txn, &limits)
