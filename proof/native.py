@@ -2,14 +2,12 @@
 
 Run it against a member's client port: python3 proof/native.py HOST:PORT [--ca FILE]
 It prints a line for each thing that it checked and `ok`, or what failed, with exit code 1."""
-import argparse, os, socket, ssl, struct, sys, time
+import argparse, functools, os, socket, ssl, struct, sys, time
 from collections import namedtuple
-from functools import reduce
 
 HELLO, WELCOME, ANSWER, OPEN, WRITE, KEEP_ALIVE, CLOSE, READ, PING, SESSIONS, EXPEL = 1, 2, 3, *range(16, 24)
 LINEARIZABLE, AT_LEAST, BOUNDED, SERIALIZABLE = range(4)
 VERSION, CREATE, MOD, VALUE, LEASE = range(5)
-EXPIRED, OUT_OF_ORDER, STALE, WINDOW = 1, 2, 3, 65536
 Welcome = namedtuple("Welcome", "version cluster member leader url frame answers under_way")
 Answer = namedtuple("Answer", "index strong outcome value")
 Response = namedtuple("Response", "revision kind numbers parts")
@@ -25,14 +23,14 @@ class Refused(Failure): "Certainly without effect: reason, leader, URL."
 class Unknown(Failure): "It may have had an effect: reason, leader, URL."
 class Malformed(Failure): "The member could not read the request, or it may not be made so."
 
-def crc32c(data):
+def crc32c(data, ones=0xFFFFFFFF):
     "CRC32C (Castagnoli) of bytes."
-    return reduce(lambda crc, byte: TABLE[(crc ^ byte) & 255] ^ crc >> 8, data, 0xFFFFFFFF) ^ 0xFFFFFFFF
-def number(n): "In its shortest form."; return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + number(n >> 7)
+    return functools.reduce(lambda crc, byte: TABLE[(crc ^ byte) & 255] ^ crc >> 8, data, ones) ^ ones
+def number(n): "Shortest form."; return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + number(n >> 7)
 def pack(form, *values):
     "Fields, a letter each: n number, s signed, b bytes, r bytes without a length; others as in struct."
-    own = {"n": number, "s": lambda n: number(n << 1 ^ n >> 63), "b": lambda r: number(len(r)) + r, "r": bytes}
-    return b"".join(own[letter](value) if letter in own else struct.pack("<" + letter, value)
+    by = {"n": number, "s": lambda n: number(n << 1 ^ n >> 63), "b": lambda r: number(len(r)) + r, "r": bytes}
+    return b"".join(by[letter](value) if letter in by else struct.pack("<" + letter, value)
                     for letter, value in zip(form, values, strict=True))
 def take(data, size):
     "Takes bytes off the front of a bytearray."
@@ -40,15 +38,13 @@ def take(data, size):
     assert len(taken) == size, "what the member sent ends too early"
     return taken
 def unpack(form, data):
-    "Takes a field off a bytearray, by the letters of pack, t text, ? yes or no; a list for many letters."
+    "Takes a field off a bytearray, by the letters of pack, t text; a list for many letters."
     if len(form) != 1:
         return [unpack(letter, data) for letter in form]
     if form in "bt":
         return take(data, unpack("n", data)) if form == "b" else take(data, unpack("H", data)).decode()
     if form not in "ns":
-        value, = struct.unpack("<" + form.replace("?", "B"), take(data, struct.calcsize("<" + form)))
-        assert form != "?" or value < 2, "a yes or no that is neither"
-        return value
+        return struct.unpack("<" + form, take(data, struct.calcsize("<" + form)))[0]
     value, shift, byte = 0, 0, 128
     while byte > 127:
         byte, = take(data, 1)
@@ -65,27 +61,26 @@ def result(data, depth=1):
 def answer_of(data):
     "A whole answer; its value is a Failure where the request failed."
     index, strong, outcome = unpack("QQB", data)
-    value, forms = None, {4: (SessionError, "BQ"), 5: (Refused, "BQt"), 6: (Unknown, "BQt"), 7: (Malformed, "")}
+    value, failures = None, [(SessionError, "BQ"), (Refused, "BQt"), (Unknown, "BQt"), (Malformed, "")]
     if outcome == 0 and data:
         error = unpack("B", data)
         value = StoreError(error) if error else Response(unpack("s", data), *result(data))
     elif outcome in (2, 3, 8):
         value = unpack("Q", data), [unpack("Q", data) for _ in range(len(data) // 8)]
     elif outcome > 1:
-        value = forms[outcome][0](*unpack(forms[outcome][1], data))
+        kind, form = failures[outcome - 4]
+        value = kind(*unpack(form, data))
     assert not data, f"bytes behind the last field of an answer with outcome {outcome}"
     return Answer(index, strong, outcome, value)
 
-# Commands and queries have the version in their first byte, which a transaction takes off its operations.
 def put(key, value=b"", flags=0, *lease):
-    "A put."
+    "A put; like all commands and queries here, with the version in its first byte."
     return pack("BBbb" + "s" * len(lease), 0x11, flags, key, value, *lease)
 def delete_range(key, end=b"", flags=0): "A removal of keys."; return pack("BBbb", 0x12, flags, key, end)
 def transaction(compares, successes, failures=()):
-    "A transaction of compares and commands; one that only reads has ranges for commands."
-    counts = pack("nnn", len(compares), len(successes), len(failures))
-    operations = [pack("Br", command[0] & 15, command[1:]) for command in (*successes, *failures)]
-    return b"\x13" + counts + b"".join([*compares, *operations])
+    "A transaction of compares and commands or queries, whose versions it takes off."
+    parts = [*compares, *(pack("Br", made[0] & 15, made[1:]) for made in (*successes, *failures))]
+    return pack("Bnnnr", 0x13, len(compares), len(successes), len(failures), b"".join(parts))
 def compare(target, operator, key, operand, end=b""):
     "A compare; its operand is bytes for a value."
     return pack("Bbb" + ("b" if target == VALUE else "s"), target << 4 | operator, key, end, operand)
@@ -93,7 +88,7 @@ def compact(revision): "A compaction, which no transaction may have."; return pa
 def range_of(key, end=b"", flags=0, sort=0, *bounds):
     "A query of keys; `sort` is target and order, the bounds are the numbers that the flags announce."
     return pack("BBBbb" + "s" * len(bounds), 0x15, flags, sort, key, end, *bounds)
-def message(kind, name, data, flags=0): "A message."; return pack("IBBHQr", len(data), kind, flags, 0, name, data)
+def message(kind, name, data, flag=0): "Message."; return pack("IBBHQr", len(data), kind, flag, 0, name, data)
 def frame(messages):
     "A frame of messages."
     return pack("IIr", len(messages), crc32c(pack("Ir", len(messages), messages)), messages)
@@ -116,12 +111,12 @@ class Client:
         sent = message(kind, self.name + 1, b"\0" + pack(form, *values), flags)
         assert self.fits and len(sent) <= self.welcome.frame, f"{len(sent)} bytes cannot go to {self.welcome}"
         self.until(lambda: len(self.queued + sent) <= self.welcome.frame
-                   and len(self.under_way) < self.welcome.under_way and sum(self.under_way.values()) < WINDOW)
+                   and len(self.under_way) < self.welcome.under_way and sum(self.under_way.values()) < 65536)
         self.name += 1
         self.queued, self.under_way[self.name] = self.queued + sent, len(sent)
         return self.name
-    def write(self, command, flags=0): "Sends a command."; return self.send(WRITE, "Br", 0, command, flags=flags)
-    def read(self, query, level=0, operand=0): "Sends a query."; return self.send(READ, "BQr", level, operand, query)
+    def write(self, command, flags=0): "A command."; return self.send(WRITE, "Br", 0, command, flags=flags)
+    def read(self, query, level=0, bound=0): "A query."; return self.send(READ, "BQr", level, bound, query)
     def wait(self, name, *expected):
         "The answer under this name, others being kept; raises a failure that is not of an expected kind."
         self.until(lambda: name in self.answers)
@@ -139,13 +134,13 @@ class Client:
             head = self.file.read(8)
             assert len(head) == 8, "the member closed the connection"
             length, crc = struct.unpack("<II", head)
-            assert length <= (self.welcome.answers if self.welcome else WINDOW), f"a frame of {length} bytes"
+            assert length <= (self.welcome.answers if self.welcome else 65536), f"a frame of {length} bytes"
             data = bytearray(self.file.read(length))
             assert crc32c(head[:4] + data) == crc, "a frame that is cut off or whose checksum does not fit"
             while data:
                 size, *form, name = unpack("IBBHQ", data)
                 assert self.under_way.pop(name, 0), f"an answer to {name}, which is not under way"
-                assert form == [ANSWER if name else WELCOME, 0, 0], f"a message with the kind and flags {form}"
+                assert form == [ANSWER if name else WELCOME, 0, 0], f"a message of kind, flags {form}"
                 fields = bytearray(take(data, size))
                 self.answers[name] = answer_of(fields) if name else Welcome(*unpack("HQQQtIII", fields))
 
@@ -218,13 +213,13 @@ def check_connections(connect, key):
     good, s = frame(message(WRITE, 1, b"\0\0" + put(key))), Session(connect())
     ends("wrong checksum", connect(), good[:4] + bytes([good[4] ^ 1]) + good[5:])
     ends("length too large", connect(), struct.pack("<II", true.frame + 1, 0))
-    for what, flags, *fields in (("query that cannot be read", 0, READ, "BQB", 0, 0, 0x15),
+    for what, flag, *fields in (("query that cannot be read", 0, READ, "BQB", 0, 0, 0x15),
                                  ("commit-only in a session", 1, WRITE, "r", s.within(1, put(key)))):
         c = connect()
-        check(f"{what}: malformed", repr(c.wait(c.send(*fields, flags=flags), Malformed).value), "Malformed()")
+        check(f"{what}: malformed", repr(c.wait(c.send(*fields, flags=flag), Malformed).value), "Malformed()")
         ends(what, c)
-    check("of these nothing was done", s.client.wait(s.client.read(range_of(key))).value.parts, [])
-    check("nor was the number used up", s.put(key).value.kind, 1)
+    parts = s.client.wait(s.client.read(range_of(key))).value.parts
+    check("of these nothing was done, nor the number used up", (parts, s.put(key).value.kind), ([], 1))
     check("ping", s.client.wait(s.client.send(PING))[2:], (0, None))
 def check_store(c, key):
     "Checks commands and queries outside of sessions."
@@ -241,8 +236,7 @@ def check_store(c, key):
     yes, seen = do(txn), c.wait(c.read(transaction([compare(VALUE, 0, b, b"5")], [range_of(a)]))).value
     no, read = do(txn), Pair(a, yes.revision, yes.revision, 1, 0, b"4")
     check("transaction that succeeds", (yes.numbers, yes.parts[1][1], yes.parts[2][2]), ([1], [1], [read]))
-    check("transaction that only reads", (seen.numbers, seen.parts[0][2]), ([1], [read]))
-    check("transaction that fails", (no.numbers, no.parts[0][1][0]), ([0], 2))
+    check("transactions: query, failure", (seen.parts[0][2], no.numbers, no.parts[0][1][0]), ([read], [0], 2))
     last = do(put(a, b"6")).revision
     check("compact", do(compact(last)).kind, 4)
     for name, error in ((c.write(compact(last)), 9), (c.write(compact(last + 10 ** 9)), 10),
@@ -253,37 +247,35 @@ def check_store(c, key):
     time.sleep(0.3)
     for level, operand in enumerate((0, index, 200 * 10 ** 6, 0)):
         read = c.wait(c.read(range_of(a), level, operand))
-        right = read.value.parts[0].value == b"8" and read.index >= index or level == SERIALIZABLE
+        right = level == SERIALIZABLE or read.value.parts[0].value == b"8" and read.index >= index
         check(f"read at level {level}", (right, read.strong), (True, 0))
 def check_session(connect, key):
     "Checks the commands of sessions, and requests about sessions."
-    c, s, u, answers, some = connect(), Session(connect()), Session(connect(), 1), {}, (751, 900, 1000)
+    c, other, s, u, some = connect(), connect(), Session(connect()), Session(connect(), 1), (751, 900, 1000)
     version = lambda: c.wait(c.read(range_of(key))).value.parts[0].version
-    before = c.wait(c.write(put(key))) and version()
+    before, answers = c.wait(c.write(put(key))) and version(), {}
     for _ in range(4):
         answers.update([(n, s.result(n)) for n in [s.submit(put(key, b"%d" % i, 1)) for i in range(250)]])
-    check("1,000 puts in a session", version(), before + 1000)
-    check("they are executed where answered", all(answer.strong >= n for n, answer in answers.items()))
-    other, old = connect(), [answers[n].value for n in some]
-    check("repeated: same answers", [s.result(s.again(n, other)).value for n in some], old)
-    check("repeated: not done again", version(), before + 1000)
-    s.put(key)
-    for what, error, fields in (("a number too high", f"{OUT_OF_ORDER}, 1002", s.within(1005, put(key))),
-                                ("an acknowledged number", STALE, s.sent[1000]),
-                                ("a wrong secret", EXPIRED, s.within(1002, put(key), 1)),
-                                ("a session that was expelled", EXPIRED, gone)):
-        came = repr(c.wait(c.send(WRITE, "r", fields), SessionError).value)
-        check(f"{what}: error {error}", came.startswith(f"SessionError({error}"))
-    txn = s.txn([compare(VERSION, 1, key, 0)], [range_of(key)]).value
-    check("transaction, delete in a session", (txn.numbers, s.delete(key).value.numbers[0]), ([1], 1))
+    check("1,000 puts in four frames: the version of the key", version() - before, 1000)
+    check("each is executed when it is answered", all(answer.strong >= n for n, answer in answers.items()))
+    again = [s.result(s.again(n, other)).value == answers[n].value for n in some]
+    check("repeated: the same answers, the same version", (again, version() - before), ([True] * 3, 1000))
     strong = [u.result(u.submit(put(key), n)).strong for n in (3, 2, 1, 5, 4)]
-    check("unordered session: strong as gaps close", strong, [0, 0, 3, 3, 5])
-    ghost = [u.id ^ 1 << 62, 7]
+    check("unordered session: strong moves when a gap closes", strong, [0, 0, 3, 3, 5])
+    ghost, _ = [u.id ^ 1 << 62, 7], s.put(key)
     named = c.wait(c.send(KEEP_ALIVE, "QQQQQQ", s.id, s.secret, s.first_unacked, *ghost, 1)).value[1]
     check("keep alive names the session that is not there", (named, s.keep_alive()), (ghost, True))
     check("sessions", c.wait(c.send(SESSIONS, "QI", u.id, 10)).value[1][0], u.id)
-    check("expel", c.wait(c.send(EXPEL, "Q", u.id)).value[1], [])
-    check("close", (u.keep_alive(), s.close(), s.keep_alive(), s.close()), (False, True, False, False))
+    check("expel", (c.wait(c.send(EXPEL, "Q", u.id)).value[1], u.keep_alive()), ([], False))
+    for what, error, fields in (("number too high: out of order", "(2, 1002)", s.within(1005, put(key))),
+                                ("acknowledged number: stale", "(3, ", s.sent[1000]),
+                                ("wrong secret: expired", "(1, ", s.within(1002, put(key), 1)),
+                                ("expelled session: expired", "(1, ", u.within(6, put(key)))):
+        came = repr(c.wait(c.send(WRITE, "r", fields), SessionError).value)
+        check(what, came[:12 + len(error)], "SessionError" + error)
+    txn = s.txn([compare(VERSION, 1, key, 0)], [range_of(key)]).value
+    check("transaction, delete in a session", (txn.numbers, s.delete(key).value.numbers[0]), ([1], 1))
+    check("close", (s.close(), s.keep_alive(), s.close()), (True, False, False))
 
 def main():
     "Checks the member that the arguments name."

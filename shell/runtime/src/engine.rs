@@ -42,14 +42,16 @@ pub(crate) struct Facts {
 impl Facts {
     /// The replica has taken a request in.
     pub(crate) fn taken_in(&self, request: &Request) {
-        if let Request::Write(bytes) | Request::Weigh(_, bytes) = request {
+        if let Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes) = request {
             self.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
         }
     }
 
     /// A request is about to wait; returns whether there is room for it.
     fn enter(&self, request: &Request) -> bool {
-        let (Request::Write(bytes) | Request::Weigh(_, bytes)) = request else { return true };
+        let (Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes)) = request else {
+            return true;
+        };
         let before = self.inbox_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         // One always passes.
         if 0 < before && INBOX_BYTES_MAX < before + bytes.len() {
@@ -86,7 +88,11 @@ impl Engine {
     pub fn call(&self, request: Request) -> Asked {
         let is_write = matches!(
             request,
-            Request::Write(_) | Request::Weigh(..) | Request::Change(_) | Request::MoveLeader(_)
+            Request::Write(_)
+                | Request::CommitOnly(_)
+                | Request::Weigh(..)
+                | Request::Change(_)
+                | Request::MoveLeader(_)
         );
         let (reply, asked) = Asked::new(is_write);
         match self.send(reply, request) {

@@ -553,7 +553,9 @@ impl<'a, R: Replica> Connection<'a, R> {
                 }
                 self.held += bytes;
                 let large = match &request {
-                    contract::Request::Write(command) | contract::Request::Weigh(_, command) => command.len(),
+                    contract::Request::Write(command)
+                    | contract::Request::CommitOnly(command)
+                    | contract::Request::Weigh(_, command) => command.len(),
                     _ => 0,
                 };
                 match kv::large_turn(&self.face.config, large) {

@@ -58,6 +58,7 @@ impl Answerer {
                 | ReplyBody::Moved
                 | ReplyBody::Alarmed(_)
                 | ReplyBody::Published
+                | ReplyBody::Committed
                 | ReplyBody::SessionsSet) => {
                     unreachable!("no request of this protocol is answered by {body:?}")
                 }

@@ -90,11 +90,14 @@ fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged {
     if commit_only && is_in_session {
         return Judged::Malformed; // its result must be kept, and told
     }
-    let kind = if commit_only { Kind::CommitOnly } else { Kind::Write };
+    let (kind, write): (_, fn(Vec<u8>) -> _) = match commit_only {
+        true => (Kind::CommitOnly, contract::Request::CommitOnly),
+        false => (Kind::Write, contract::Request::Write),
+    };
     // Most commands are puts, and are only looked at.
     if let Some(put) = command::put_in(bytes).filter(|put| !put.ignore_value) {
         return match check::check_put(put) {
-            Ok(()) => Judged::Ask(contract::Request::Write(bytes.to_vec()), kind),
+            Ok(()) => Judged::Ask(write(bytes.to_vec()), kind),
             Err(error) => invalid(error, is_in_session),
         };
     }
@@ -107,7 +110,7 @@ fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged {
         return invalid(error, is_in_session);
     }
     match command::request(store_command, bytes.to_vec()) {
-        request @ contract::Request::Write(_) => Judged::Ask(request, kind),
+        contract::Request::Write(bytes) => Judged::Ask(write(bytes), kind),
         request if is_in_session => Judged::Ask(request, Kind::WeighedInSession),
         request => Judged::Ask(request, kind),
     }

@@ -94,7 +94,7 @@ impl State {
     }
 
     fn answer(&mut self, request: Request) -> Outcome {
-        if let Request::Write(bytes) | Request::Weigh(_, bytes) = &request {
+        if let Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes) = &request {
             self.seen.push(bytes.clone());
         }
         if let Some(outcome) = &self.instead {
@@ -102,7 +102,7 @@ impl State {
         }
         let (ticket, term, needs) = (Ticket(1), Term(TERM), LogIndex(0));
         match request {
-            Request::Write(bytes) => self.apply(bytes),
+            Request::Write(bytes) | Request::CommitOnly(bytes) => self.apply(bytes),
             Request::Weigh(command, bytes) => self.one(KeeperTask::Weigh { ticket, command, bytes }),
             Request::Read(query, _) => self.one(KeeperTask::Read { ticket, query, term, needs }),
             Request::Pin(_) => self.one(KeeperTask::Pin { ticket, term, needs }),
