@@ -6,7 +6,7 @@
 
 use crate::api::{Key, KeyValue, Revision, Value};
 use crate::index::Weigh;
-use crate::superseded::{NONE, Superseded};
+use crate::superseded::{Chain, Superseded};
 use crate::value::Generation;
 use alloc::vec::Vec;
 
@@ -76,13 +76,13 @@ impl Version {
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     newest: Version,
-    /// Number of the version before; that one may be forgotten.
-    before: u64,
+    /// The versions before.
+    older: Chain,
 }
 
 impl Default for History {
     fn default() -> History {
-        History { newest: Version::default(), before: NONE }
+        History { newest: Version::default(), older: Chain::default() }
     }
 }
 
@@ -109,17 +109,17 @@ impl History {
         let before = core::mem::replace(&mut self.newest, version);
         // A default history has no version to keep.
         if before.mod_revision > Revision::NONE {
-            self.before = superseded.push(before, until, self.before);
+            self.older = superseded.push(before, until, self.older);
         }
     }
 
     /// Removes the newest version, if it is the last that replaced one; the history may be empty afterwards.
     pub(crate) fn pop(&mut self, superseded: &mut Superseded) -> Version {
-        let (before, number) = match self.before {
-            NONE => (Version::default(), NONE),
-            _ => superseded.pop().unwrap_or((Version::default(), NONE)),
+        let (before, older) = match self.older.is_empty() {
+            true => Default::default(),
+            false => superseded.pop().unwrap_or_default(),
         };
-        self.before = number;
+        self.older = older;
         core::mem::replace(&mut self.newest, before)
     }
 
@@ -127,10 +127,10 @@ impl History {
         self.newest.mod_revision == Revision::NONE
     }
 
-    /// Names the version before anew: a load numbers them when it knows all.
-    pub(crate) fn renumber(&mut self, number: impl FnOnce(u64) -> u64) {
-        if self.before != NONE {
-            self.before = number(self.before);
+    /// Names the versions before anew: a load numbers them when it knows all.
+    pub(crate) fn renumber(&mut self, renumber: impl FnOnce(Chain) -> Chain) {
+        if !self.older.is_empty() {
+            self.older = renumber(self.older);
         }
     }
 }
@@ -155,7 +155,7 @@ impl<'a> Versions<'a> {
     pub(crate) fn at(self, revision: Revision) -> Option<&'a Version> {
         let seen = match &self.history.newest {
             newest if newest.mod_revision <= revision => Some(newest),
-            _ => self.superseded.at(self.history.before, revision),
+            _ => self.superseded.at(self.history.older.newest(), revision),
         };
         seen.filter(|version| version.lives())
     }
@@ -167,7 +167,8 @@ impl<'a> Versions<'a> {
         if newest.mod_revision < compacted && !newest.lives() {
             return None;
         }
-        let kept = self.superseded.oldest(self.history.before, |_, found| !found.is_unread(compacted));
+        let kept =
+            self.superseded.oldest(self.history.older.newest(), |_, found| !found.is_unread(compacted));
         Some(kept.map_or(Place::Newest, Place::Older))
     }
 
@@ -180,14 +181,14 @@ impl<'a> Versions<'a> {
     /// The next newer version.
     pub(crate) fn after(self, place: Place) -> Option<Place> {
         let Place::Older(number) = place else { return None };
-        let newer = self.superseded.oldest(self.history.before, |other, _| number < other);
+        let newer = self.superseded.oldest(self.history.older.newest(), |other, _| number < other);
         Some(newer.map_or(Place::Newest, Place::Older))
     }
 
     /// The version before one.
     pub(crate) fn before(self, place: Place) -> Option<&'a Version> {
         let number = match place {
-            Place::Newest => self.history.before,
+            Place::Newest => self.history.older.newest(),
             Place::Older(number) => self.superseded.before(number),
         };
         self.superseded.get(number).map(|found| &found.version)
@@ -205,7 +206,7 @@ impl<'a> Versions<'a> {
     pub(crate) fn count_from(self, place: Place) -> u64 {
         match place {
             Place::Newest => 1,
-            Place::Older(number) => self.superseded.count(number, self.history.before) + 1,
+            Place::Older(number) => self.superseded.count(number, self.history.older.newest()) + 1,
         }
     }
 }
