@@ -174,15 +174,8 @@ impl<'a> Versions<'a> {
 
     /// The versions from the first one kept on, oldest to newest.
     pub(crate) fn kept(self, compacted: Revision) -> impl Iterator<Item = &'a Version> {
-        let places = core::iter::successors(self.first_kept(compacted), move |&place| self.after(place));
-        places.map(move |place| self.version(place))
-    }
-
-    /// The next newer version.
-    pub(crate) fn after(self, place: Place) -> Option<Place> {
-        let Place::Older(number) = place else { return None };
-        let newer = self.superseded.oldest(self.history.older.newest(), |other, _| number < other);
-        Some(newer.map_or(Place::Newest, Place::Older))
+        let mut walk = self.first_kept(compacted).map(|first| Walk::from(first, self));
+        core::iter::from_fn(move || walk.as_mut()?.next(self).map(|place| self.version(place)))
     }
 
     /// The version before one.
@@ -207,6 +200,50 @@ impl<'a> Versions<'a> {
         match place {
             Place::Newest => 1,
             Place::Older(number) => self.superseded.count(number, self.history.older.newest()) + 1,
+        }
+    }
+}
+
+/// A walk through the versions of a key, from oldest to newest. Each leads only to the one before it, so some are found at
+/// once, backwards.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// Numbers of those that are next, the newest first.
+    found: Vec<u64>,
+    /// The newest of the versions that were found so far; none if only the newest of all is left.
+    last: Option<u64>,
+    is_over: bool,
+}
+
+impl Walk {
+    /// From this version on.
+    pub(crate) fn from(first: Place, versions: Versions<'_>) -> Walk {
+        let found = match first {
+            Place::Newest => Vec::new(),
+            Place::Older(oldest) => versions.superseded.some_from(oldest, versions.history.older.newest()),
+        };
+        Walk { last: found.first().copied(), found, is_over: false }
+    }
+
+    /// Whether the newest version was the last one found.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The next version.
+    pub(crate) fn next(&mut self, versions: Versions<'_>) -> Option<Place> {
+        let newest = versions.history.older.newest();
+        if self.found.is_empty()
+            && let Some(last) = self.last.take()
+            && let Some(after) = versions.superseded.after(last, newest)
+        {
+            self.found = versions.superseded.some_from(after, newest);
+            self.last = self.found.first().copied();
+        }
+        match self.found.pop() {
+            Some(number) => Some(Place::Older(number)),
+            None if core::mem::replace(&mut self.is_over, true) => None,
+            None => Some(Place::Newest),
         }
     }
 }

@@ -30,6 +30,9 @@ const NONE: u64 = u64::MAX;
 /// Of the versions of a key, one in so many is a mark.
 const MARK_EVERY: u64 = 16;
 
+/// Versions of a key that a walk finds at once lie within so many numbers.
+const FOUND_AT_ONCE: u64 = 1 << 16;
+
 /// Where the replaced versions of a key are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
@@ -223,6 +226,21 @@ impl Superseded {
         if number == oldest { count } else { 0 }
     }
 
+    /// Numbers of versions of one key, the newest of them first: those from `oldest` on, as far as they are found at once;
+    /// `newest` is the last of all.
+    pub(crate) fn some_from(&self, oldest: u64, newest: u64) -> Vec<u64> {
+        let end = oldest.saturating_add(FOUND_AT_ONCE);
+        let later = (end < newest).then(|| self.oldest(newest, |number, _| end < number)).flatten();
+        let last = later.map_or(newest, |later| self.before(later));
+        let found = core::iter::successors(Some(last), |&number| Some(self.before(number)));
+        found.take_while(|&number| number != NONE && oldest <= number).collect()
+    }
+
+    /// Number of the version after this one, of the key whose last one is `newest`.
+    pub(crate) fn after(&self, number: u64, newest: u64) -> Option<u64> {
+        self.oldest(newest, |other, _| number < other)
+    }
+
     /// Number of the version of its key before this one.
     pub(crate) fn before(&self, number: u64) -> u64 {
         self.get(number).map_or(NONE, |found| found.before)
@@ -300,6 +318,11 @@ mod tests {
                     let newer = of_key.iter().filter(|of| of.1 >= number).count();
                     prop_assert_eq!(superseded.count(number, newest), newer as u64);
                 }
+                if let Some(&&(_, oldest, _)) = of_key.first() {
+                    let mut found = superseded.some_from(oldest, newest);
+                    found.reverse();
+                    prop_assert_eq!(found, of_key.iter().map(|of| of.1).collect::<Vec<_>>());
+                }
                 if let Some((_, _, oldest)) = of_key.first() {
                     prop_assert!(superseded.at(newest, Revision(oldest - 1)).is_none());
                 }
@@ -330,5 +353,17 @@ mod tests {
             });
             assert!(found == Some(wanted) && steps.get() < 120, "{found:?} in {} steps", steps.get());
         }
+        assert_eq!(superseded.count(0, last.newest), 1_000_000);
+        // A walk finds all of them, in order, some at a time.
+        let (mut next, mut walked) = (Some(0), 0);
+        while let Some(oldest) = next {
+            let found = superseded.some_from(oldest, last.newest);
+            assert!(
+                found.len() as u64 <= FOUND_AT_ONCE + 1 && found.iter().rev().copied().eq(walked..=found[0])
+            );
+            walked = found[0] + 1;
+            next = superseded.after(found[0], last.newest);
+        }
+        assert_eq!(walked, 1_000_000);
     }
 }
