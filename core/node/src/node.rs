@@ -165,7 +165,8 @@ impl Node {
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let waiting = self.writes.deadline().min(self.reads.deadline()).min(self.changes.deadline());
-        self.raft.deadline().min(waiting).min(self.confirmation.deadline()).min(self.compare_deadline())
+        let own = self.confirmation.deadline().min(self.compare_deadline()).min(self.snapshots.deadline());
+        self.raft.deadline().min(waiting).min(own)
     }
 
     /// Handles one event: changes the state and appends the effects.
@@ -362,7 +363,7 @@ impl Node {
         self.publish_when_led(now);
         self.compare_if_due(now);
         self.raise_level_if_all_know(now);
-        self.take_snapshot_if_due(effects);
+        self.take_snapshot_if_due(now, effects);
     }
 
     fn on_stop(&mut self, effects: &mut Effects) {

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   log     ├───────── keep ─────────┤ last snapshot ├──── since ────┤ delivered to the keeper
-//!                                                      more than max(floor, size of the last one): the next
+//!                                                      more than max(floor, size of the last one): the next, after a rest
+//!                                                      more than max(bound, size of the last one): the next, at once
 //! ```
-//! So beyond a floor the log is never much longer than a snapshot, and never more bytes are written for snapshots than
-//! for the log. While a member catches up to which the snapshot before this one was sent, the log behind that one is
+//! So never more bytes are written for snapshots than for the log, and beyond a bound the log is never much longer than a
+//! snapshot. The rest is [`REST`] times as long as the last snapshot took: a member under load makes fewer of them, each of
+//! which takes time from its clients, and makes the next when the load is over. While a member catches up to which the snapshot before this one was sent, the log behind that one is
 //! kept, too: at most twice as long. Bytes count, not time: an idle replica takes no snapshot. A failed one is tried
 //! again when the log has grown by a part of that once more. A peer that waits for a snapshot gets one however short
 //! the log is, and also if the newest one covers the whole log: then its file is damaged or gone, and it is taken anew,
@@ -26,6 +28,8 @@ use kattu_raft::{Entry, EntryId, Instant, LogIndex, SnapshotMeta, Stamp};
 pub struct SnapshotLimits {
     /// Least bytes of log since the last snapshot before the next is taken.
     pub log_bytes_min: u64,
+    /// With so many bytes, if that is more, the next is taken although the last one was a short time ago.
+    pub log_bytes_max: u64,
     /// Bytes of log kept behind a snapshot, so that a peer that lags a little needs none, and so that the snapshot
     /// before still fits the log if this one turns out damaged.
     pub keep_bytes: u64,
@@ -33,12 +37,15 @@ pub struct SnapshotLimits {
 
 impl Default for SnapshotLimits {
     fn default() -> SnapshotLimits {
-        SnapshotLimits { log_bytes_min: 64 << 20, keep_bytes: 64 << 20 }
+        SnapshotLimits { log_bytes_min: 64 << 20, log_bytes_max: 512 << 20, keep_bytes: 64 << 20 }
     }
 }
 
 /// After a failure the log must grow by this part of what makes a snapshot due before the next attempt.
 const RETRY_PART: u64 = 8;
+
+/// The rest after a snapshot, as a multiple of the time that it took: snapshots take a twentieth of the time.
+const REST: u32 = 19;
 
 /// Pieces in which the kept part of the log is recorded.
 const PIECES: u64 = 16;
@@ -49,6 +56,7 @@ struct UnderWay {
     last: EntryId,
     /// Bytes of log that it covers.
     bytes: u64,
+    since: Instant,
 }
 
 /// The state of a replica's snapshots.
@@ -64,6 +72,8 @@ pub(crate) struct Snapshots {
     /// Bytes of the last snapshot.
     size: u64,
     under_way: Option<UnderWay>,
+    /// The end of the rest after the last one.
+    rests_until: Instant,
     /// The last one that was taken anew because its file was damaged or gone.
     anew: Option<EntryId>,
     /// Bytes of the snapshot that a leader sends.
@@ -81,6 +91,7 @@ impl Snapshots {
             not_before: 0,
             size: 0,
             under_way: None,
+            rests_until: Instant(0),
             anew: None,
             incoming: 0,
             pieces: VecDeque::new(),
@@ -117,6 +128,25 @@ impl Snapshots {
     fn due_at(&self) -> u64 {
         self.limits.log_bytes_min.max(self.size)
     }
+
+    /// A snapshot of so many bytes was taken.
+    fn taken(&mut self, now: Instant, done: UnderWay, bytes: u64) {
+        self.since = self.since.saturating_sub(done.bytes);
+        self.not_before = 0;
+        self.size = bytes;
+        self.rests_until = now + now.since(done.since) * REST;
+    }
+
+    /// Whether the log has grown so much that no rest counts.
+    fn is_at_bound(&self) -> bool {
+        self.due_at().max(self.limits.log_bytes_max) < self.since
+    }
+
+    /// When a snapshot becomes due without another entry.
+    pub(crate) fn deadline(&self) -> Instant {
+        let waits = self.under_way.is_none() && self.due_at() < self.since && self.not_before <= self.since;
+        if waits && !self.is_at_bound() { self.rests_until } else { Instant::NEVER }
+    }
 }
 
 impl Node {
@@ -129,7 +159,7 @@ impl Node {
     }
 
     /// Orders a snapshot if one is due and none is under way.
-    pub(crate) fn take_snapshot_if_due(&mut self, effects: &mut Effects) {
+    pub(crate) fn take_snapshot_if_due(&mut self, now: Instant, effects: &mut Effects) {
         let snapshots = &mut self.snapshots;
         let Some((last, stamp)) = snapshots.newest else { return };
         if snapshots.under_way.is_some() || snapshots.since < snapshots.not_before {
@@ -138,7 +168,8 @@ impl Node {
         // No entry came after the newest one, and a peer waits: that one is damaged or gone. If the disk ruins it once
         // more it is not taken again and again: the next one is taken when the log has grown.
         let is_anew = snapshots.since == 0;
-        let is_due = snapshots.due_at() < snapshots.since;
+        let has_rested = snapshots.rests_until <= now || snapshots.is_at_bound();
+        let is_due = snapshots.due_at() < snapshots.since && has_rested;
         let is_wanted = self.raft.wants_snapshot() && !(is_anew && snapshots.anew == Some(last));
         if !is_due && !is_wanted {
             return;
@@ -148,7 +179,7 @@ impl Node {
         if is_anew {
             snapshots.anew = Some(last);
         }
-        snapshots.under_way = Some(UnderWay { last, bytes: snapshots.since });
+        snapshots.under_way = Some(UnderWay { last, bytes: snapshots.since, since: now });
         effects.apply.push(KeeperTask::Snapshot(Box::new(meta)));
     }
 
@@ -166,9 +197,7 @@ impl Node {
         if meta.last.index < newest {
             return; // an installed one has overtaken it
         }
-        snapshots.since = snapshots.since.saturating_sub(done.bytes);
-        snapshots.not_before = 0;
-        snapshots.size = bytes;
+        snapshots.taken(now, done, bytes);
         let mut keep_from = snapshots.keep_from(meta.last.index);
         // The log behind the snapshot before is kept in two cases. A single member has no other copy of what a damaged
         // file loses. And a member that is being sent that snapshot, or entries behind it, needs the log from there on:
@@ -224,7 +253,7 @@ mod tests {
     }
 
     fn after(count: u64, keep_bytes: u64) -> Snapshots {
-        let mut snapshots = Snapshots::new(SnapshotLimits { log_bytes_min: 0, keep_bytes });
+        let mut snapshots = Snapshots::new(SnapshotLimits { log_bytes_min: 0, log_bytes_max: 0, keep_bytes });
         (1..=count).for_each(|index| snapshots.delivered(&entry(index, 100)));
         snapshots
     }
@@ -235,6 +264,31 @@ mod tests {
         assert_eq!(after(100, 1000).keep_from(LogIndex(100)), LogIndex(91), "ten entries");
         assert_eq!(after(100, 1000).keep_from(LogIndex(50)), LogIndex(41), "the log has gone on meanwhile");
         assert_eq!(after(100, 1 << 20).keep_from(LogIndex(100)), LogIndex(1), "all that there is");
+    }
+
+    #[test]
+    fn after_a_snapshot_a_replica_rests_unless_its_log_grows_to_the_bound() {
+        let limits = SnapshotLimits { log_bytes_min: 1000, log_bytes_max: 5000, keep_bytes: 0 };
+        let mut snapshots = Snapshots::new(limits);
+        snapshots.since = 3000;
+        let done = UnderWay { last: EntryId::new(1, 9), bytes: 2000, since: Instant(10) };
+        snapshots.taken(Instant(12), done, 700);
+        assert_eq!(
+            (snapshots.since, snapshots.rests_until),
+            (1000, Instant(50)),
+            "19 times as long as it took"
+        );
+        assert_eq!((snapshots.deadline(), snapshots.is_at_bound()), (Instant::NEVER, false), "too little");
+        for since in [1001, 5000] {
+            snapshots.since = since;
+            assert_eq!((snapshots.deadline(), snapshots.is_at_bound()), (Instant(50), false), "{since}");
+        }
+        snapshots.since = 5001;
+        assert!(snapshots.is_at_bound());
+        snapshots.size = 6000;
+        assert_eq!((snapshots.deadline(), snapshots.is_at_bound()), (Instant::NEVER, false), "it was larger");
+        (snapshots.since, snapshots.not_before) = (6001, 6100);
+        assert_eq!(snapshots.deadline(), Instant::NEVER, "the last one failed");
     }
 
     #[test]

@@ -227,7 +227,7 @@ fn a_member_that_was_away_is_compared_when_it_is_back() {
 
 #[test]
 fn alarms_and_marks_survive_restarts_and_snapshots() {
-    let limits = SnapshotLimits { log_bytes_min: 500, keep_bytes: 0 };
+    let limits = SnapshotLimits { log_bytes_min: 500, log_bytes_max: 0, keep_bytes: 0 };
     let mut world = World::with(3, limits, INTERVAL);
     let leader = world.elect();
     let divergent = world.follower();

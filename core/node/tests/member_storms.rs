@@ -49,8 +49,8 @@ impl Storm {
         let dice = Dice(Rc::new(Cell::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)));
         let limits = match dice.below(3) {
             0 => SnapshotLimits::default(),
-            1 => SnapshotLimits { log_bytes_min: 1_000, keep_bytes: 0 },
-            _ => SnapshotLimits { log_bytes_min: 0, keep_bytes: 200 },
+            1 => SnapshotLimits { log_bytes_min: 1_000, log_bytes_max: 0, keep_bytes: 0 },
+            _ => SnapshotLimits { log_bytes_min: 0, log_bytes_max: 0, keep_bytes: 200 },
         };
         let size = 1 + dice.below(4);
         let mut world = World::with_snapshots(size, limits);

@@ -7,7 +7,7 @@ use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NodeId, Prot
 use kattu_replicas::*;
 
 /// Snapshots are as frequent as possible, and no log is kept behind them.
-const OFTEN: SnapshotLimits = SnapshotLimits { log_bytes_min: 0, keep_bytes: 0 };
+const OFTEN: SnapshotLimits = SnapshotLimits { log_bytes_min: 0, log_bytes_max: 0, keep_bytes: 0 };
 
 fn add(id: u64, votes: bool) -> Request {
     Request::Change(MemberChange::Add { id: NodeId(id), peer_urls: urls(id), votes })
@@ -483,7 +483,8 @@ fn a_change_that_no_other_member_has_is_rolled_back_and_its_client_is_in_doubt()
 
 #[test]
 fn a_restart_from_a_snapshot_keeps_the_members_and_the_ids_of_former_ones() {
-    let mut world = World::with_snapshots(3, SnapshotLimits { log_bytes_min: 2_000, keep_bytes: 0 });
+    let mut world =
+        World::with_snapshots(3, SnapshotLimits { log_bytes_min: 2_000, log_bytes_max: 0, keep_bytes: 0 });
     let leader = world.elect();
     let gone = world.follower();
     changed(told(&mut world, leader, remove(gone)));

@@ -8,7 +8,7 @@ use kattu_raft::{Duration, EntryId, LogIndex, Lsn, NodeId};
 use kattu_replicas::*;
 
 /// No log is kept behind a snapshot.
-const SMALL: SnapshotLimits = SnapshotLimits { log_bytes_min: 2_000, keep_bytes: 0 };
+const SMALL: SnapshotLimits = SnapshotLimits { log_bytes_min: 2_000, log_bytes_max: 0, keep_bytes: 0 };
 
 fn write(world: &mut World, id: u64, keys: std::ops::Range<u32>, value: &str) {
     for key in keys {
@@ -77,7 +77,10 @@ fn the_log_stays_short_under_writes_and_a_restart_begins_with_the_snapshot() {
 
 #[test]
 fn what_is_kept_behind_a_snapshot_feeds_a_peer_that_is_a_little_behind() {
-    let mut world = World::with_snapshots(3, SnapshotLimits { log_bytes_min: 2_000, keep_bytes: 1 << 20 });
+    let mut world = World::with_snapshots(
+        3,
+        SnapshotLimits { log_bytes_min: 2_000, log_bytes_max: 0, keep_bytes: 1 << 20 },
+    );
     let leader = world.elect();
     let follower = world.follower();
     world.loses = Box::new(move |m| m.to() == NodeId(follower));
@@ -197,7 +200,8 @@ fn keeper(world: &mut World, id: u64) -> &mut Keeper {
 /// the leader had freed a part of those of a later one.
 #[test]
 fn a_snapshot_taken_in_the_middle_of_a_compaction_is_installed_in_the_middle_of_another() {
-    let mut world = World::with_snapshots(3, SnapshotLimits { log_bytes_min: 300_000, keep_bytes: 0 });
+    let mut world =
+        World::with_snapshots(3, SnapshotLimits { log_bytes_min: 300_000, log_bytes_max: 0, keep_bytes: 0 });
     let leader = world.elect();
     let follower = world.follower();
     write(&mut world, leader, 0..50, "old");

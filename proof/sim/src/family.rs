@@ -158,9 +158,10 @@ pub(crate) fn draw(seed: u64, options: &Options) -> Plan {
     limits.batch_bytes_max /= scale;
     plan.settings.segment_bytes = (16 << 20) / scale as u64;
     plan.settings.snapshots = match settings.below(3) {
-        0 => SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
+        0 => SnapshotLimits { log_bytes_min: u64::MAX, log_bytes_max: 0, keep_bytes: 0 },
         _ => SnapshotLimits {
             log_bytes_min: settings.log_within(2 << 20, 32 << 20),
+            log_bytes_max: 0,
             keep_bytes: settings.log_within(1 << 20, 32 << 20),
         },
     };
@@ -203,6 +204,7 @@ fn load_the_disks(plan: &mut Plan, dice: &mut Dice) {
     let settings = &mut plan.settings;
     settings.snapshots = SnapshotLimits {
         log_bytes_min: dice.log_within(2 << 20, 16 << 20),
+        log_bytes_max: 0,
         keep_bytes: dice.log_within(1 << 20, 32 << 20),
     };
     settings.snapshot_step = PACED_STEP;

@@ -286,7 +286,8 @@ impl Plan {
                 && !settings.leases.are_broken();
             kinds = if wanted { kinds.without(Kind::Change) } else { kinds.without(Kind::Diverge) };
             if wanted {
-                settings.snapshots = SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 };
+                settings.snapshots =
+                    SnapshotLimits { log_bytes_min: u64::MAX, log_bytes_max: 0, keep_bytes: 0 };
                 if settings.digest_interval.is_zero() {
                     settings.digest_interval = Duration::from_secs(5);
                 }
@@ -347,7 +348,8 @@ impl Plan {
             kib: 20 * US,
             spread_percent: 60,
         };
-        plan.settings.snapshots = SnapshotLimits { log_bytes_min: 256 << 10, keep_bytes: 256 << 10 };
+        plan.settings.snapshots =
+            SnapshotLimits { log_bytes_min: 256 << 10, log_bytes_max: 0, keep_bytes: 256 << 10 };
         plan.settings.segment_bytes = 128 << 10;
         plan.settings.log_io = if dice.one_in(2) { Threading::Thread } else { Threading::Inline };
         plan.load =
@@ -547,7 +549,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         log_io: place(dice),
         apply: place(dice),
         digest_interval: Duration::ZERO,
-        snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
+        snapshots: SnapshotLimits { log_bytes_min: u64::MAX, log_bytes_max: 0, keep_bytes: 0 },
         snapshot_step: 0,
         snapshot_pace: 0,
         job_takes: 0,
@@ -688,8 +690,11 @@ fn draw_jobs(dice: &mut Dice, settings: &mut Settings) {
 fn draw_snapshots(dice: &mut Dice, wanted: Option<bool>, settings: &mut Settings) {
     let drawn = dice.one_in(6);
     let never = wanted.map_or(drawn, |wanted| !wanted);
+    let log_bytes_min = if never { u64::MAX } else { dice.log_within(2 << 10, 128 << 10) };
     settings.snapshots = SnapshotLimits {
-        log_bytes_min: if never { u64::MAX } else { dice.log_within(2 << 10, 128 << 10) },
+        log_bytes_min,
+        // In half of the storms members rest after a snapshot. Not drawn: older seeds have the plans that they had.
+        log_bytes_max: if log_bytes_min.is_multiple_of(2) { 0 } else { log_bytes_min.saturating_mul(8) },
         keep_bytes: if dice.one_in(3) { 0 } else { dice.log_within(1 << 10, 128 << 10) },
     };
     settings.snapshot_step = dice.log_within(10 * US, 2 * MS);

@@ -52,7 +52,7 @@ fn options_of(config: &Identity, seed: u64) -> NodeConfig {
     NodeConfig {
         pending_max: 16,
         pending_bytes_max: 1 << 20,
-        snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
+        snapshots: SnapshotLimits { log_bytes_min: u64::MAX, log_bytes_max: 0, keep_bytes: 0 },
         name: config.name.clone(),
         client_urls: vec![format!("http://{}", config.name)],
         ..NodeConfig::new(raft)

@@ -81,8 +81,8 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     let mut plan = Plan::steady(seed, 3, 0);
     plan.load.clients = 0;
     plan.settings.snapshots = match situation.by_snapshot {
-        true => SnapshotLimits { log_bytes_min: 1 << 20, keep_bytes: 1 << 20 },
-        false => SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
+        true => SnapshotLimits { log_bytes_min: 1 << 20, log_bytes_max: 0, keep_bytes: 1 << 20 },
+        false => SnapshotLimits { log_bytes_min: u64::MAX, log_bytes_max: 0, keep_bytes: 0 },
     };
     plan.settings.segment_bytes = if situation.by_snapshot { 1 << 20 } else { 16 << 20 };
     let mut world = as_in_production(plan);

@@ -14,7 +14,7 @@ const SEEDS: u64 = if cfg!(debug_assertions) { 2 } else { 10 };
 /// Three members that take a snapshot every few kilobytes of log, and keep no more of it than they must.
 fn plan(seed: u64, seconds: u64) -> Plan {
     let mut plan = Plan::steady(seed, 3, seconds);
-    plan.settings.snapshots = SnapshotLimits { log_bytes_min: 4 << 10, keep_bytes: 0 };
+    plan.settings.snapshots = SnapshotLimits { log_bytes_min: 4 << 10, log_bytes_max: 0, keep_bytes: 0 };
     plan.settings.limits.snapshot_chunk_bytes_max = 4 << 10;
     plan.settings.snapshot_step = 1_000_000;
     plan.settings.segment_bytes = 32 << 10;

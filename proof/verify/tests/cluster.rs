@@ -95,7 +95,7 @@ impl World {
         let voters = self.members.iter().map(|member| member.id);
         let raft = Config { limits, ..Config::new(id, voters, RecordEncoder(encode)) };
         NodeConfig {
-            snapshots: SnapshotLimits { log_bytes_min: u64::MAX, keep_bytes: 0 },
+            snapshots: SnapshotLimits { log_bytes_min: u64::MAX, log_bytes_max: 0, keep_bytes: 0 },
             request_timeout_base: Duration::from_secs(5),
             pending_max: 100,
             pending_bytes_max: 1 << 20,

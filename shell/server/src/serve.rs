@@ -346,7 +346,8 @@ pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTl
         log_io: config.log_io,
         apply: config.apply,
         snapshots: SnapshotLimits {
-            log_bytes_min: config.snapshot_log_bytes,
+            log_bytes_min: config.snapshot_log_bytes.min(SnapshotLimits::default().log_bytes_min),
+            log_bytes_max: config.snapshot_log_bytes,
             keep_bytes: config.snapshot_keep_bytes,
         },
         digest_interval: config.digest_interval,

@@ -37,7 +37,7 @@ impl Cluster {
     /// Small segments, a snapshot for every half a megabyte of log, and so many bytes of log behind it.
     pub fn with_snapshots(size: u8, place: Threading, keep_bytes: u64) -> Cluster {
         Cluster::start(size, place, place, Duration::from_millis(500), Duration::from_millis(50), |config| {
-            config.snapshots = SnapshotLimits { log_bytes_min: 512 << 10, keep_bytes };
+            config.snapshots = SnapshotLimits { log_bytes_min: 512 << 10, log_bytes_max: 0, keep_bytes };
             config.segment_bytes = 256 << 10;
             config.request_bytes_max = 32 << 10;
             config.limits.recent_bytes_max = 64 << 10;

@@ -265,8 +265,8 @@ pub const FLAGS: &[Flag] = &[
     works(
         "snapshot-log-bytes",
         Number,
-        "67108864",
-        "bytes of log after which a snapshot is taken; more if the last one was larger",
+        "536870912",
+        "bytes of log after which a snapshot is taken, sooner if there is little to do; more if the last one was larger",
     ),
     works(
         "snapshot-keep-bytes",
