@@ -1,4 +1,5 @@
-//! The etcd v3 API over several endpoints, with outcomes instead of bare status codes.
+//! Clients of a cluster over several endpoints, with outcomes instead of bare status codes: by etcd's v3 API
+//! ([`Client`]), or by Kattu's native protocol ([`NativeClient`]), which has sessions: each command executed once.
 //!
 //! Every call ends in one of three ways [fault-model §1]: `Ok` is final; a [`Failure`] that is `Refused` or
 //! `Unreachable` certainly had no effect; one that is `Unknown` may have had one, or may still have it. Calls that are
@@ -13,20 +14,29 @@
 
 mod calls;
 mod client;
+mod convert;
 mod dial;
 mod endpoint;
+mod error;
 mod failure;
 mod keys;
 mod level;
 mod maintenance;
+mod native;
 mod rpc;
 mod status;
+mod store;
 
 pub use client::{Client, Options};
 pub use endpoint::{AddressError, Endpoint};
+pub use error::Error;
 pub use failure::{Failure, Kind};
+pub use kattu_kv::api;
+pub use kattu_kv::sessions::{Order, SessionError, SessionId};
 pub use kattu_proto as proto;
 pub use keys::prefix_end;
 pub use level::{Level, Seen};
 pub use maintenance::SnapshotError;
+pub use native::{ListedSession, NativeClient, Pending, Session, SessionOptions};
+pub use store::Store;
 pub use tonic::Code;
