@@ -6,10 +6,11 @@
 //! safe to repeat are repeated here (reads on any endpoint, writes only while it is certain that no member has received
 //! them); everything else is left to the caller, because only the caller knows whether doing it twice is harmless.
 //!
-//! Reading order: `failure` (what an answer means) · `endpoint` (one member's address) · `client` (which endpoint,
+//! Reading order: `failure`, `error` (what an answer means) · `endpoint` (one member's address) · `client` (which endpoint,
 //! how often) · `level` (how fresh) · `rpc` (bytes there and back) · `calls`, `maintenance` (the RPCs) · `status` (what
-//! etcd's status does not tell).
-//! Knows nothing of: commands, output, histories.
+//! etcd's status does not tell) · `native` (the native protocol, sessions) · `store` (one API over both; `convert`) ·
+//! `tree` (files in directories over keys).
+//! Knows nothing of: verbs, output, histories.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -26,6 +27,7 @@ mod native;
 mod rpc;
 mod status;
 mod store;
+pub mod tree;
 
 pub use client::{Client, Options};
 pub use endpoint::{AddressError, Endpoint};

@@ -3,5 +3,6 @@
 
 mod calls;
 mod once;
+mod trees;
 mod world;
 mod wrong_places;
