@@ -70,6 +70,7 @@ const CRATES: &[Crate] = &[
             "kattu-runtime",
             "kattu-tls",
             "kattu-rebuild",
+            "kattu-native",
             "kattu-wire",
             "kattu-proto",
             "kattu-node",

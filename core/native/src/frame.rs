@@ -91,6 +91,18 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
+    /// The messages that are left of a frame whose checksum was right.
+    #[must_use]
+    pub fn checked(bytes: &'a [u8]) -> Messages<'a> {
+        Messages(Reader::new(bytes))
+    }
+
+    /// Bytes of the messages that are left.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.0.left()
+    }
+
     fn take(&mut self) -> Result<Message<'a>, FrameError> {
         let length = self.0.u32("message length")?;
         let (kind, flags) = (self.0.u8("kind")?, self.0.u8("flags")?);

@@ -135,6 +135,10 @@ numbered! {
     AnswerTooLarge = 10,
     /// A member's version may be older than this request.
     LevelTooLow = 11,
+    /// The command is longer than one may be.
+    RequestTooLarge = 12,
+    /// A command in a session that the store would refuse whatever it holds: an empty key, for example. Its number is free.
+    Invalid = 13,
 }
 
 numbered! {

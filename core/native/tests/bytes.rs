@@ -6,6 +6,7 @@ use kattu_native::frame::{FRAME_HEADER, FrameError, FrameReader, FrameWriter, Me
 use kattu_native::handshake::{Hello, Leader, Welcome};
 use kattu_native::message::{Level, Request};
 use kattu_native::reply::{Doubt, Outcome, Refusal, Reply};
+use kattu_node::session::SessionHeader;
 use kattu_wire::FieldError;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -210,12 +211,22 @@ fn the_bytes_are_as_the_page_says() {
     let id = SessionId { number: 300, secret: 7 };
     let put = [0, 0x11, 0, 1, b'k', 1, b'v'];
     let url = Leader { id: 2, url: "http://b".into() };
-    let requests: [(&str, Request<'_>, Vec<u8>); 8] = [
+    let in_session = SessionHeader { id, number: 5, first_unacked: 4 }.around(&put[..]);
+    let requests: [(&str, Request<'_>, Vec<u8>); 9] = [
         ("open", Request::Open(Order::Strict), vec![2, 0, 0, 0, 16, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         (
             "write",
             Request::Write { commit_only: true, command: &put },
             [&[8, 0, 0, 0, 17, 1, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0][..], &put].concat(),
+        ),
+        (
+            "write in a session",
+            Request::Write { commit_only: false, command: &in_session },
+            [
+                &[23, 0, 0, 0, 17, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0][..],
+                &[8, 2, 0, 0xac, 2, 7, 0, 0, 0, 0, 0, 0, 0, 5, 1, 0, 0x11, 0, 1, b'k', 1, b'v'],
+            ]
+            .concat(),
         ),
         (
             "keep alive",

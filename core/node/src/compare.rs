@@ -178,7 +178,9 @@ impl Node {
         effects: &mut Effects,
     ) -> bool {
         let is_of_store = match request {
-            Request::Write(command) => is_for_store(command) || is_of_session(command),
+            Request::Write(command) | Request::CommitOnly(command) => {
+                is_for_store(command) || is_of_session(command)
+            }
             Request::Weigh(..) | Request::Read(..) => true,
             _ => false,
         };

@@ -191,6 +191,12 @@ impl Frozen {
         &self.store
     }
 
+    /// The sessions of clients, as of the pin.
+    #[must_use]
+    pub fn sessions(&self) -> &Sessions {
+        &self.tables.sessions
+    }
+
     /// The store alone, to be taken apart.
     #[must_use]
     pub fn into_store(self) -> Store {

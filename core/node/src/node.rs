@@ -265,6 +265,10 @@ impl Node {
         }
         match request {
             Request::Write(command) => self.on_write(now, ticket, command, out, effects),
+            Request::CommitOnly(command) => {
+                self.writes.wants_no_result(ticket);
+                self.on_write(now, ticket, command, out, effects);
+            }
             Request::Weigh(command, bytes) => {
                 effects.apply.push(KeeperTask::Weigh { ticket, command, bytes })
             }

@@ -18,13 +18,13 @@
 
 use crate::command::{Command, is_change};
 use crate::contract::{
-    Admitted, Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Ticket,
+    Admitted, Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Reply, ReplyBody, Ticket,
 };
 use crate::level::SESSIONS;
 use crate::members::ChangeRequest;
 use crate::node::{Node, OWN, PUBLISH, answer};
 use crate::session::is_of_session;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use kattu_raft::ProposeError;
 use kattu_raft::distrust::COUNT_MAX;
@@ -139,6 +139,8 @@ pub(crate) struct Writes {
     /// Bytes of existing values that pending writes of this replica's clients will write again; only writes that have
     /// some.
     keeping: BTreeMap<Ticket, u64>,
+    /// Writes whose clients do not want the result.
+    commit_only: BTreeSet<Ticket>,
     publication: Publication,
     publish: Vec<u8>,
 }
@@ -157,6 +159,7 @@ impl Writes {
             seq: 0,
             taken: BTreeMap::new(),
             keeping: BTreeMap::new(),
+            commit_only: BTreeSet::new(),
             publication: Publication::Due,
             publish,
         }
@@ -212,11 +215,24 @@ impl Writes {
         None
     }
 
-    /// The ticket to answer when this entry is applied.
+    /// The client of this write does not want its result.
+    pub(crate) fn wants_no_result(&mut self, ticket: Ticket) {
+        self.commit_only.insert(ticket);
+    }
+
+    /// The ticket to answer when this entry is applied. One that waits for no result is answered now.
     pub(crate) fn answered_by(&mut self, entry: &Entry, effects: &mut Effects) -> Option<Ticket> {
         let waiting = self.take_waiting(entry.id(), effects);
         match entry.head.kind {
-            EntryKind::Command => waiting.map(|write| write.ticket),
+            EntryKind::Command => {
+                let ticket = waiting.map(|write| write.ticket)?;
+                if !self.commit_only.remove(&ticket) {
+                    return Some(ticket);
+                }
+                let reply = Reply { term: entry.id().term, strong: 0, body: ReplyBody::Committed };
+                answer(effects, ticket, Outcome::Done(reply));
+                None
+            }
             EntryKind::Noop => None,
             EntryKind::Config => {
                 let membership = entry.payload().and_then(|payload| Membership::decode(payload).ok());
@@ -258,6 +274,7 @@ impl Writes {
 
     fn doubt(&mut self, ticket: Ticket, doubt: Doubt, effects: &mut Effects) {
         self.keeping.remove(&ticket);
+        self.commit_only.remove(&ticket);
         if ticket == PUBLISH {
             self.publication = Publication::Due;
         } else {
@@ -267,6 +284,7 @@ impl Writes {
 
     fn refuse(&mut self, ticket: Ticket, refusal: Refusal, effects: &mut Effects) {
         self.keeping.remove(&ticket);
+        self.commit_only.remove(&ticket);
         if ticket == PUBLISH {
             self.publication = Publication::Due;
         } else {

@@ -34,6 +34,48 @@ fn a_write_at_a_follower_is_answered_there_without_waiting_for_a_heartbeat() {
     assert!(is_done(world.outcome(follower, ticket)), "{:?}", world.outcome(follower, ticket));
 }
 
+/// A put whose result is not wanted.
+fn commit_only(key: &str, value: &str) -> Request {
+    let Request::Write(command) = put(key, value) else { panic!("a put is a write") };
+    Request::CommitOnly(command)
+}
+
+#[test]
+fn a_write_whose_result_is_not_wanted_is_answered_when_a_quorum_has_it_and_its_keeper_tells_nothing() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let asked = [leader, world.follower()].map(|at| {
+        let ticket = world.ask(at, commit_only("a", &at.to_string()));
+        assert_eq!(world.outcome(at, ticket), None, "not before a quorum has it");
+        world.deliver();
+        (at, ticket)
+    });
+    for (at, ticket) in asked {
+        let told = world.outcome(at, ticket);
+        assert!(
+            matches!(told, Some(Outcome::Done(Reply { body: ReplyBody::Committed, strong: 0, .. }))),
+            "{told:?}"
+        );
+        let read = world.ask(at, get("a", Consistency::Linearizable));
+        world.deliver();
+        assert_eq!(value_of(world.outcome(at, read)), Some(asked[1].0.to_string()));
+    }
+    // One that is not committed has the fate of any write.
+    world.loses = Box::new(move |m| m.from() == NodeId(leader) || m.to() == NodeId(leader));
+    let lost = world.ask(leader, commit_only("a", "lost"));
+    world.pass(Duration::from_secs(4));
+    assert_eq!(world.outcome(leader, lost), None, "it may still commit");
+    world.loses = Box::new(|_| false);
+    let other = (1..=3).find(|&id| id != leader).expect("there are three");
+    let kept = world.ask(other, put("a", "kept"));
+    world.pass(Duration::from_millis(2500));
+    assert!(is_done(world.outcome(other, kept)));
+    assert!(
+        matches!(world.outcome(leader, lost), Some(Outcome::Unknown(Doubt::LeaderChanged))),
+        "overwritten"
+    );
+}
+
 #[test]
 fn a_duplicated_forward_is_executed_once() {
     let mut world = World::new(3);

@@ -14,6 +14,7 @@ mod heavy;
 mod lives;
 mod log_output;
 mod members;
+mod native;
 mod no_bugs_aboard;
 mod operations;
 mod peer_tls;

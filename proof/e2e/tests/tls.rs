@@ -110,6 +110,21 @@ fn etcds_tools_and_ours_read_and_write_in_tls_with_certificates_of_their_own() {
     assert!(ended.expect_ok().contains("--cacert"), "{}", ended.all());
 }
 
+#[test]
+fn the_native_protocol_is_served_in_tls_under_its_name() {
+    let folder = own_folder("tls-native");
+    let authority = Authority::new(&folder, "ca");
+    let mut cluster = plan("tls-native", &authority, 1, &[]);
+    cluster.start_all();
+    let ca = text(&authority.ca());
+    let client = Client::of(&cluster, &authority, None);
+    until("the cluster has sessions", || {
+        client.says(&["status", "-o", "json"]).contains("\"feature_level\":4").then_some(())
+    });
+    let lines = crate::native::python(&cluster.members[0].address(), &["--ca", &ca]);
+    assert!(lines.ends_with("\nok\n"), "{lines}");
+}
+
 /// Sends a request without TLS, and reads the answer.
 fn in_plain(address: &str, words: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");

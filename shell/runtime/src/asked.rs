@@ -9,6 +9,7 @@
 //! stays in the replica's queues and log, whether its caller waits or not, and its room must not go to another one.
 //! Knows nothing of: what is asked, what is left behind.
 
+use crate::mailbox::Mailbox;
 use kattu_node::contract::{Doubt, Outcome, Refusal};
 use std::future::Future;
 use std::pin::Pin;
@@ -51,27 +52,53 @@ impl Slot {
 
 /// The replica's side: answered once, or dropped.
 #[derive(Debug)]
-pub(crate) struct Reply(Option<Arc<Slot>>);
+pub(crate) struct Reply(Option<Caller>);
+
+#[derive(Debug)]
+enum Caller {
+    /// It waits for this one request.
+    OfOne(Arc<Slot>),
+    /// It waits for many, this one under its key.
+    OfMany(Arc<Mailbox>, u64),
+}
 
 impl Reply {
+    /// For a caller with a mailbox.
+    pub(crate) fn to(mailbox: &Arc<Mailbox>, key: u64) -> Reply {
+        Reply(Some(Caller::OfMany(Arc::clone(mailbox), key)))
+    }
+
     /// Whether the caller has gone.
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.as_ref().is_some_and(|slot| matches!(*slot.lock(), State::Left(_)))
+        match &self.0 {
+            None => false,
+            Some(Caller::OfOne(slot)) => matches!(*slot.lock(), State::Left(_)),
+            Some(Caller::OfMany(mailbox, _)) => mailbox.is_left(),
+        }
     }
 
     /// Sends the outcome. If the caller has gone, drops what it left behind.
     pub(crate) fn send(mut self, outcome: Outcome) {
-        if let Some(slot) = self.0.take() {
-            settle(&slot, State::Told(outcome));
+        self.settle(Some(outcome));
+    }
+
+    /// The caller learns the outcome in another way.
+    pub(crate) fn forget(mut self) {
+        self.0 = None;
+    }
+
+    fn settle(&mut self, outcome: Option<Outcome>) {
+        match self.0.take() {
+            None => {}
+            Some(Caller::OfOne(slot)) => settle(&slot, outcome.map_or(State::Over, State::Told)),
+            Some(Caller::OfMany(mailbox, key)) => mailbox.deliver(key, outcome),
         }
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        if let Some(slot) = self.0.take() {
-            settle(&slot, State::Over);
-        }
+        self.settle(None);
     }
 }
 
@@ -99,7 +126,7 @@ impl Asked {
     /// A request that waits for its outcome, and the sender of that outcome.
     pub(crate) fn new(is_write: bool) -> (Reply, Asked) {
         let slot = Arc::new(Slot(Mutex::new(State::Waits(None))));
-        (Reply(Some(Arc::clone(&slot))), Asked { slot: Some(slot), is_write })
+        (Reply(Some(Caller::OfOne(Arc::clone(&slot)))), Asked { slot: Some(slot), is_write })
     }
 
     /// A request whose outcome is known.

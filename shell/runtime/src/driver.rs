@@ -304,6 +304,9 @@ impl Driver {
     /// The table of members has changed.
     fn follow(&mut self, members: Members) {
         self.name_clash.follow(self.hands.peer_table.id, &members);
+        let urls =
+            members.list.iter().filter_map(|member| Some((member.id, member.client_urls.first()?.clone())));
+        *self.facts.client_urls.lock().unwrap_or_else(PoisonError::into_inner) = urls.collect();
         self.hands.peer_table.follow(members);
     }
 

@@ -5,11 +5,13 @@
 //! Knows nothing of: etcd's messages, HTTP.
 
 use crate::asked::{Asked, Reply};
+use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use kattu_node::contract::{Outcome, Refusal, Request};
 use kattu_raft::{Duration, LogIndex, NodeId, Term};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
 /// Bytes of writes that may wait in front of a replica: faces on threads of their own may be far ahead of it.
@@ -33,19 +35,23 @@ pub(crate) struct Facts {
     pub(crate) has_peers: AtomicBool,
     /// Bytes of writes that wait in front of the replica.
     pub(crate) inbox_bytes: AtomicUsize,
+    /// A client URL of each member that has published one. Read when a request is refused, not on the way of one.
+    pub(crate) client_urls: Mutex<BTreeMap<NodeId, String>>,
 }
 
 impl Facts {
     /// The replica has taken a request in.
     pub(crate) fn taken_in(&self, request: &Request) {
-        if let Request::Write(bytes) | Request::Weigh(_, bytes) = request {
+        if let Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes) = request {
             self.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
         }
     }
 
     /// A request is about to wait; returns whether there is room for it.
     fn enter(&self, request: &Request) -> bool {
-        let (Request::Write(bytes) | Request::Weigh(_, bytes)) = request else { return true };
+        let (Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes)) = request else {
+            return true;
+        };
         let before = self.inbox_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         // One always passes.
         if 0 < before && INBOX_BYTES_MAX < before + bytes.len() {
@@ -82,25 +88,50 @@ impl Engine {
     pub fn call(&self, request: Request) -> Asked {
         let is_write = matches!(
             request,
-            Request::Write(_) | Request::Weigh(..) | Request::Change(_) | Request::MoveLeader(_)
+            Request::Write(_)
+                | Request::CommitOnly(_)
+                | Request::Weigh(..)
+                | Request::Change(_)
+                | Request::MoveLeader(_)
         );
-        if !self.facts.enter(&request) {
-            return self.too_many();
-        }
         let (reply, asked) = Asked::new(is_write);
-        match self.inbox.try_send(Call::Ask(reply, request)) {
-            Err(mpsc::error::TrySendError::Full(Call::Ask(_, request))) => {
-                self.facts.taken_in(&request);
-                self.too_many()
-            }
-            Err(_) => Asked::told(Outcome::Refused(Refusal::Stopping)),
+        match self.send(reply, request) {
             Ok(()) => asked,
+            Err(refusal) => Asked::told(Outcome::Refused(refusal)),
         }
     }
 
-    fn too_many(&self) -> Asked {
+    /// Sends a request to the replica; its outcome goes to this mailbox, under this key. If the request is refused at
+    /// once, nothing goes there.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn post(&self, request: Request, mailbox: &Arc<Mailbox>, key: u64) -> Result<(), Refusal> {
+        self.send(Reply::to(mailbox, key), request)
+    }
+
+    fn send(&self, reply: Reply, request: Request) -> Result<(), Refusal> {
+        if !self.facts.enter(&request) {
+            return Err(self.too_many(reply));
+        }
+        match self.inbox.try_send(Call::Ask(reply, request)) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(Call::Ask(reply, request))) => {
+                self.facts.taken_in(&request);
+                Err(self.too_many(reply))
+            }
+            Err(mpsc::error::TrySendError::Closed(Call::Ask(reply, _))) => {
+                reply.forget();
+                Err(Refusal::Stopping)
+            }
+            Err(_) => unreachable!("what comes back is what was sent"),
+        }
+    }
+
+    fn too_many(&self, reply: Reply) -> Refusal {
+        reply.forget();
         self.metrics.failed.add(1);
-        Asked::told(Outcome::Refused(Refusal::TooManyRequests))
+        Refusal::TooManyRequests
     }
 
     /// If this replica leads, transfers leadership to the best target and returns the new leader; `None` after
@@ -144,6 +175,12 @@ impl Engine {
             0 => None,
             id => Some(NodeId(id)),
         }
+    }
+
+    /// A URL at which this member answers clients, if it has published one.
+    #[must_use]
+    pub fn client_url(&self, member: NodeId) -> Option<String> {
+        self.facts.client_urls.lock().unwrap_or_else(PoisonError::into_inner).get(&member).cloned()
     }
 
     /// This replica's current term.

@@ -14,7 +14,7 @@
 //! | `snapshots`, `computing`, `scrub` | the workers beside |
 //! | `links`, `lane`, `outgoing`, `tls` | connections to peers |
 //! | `peer_table`, `handshake`, `listener`, `vouching`, `join` | which members are known, and how they meet |
-//! | `engine`, `asked` | the door for clients |
+//! | `engine`, `asked`, `mailbox` | the door for clients |
 //! | `operator`, `settings`, `name_clash`, `report`, `readings`, `metrics` | words and numbers for the operator |
 //! | `lookout`, `groups`, `allocator`, `memory`, `watchdog`, `clock` | the machine around it |
 //!
@@ -37,6 +37,7 @@ mod lane;
 mod links;
 mod listener;
 mod lookout;
+mod mailbox;
 pub mod memory;
 pub mod metrics;
 mod name_clash;
@@ -57,7 +58,9 @@ pub use asked::{Asked, Behind};
 pub use config::{Began, Member, RuntimeConfig, Threading};
 pub use driver::End;
 pub use engine::Engine;
+
 pub use lookout::{default_quota, memory_limit};
+pub use mailbox::{Arrived, Mailbox};
 pub use start::{Running, StartError, start};
 
 use kattu_wire::Codec;

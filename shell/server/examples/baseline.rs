@@ -32,7 +32,7 @@ impl Lone {
             Err(error) => ReplyBody::KvError(error),
         };
         let body = match request {
-            Request::Write(bytes) => match Command::decode(&bytes) {
+            Request::Write(bytes) | Request::CommitOnly(bytes) => match Command::decode(&bytes) {
                 Ok(Command::Kv(command)) => judged(store.apply(&command)),
                 _ => return Outcome::Refused(Refusal::Stopping),
             },

@@ -6,15 +6,13 @@
 //! most [`WAIT_MAX`], and not at all while no call is in flight.
 //!
 //! The socket also counts received frames and pings, which no other layer sees. And it bounds what one turn of a
-//! connection's task reads: connections with more input than that (*talkers*) share a round, and go on when the thread
-//! has polled its sockets again. So connections with little input, and the replica with its peers, wait for one round
-//! at most, however many talkers there are. [fault-model F52]
+//! connection's task reads ([`crate::turns`]).
 //!
 //! Knows nothing of: the contents of frames, calls.
 
 use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEADERS, Head, PING};
+use crate::turns::{self, Talker};
 use bytes::BufMut;
-use std::cell::Cell;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
@@ -29,38 +27,13 @@ use tokio::time::{Instant, Sleep};
 /// Longest time that an acknowledgement waits for a response. Clients that check a connection by pings allow seconds.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 
-/// Bytes that a thread's talkers (connections with more input than a turn reads) read in one round: about a
-/// millisecond.
-const ROUND_BYTES: usize = 512 << 10;
-/// … and frames, since a short one may begin a call: a few milliseconds with the work that they cause.
-const ROUND_FRAMES: u64 = 256;
-/// Bytes that a connection reads in one turn of its task, at most; and at least, however many talkers there are.
-const TURN_BYTES_MAX: usize = 64 << 10;
-const TURN_BYTES_MIN: usize = 4 << 10;
-/// … and frames.
-const TURN_FRAMES_MAX: u64 = 128;
-const TURN_FRAMES_MIN: u64 = 8;
+/// Frames that a thread's talkers read in one round, since a short one may begin a call: a few milliseconds with the work
+/// that they cause. And those of one connection in a turn, at most and at least.
+const ROUND_FRAMES: usize = 256;
+const TURN_FRAMES_MAX: usize = 128;
+const TURN_FRAMES_MIN: usize = 8;
 /// The frames of a call's head and of a small body nearly always have at least this many bytes each.
 const FRAME_BYTES: usize = 64;
-
-thread_local! {
-    /// Talkers of this thread.
-    static TALKERS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// What one connection may read in a turn: bytes, frames.
-fn turn_among(talkers: usize) -> (usize, u64) {
-    let share = talkers.max(1);
-    let bytes = (ROUND_BYTES / share).clamp(TURN_BYTES_MIN, TURN_BYTES_MAX);
-    let frames = (ROUND_FRAMES / share as u64).clamp(TURN_FRAMES_MIN, TURN_FRAMES_MAX);
-    (bytes, frames)
-}
-
-/// Wakes the task when the thread has polled its sockets: new input, and tasks that were ready, go first.
-fn wake_after_a_look(context: &mut Context<'_>) {
-    let waiting = pin!(tokio::task::yield_now()).as_mut().poll(context);
-    debug_assert!(waiting.is_pending(), "a yield waits once");
-}
 
 /// Whether writes wait; shared by a connection's task and its socket.
 #[derive(Debug, Default)]
@@ -79,27 +52,12 @@ pub(crate) struct Cork {
     turn: AtomicU64,
     /// The turn of the last read.
     read_in: AtomicU64,
-    /// There is more input than a turn reads: the connection is one of this thread's talkers.
-    talks: AtomicBool,
+    talker: Talker,
 }
 
 impl Cork {
     fn is_wanted(&self) -> bool {
         self.wanted.load(Relaxed)
-    }
-
-    fn set_talks(&self, talks: bool) {
-        match (self.talks.swap(talks, Relaxed), talks) {
-            (false, true) => TALKERS.set(TALKERS.get() + 1),
-            (true, false) => TALKERS.set(TALKERS.get() - 1),
-            _ => {}
-        }
-    }
-}
-
-impl Drop for Cork {
-    fn drop(&mut self) {
-        self.set_talks(false);
     }
 }
 
@@ -140,7 +98,7 @@ impl Holder {
     /// its client to read responses, perhaps.
     pub(crate) fn turn_ends(&self) {
         if self.cork.read_in.load(Relaxed) != self.cork.turn.load(Relaxed) {
-            self.cork.set_talks(false);
+            self.cork.talker.set(false);
         }
     }
 
@@ -261,12 +219,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
         if self.cork.read_in.swap(turn, Relaxed) != turn {
             (self.read, self.frames_before) = (0, frames);
         }
-        let (bytes_max, frames_max) = turn_among(TALKERS.get());
-        let bytes_left = bytes_max.saturating_sub(self.read);
+        let frames_max = turns::share(ROUND_FRAMES, TURN_FRAMES_MIN, TURN_FRAMES_MAX) as u64;
+        let bytes_left = turns::bytes().saturating_sub(self.read);
         let frames_left = frames_max.saturating_sub(frames - self.frames_before);
         if bytes_left == 0 || frames_left == 0 {
-            self.cork.set_talks(true);
-            wake_after_a_look(context);
+            self.cork.talker.set(true);
+            turns::wake_after_a_look(context);
             return Poll::Pending;
         }
         let Corked { stream, heads, cork, read, .. } = &mut *self;
@@ -279,7 +237,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
             pin!(stream.read_buf(&mut buffer.limit(most))).poll(context).map_ok(drop::<usize>)
         };
         if polled.is_pending() {
-            cork.set_talks(false);
+            cork.talker.set(false);
         }
         heads.look_at(&buffer.filled()[before..], cork);
         *read += buffer.filled().len() - before;
@@ -331,6 +289,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 mod tests {
     use super::*;
     use crate::frames::HEAD_BYTES;
+    use crate::turns::{ROUND_BYTES, TALKERS, TURN_BYTES_MAX, TURN_BYTES_MIN};
     use std::future::poll_fn;
 
     fn write(stream: &mut Corked<tokio::io::DuplexStream>, context: &mut Context<'_>) -> Poll<usize> {
@@ -415,7 +374,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         tokio::io::AsyncWriteExt::write_all(&mut far, sent).await.expect("there is room");
         let others: Vec<Cork> = (0..talkers).map(|_| Cork::default()).collect();
-        others.iter().for_each(|other| other.set_talks(true));
+        others.iter().for_each(|other| other.talker.set(true));
         let cork = Arc::new(Cork::default());
         let (mut stream, holder) = (Corked::new(near, Arc::clone(&cork)), Holder::new(cork));
         let (mut turns, mut got, mut longest) = (0, 0, 0);
@@ -430,7 +389,7 @@ mod tests {
                 longest = longest.max(got - begun);
                 match polled {
                     Poll::Ready(read) => read.expect("the other end is there"),
-                    Poll::Pending if stream.cork.talks.load(Relaxed) => {
+                    Poll::Pending if stream.cork.talker.talks() => {
                         let again = Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut [0; 99]));
                         assert!(again.is_pending(), "a turn is over until the next");
                         holder.turn_ends();

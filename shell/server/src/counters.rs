@@ -85,6 +85,12 @@ pub struct Counters {
     pub health_failure: Counter,
     /// Plain HTTP requests.
     pub http_requests: Counter,
+    /// Requests of the native protocol.
+    pub native_requests: Counter,
+    /// Bytes received in the native protocol.
+    pub native_received_bytes: Counter,
+    /// Bytes sent in the native protocol.
+    pub native_sent_bytes: Counter,
     /// Automatic compactions by this member.
     pub auto_compactions: Counter,
     /// Seconds of history of which every revision can be read, as of the last check.
@@ -113,6 +119,9 @@ impl Default for Counters {
             health_success: Counter::default(),
             health_failure: Counter::default(),
             http_requests: Counter::default(),
+            native_requests: Counter::default(),
+            native_received_bytes: Counter::default(),
+            native_sent_bytes: Counter::default(),
             auto_compactions: Counter::default(),
             history_seconds: Counter::default(),
         }

@@ -8,6 +8,7 @@ use crate::body::FaceBody;
 use crate::budget::{Budget, Hold};
 use crate::counters::{Counters, InFlight};
 use crate::encode::PREFIX_LEN;
+use crate::native::Load;
 use crate::patience::Limits;
 use crate::replica::{Asked, Replica};
 use crate::rpc::Rpc;
@@ -81,6 +82,8 @@ pub struct FaceConfig {
     pub health_watches: Arc<Semaphore>,
     /// The budget of bytes held for clients; shared by all listeners of this member.
     pub budget: Arc<Budget>,
+    /// What native connections have under way; shared by all listeners of this member.
+    pub native: Arc<Load>,
     /// How long calls under way may go on once the server stops.
     pub drain_deadline: Duration,
     /// The counters of this member's faces; shared by all its listeners.
@@ -112,6 +115,7 @@ impl Default for FaceConfig {
             looks: Arc::new(Semaphore::new(maintenance::LOOKS_MAX)),
             health_watches: Arc::new(Semaphore::new(health::WATCHES_MAX)),
             budget: Arc::default(),
+            native: Arc::default(),
             drain_deadline: Duration::from_secs(2),
             counters: Arc::default(),
             tls: None,

@@ -15,6 +15,7 @@ use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::{Consistency, ReplyBody, Request};
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::Term;
+use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
@@ -184,7 +185,7 @@ fn too_large(config: &FaceConfig, len: usize, held: u64) -> Option<String> {
 
 /// What an answer holds: its pairs, and its bytes, to which it may have the last reference once the store has dropped
 /// its own.
-fn held_len(answer: &Answer, len: usize) -> u64 {
+pub(crate) fn held_len(answer: &Answer, len: usize) -> u64 {
     fn pairs(answer: &Answer) -> usize {
         match answer {
             Answer::Range(RangeResult { kvs, .. }) => kvs.len(),
@@ -201,7 +202,10 @@ const TOO_MUCH_TO_READ: &str = "too many bytes of responses wait to be read (--c
 async fn write<R: Replica>(face: &Face<R>, command: Command, hold: &mut Hold) -> Result<Answered, Status> {
     let bytes = encode_kv(&command);
     check_size(bytes.len(), face.config.request_bytes_max)?;
-    let turn = large_turn(face, bytes.len()).await?;
+    let turn = match large_turn(&face.config, bytes.len()) {
+        None => None,
+        Some(turn) => Some(turn.await.ok_or(errors::STOPPED)?),
+    };
     let (term, response) =
         store_answer(face.judge_outcome(face.ask(request(command, bytes), hold, turn).await)?)?;
     let len = encode::pairs_len(&response.answer);
@@ -221,14 +225,18 @@ async fn write<R: Replica>(face: &Face<R>, command: Command, hold: &mut Hold) ->
 }
 
 /// Large writes take turns: every write behind them in the log waits for all of their bytes. So only a few are in the
-/// log at once, and the others wait here, where small writes pass them.
-async fn large_turn<R: Replica>(face: &Face<R>, len: usize) -> Result<Option<OwnedSemaphorePermit>, Status> {
+/// log at once, and the others wait here, where small writes pass them. None for a small write; no turn comes any more when
+/// the server has stopped.
+pub(crate) fn large_turn(
+    config: &FaceConfig,
+    len: usize,
+) -> Option<impl Future<Output = Option<OwnedSemaphorePermit>> + use<>> {
     if len <= LARGE_WRITE_MIN {
-        return Ok(None);
+        return None;
     }
     let kib = u32::try_from(len.div_ceil(1024).min(LARGE_WRITES_KIB)).expect("it is no more than a few MiB");
-    let turn = Arc::clone(&face.config.large_writes).acquire_many_owned(kib).await;
-    turn.map(Some).map_err(|_| Status::from(errors::STOPPED))
+    let large_writes = Arc::clone(&config.large_writes);
+    Some(async move { large_writes.acquire_many_owned(kib).await.ok() })
 }
 
 /// Writes above this many bytes take turns.

@@ -12,7 +12,8 @@
 //! | `kv.rs`, `maintenance.rs`, `cluster.rs`, `auth.rs`, `health.rs` | the services |
 //! | `grpc.rs`, `body.rs` | one message in, one response out |
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and metrics |
-//! | `listen.rs`, `http2.rs`, `cork.rs`, `patience.rs` | connections |
+//! | `listen.rs`, `http2.rs`, `cork.rs`, `patience.rs`, `turns.rs` | connections |
+//! | `native.rs`, `native/` | the native face |
 //! | `budget.rs` | bytes held for clients |
 //! | `compactor.rs`, `history.rs` | auto-compaction, by time and by bytes |
 //! | `config.rs`, `config/` | flags, environment, file: one member's configuration |
@@ -48,6 +49,7 @@ pub mod level;
 pub mod listen;
 mod maintenance;
 mod metrics;
+pub mod native;
 mod no_tls;
 mod patience;
 mod process;
@@ -59,6 +61,7 @@ mod skim;
 mod status;
 mod streams;
 pub mod tls;
+mod turns;
 mod unsent;
 
 pub use compactor::Retention;

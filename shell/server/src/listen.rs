@@ -1,6 +1,6 @@
-//! Listeners: accept connections, tell HTTP/2 from HTTP/1.1, and end both in order.
+//! Listeners: accept connections, tell HTTP/2, HTTP/1.1 and the native protocol apart, and end all in order.
 //!
-//! One port serves gRPC (HTTP/2 with prior knowledge) and plain HTTP. Connections are tasks of the caller's `LocalSet`,
+//! One port serves gRPC (HTTP/2 with prior knowledge), plain HTTP and the native protocol. Connections are tasks of the caller's `LocalSet`,
 //! like the node where it has no thread of its own: so a request is answered on the thread that read it. A client that
 //! sends garbage, stalls or vanishes loses its own connection and nothing else.
 //! Knows nothing of: the meaning of requests.
@@ -13,7 +13,7 @@ use crate::no_tls;
 use crate::patience::{Limits, Patience};
 use crate::replica::Replica;
 use crate::tls::{self, Doorway};
-use crate::{grpc, http2};
+use crate::{grpc, http2, native};
 use bytes::Bytes;
 use futures_util::future::Either;
 use http::{Request, Response, Version};
@@ -62,7 +62,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The requests that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
-    /// gRPC and plain HTTP.
+    /// gRPC, plain HTTP and the native protocol.
     Clients,
     /// Plain HTTP only, and nothing that changes anything: it may ask for no certificate.
     Plain,
@@ -205,8 +205,11 @@ async fn begin(mut stream: TcpStream, speaks: &Speaks) -> std::io::Result<Begun>
             let rejudged = tls.rejudged();
             match handshake::accept(Line::Clients, stream, tls.current().config.clone()).await {
                 Ok(stream) => {
-                    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                    let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+                    let protocol = match stream.get_ref().1.alpn_protocol() {
+                        Some(b"h2") => Protocol::Http2,
+                        Some(kattu_tls::NATIVE) => Protocol::Native,
+                        _ => Protocol::Http1,
+                    };
                     Ok(Begun::Tls(stream, protocol, rejudged))
                 }
                 Err(error) => match kattu_tls::refused(&error) {
@@ -242,6 +245,7 @@ async fn trusted_no_more(
 enum Protocol {
     Http1,
     Http2,
+    Native,
     /// The client left before its protocol was known.
     Closed,
 }
@@ -257,7 +261,11 @@ async fn recognize(stream: &TcpStream) -> std::io::Result<Protocol> {
     let mut pauses = pauses();
     loop {
         let len = stream.peek(&mut first).await?;
-        if !PREFACE.starts_with(&first[..len]) {
+        let begun = &first[..len];
+        if begun.starts_with(&kattu_native::PREFACE) {
+            return Ok(Protocol::Native);
+        }
+        if !PREFACE.starts_with(begun) && !kattu_native::PREFACE.starts_with(begun) {
             return Ok(Protocol::Http1);
         }
         if len == PREFACE.len() {
@@ -282,6 +290,12 @@ async fn serve_protocol<R: Replica>(
     set_up(stream.tcp(), &config)?;
     let mut stop = face.stop.clone();
     let account = Account::with_place(&config.budget, open);
+    if let Protocol::Native = protocol {
+        return match door {
+            Door::Clients => Ok(native::serve(stream, &face, &account).await?),
+            Door::Plain => Err("the native protocol is not served here".into()),
+        };
+    }
     if let Protocol::Http2 = protocol {
         let answer = |request, hold| route(&face, door, request, hold);
         return Ok(http2::serve(stream, &config, &account, stop, answer).await?);

@@ -248,6 +248,12 @@ fn clients(page: &mut Page, counters: &Counters) {
     let name = "kattu_client_connections_broken_total";
     page.counter(name, "Client connections that ended with an error", counters.connections_broken.get());
     page.counter("kattu_http_requests_total", "Plain HTTP requests", counters.http_requests.get());
+    let name = "kattu_native_requests_total";
+    page.counter(name, "Requests of the native protocol", counters.native_requests.get());
+    let name = "kattu_native_received_bytes_total";
+    page.counter(name, "Bytes received in the native protocol", counters.native_received_bytes.get());
+    let name = "kattu_native_sent_bytes_total";
+    page.counter(name, "Bytes sent in the native protocol", counters.native_sent_bytes.get());
     let name = "kattu_auto_compactions_total";
     page.counter(name, "Automatic compactions by this member", counters.auto_compactions.get());
     let name = "kattu_history_seconds";
@@ -266,6 +272,8 @@ fn held(page: &mut Page, config: &FaceConfig) {
     let name = "kattu_client_memory_refused_total";
     page.counter(name, "Times that memory for a client was refused because of the limit", budget.refused());
     page.gauge("kattu_client_calls", "Calls under way", budget.calls());
+    let name = "kattu_native_requests_under_way";
+    page.gauge(name, "Requests of the native protocol under way", config.native.requests());
     let name = "kattu_client_calls_max";
     page.gauge(name, "Calls under way above which stream limits of clients are lowered", budget.calls_max());
     let name = "kattu_client_calls_refused_total";

@@ -6,13 +6,31 @@
 use kattu_node::contract::{Outcome, Request};
 use kattu_raft::{LogIndex, NodeId, Term};
 use kattu_runtime::metrics::Metrics;
-use kattu_runtime::{Behind, Engine};
+use kattu_runtime::{Behind, Engine, Mailbox};
 use std::future::Future;
+use std::sync::Arc;
 
 /// One replica, as a face sees it. Cloning is cheap.
 pub trait Replica: Clone + Send + Sync + 'static {
     /// Sends a request to the replica; resolves to its outcome.
     fn ask(&self, request: Request) -> impl Asked;
+
+    /// Sends a request to the replica; its outcome goes to this mailbox, under this key, unless it is there at once: then it
+    /// is returned.
+    fn post(&self, request: Request, mailbox: &Arc<Mailbox>, key: u64) -> Option<Outcome> {
+        let (replica, mailbox) = (self.clone(), Arc::clone(mailbox));
+        tokio::task::spawn_local(async move {
+            let outcome = replica.ask(request).await;
+            mailbox.deliver(key, Some(outcome));
+        });
+        None
+    }
+
+    /// A URL at which this member answers clients, if it is known.
+    fn client_url(&self, member: NodeId) -> Option<String> {
+        let _ = member;
+        None
+    }
 
     /// Identity of the cluster; shown in every response.
     fn cluster_id(&self) -> u64;
@@ -60,6 +78,14 @@ impl Asked for std::future::Ready<Outcome> {
 impl Replica for Engine {
     fn ask(&self, request: Request) -> impl Asked {
         self.call(request)
+    }
+
+    fn post(&self, request: Request, mailbox: &Arc<Mailbox>, key: u64) -> Option<Outcome> {
+        Engine::post(self, request, mailbox, key).err().map(Outcome::Refused)
+    }
+
+    fn client_url(&self, member: NodeId) -> Option<String> {
+        Engine::client_url(self, member)
     }
 
     fn cluster_id(&self) -> u64 {

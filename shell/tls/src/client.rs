@@ -59,7 +59,7 @@ impl ClientTls {
     #[must_use]
     pub fn for_native(&self) -> Arc<ClientConfig> {
         let mut config = (*self.0).clone();
-        config.alpn_protocols = vec![b"kattu".to_vec()];
+        config.alpn_protocols = vec![crate::NATIVE.to_vec()];
         Arc::new(config)
     }
 }

@@ -115,7 +115,7 @@ impl TlsFiles {
         };
         let mut config = builder.with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)));
         config.alpn_protocols = match self.dials {
-            Dials::Nobody => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            Dials::Nobody => vec![b"h2".to_vec(), b"http/1.1".to_vec(), crate::NATIVE.to_vec()],
             Dials::Trusted { .. } | Dials::Anybody => vec![members::PROTOCOL.to_vec()],
         };
         if clients.is_some() {

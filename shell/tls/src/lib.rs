@@ -33,6 +33,9 @@ mod server;
 mod signed;
 mod socket;
 
+/// The native protocol's name in a handshake. [docs/formats/native.md]
+pub const NATIVE: &[u8] = b"kattu";
+
 pub use auto::{SELF_SIGNED_DAYS, ensure_self_signed};
 pub use client::ClientTls;
 pub use clients::{Allowed, INTERMEDIATES_MAX, is_name};

@@ -35,6 +35,9 @@ pub enum Request {
     /// A command for the log, for the store, about sessions or an alarm: the bytes of [`crate::command::Command`],
     /// encoded where the request entered.
     Write(Vec<u8>),
+    /// The same, outside of sessions; the client does not want the result, only to know that the command is in the log for
+    /// good: it is answered before it is applied. [replication-protocols B10]
+    CommitOnly(Vec<u8>),
     /// A command of the store that may take long, with its bytes: its cost is checked before it is proposed.
     /// [`crate::command::request`] makes it.
     Weigh(Box<kv::Command>, Vec<u8>),
@@ -124,6 +127,8 @@ pub enum ReplyBody {
     Alarmed(Option<Alarm>),
     /// Published.
     Published,
+    /// The command is committed; its result was not wanted.
+    Committed,
     /// The session is registered.
     Registered {
         /// Its name.

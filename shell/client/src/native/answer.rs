@@ -106,7 +106,12 @@ pub(crate) fn is_passing(refusal: Refusal) -> bool {
         | Refusal::Stopping
         // Of one member; the others may be sound.
         | Refusal::Corrupt => true,
-        Refusal::NoSpace | Refusal::TooMuchWork | Refusal::AnswerTooLarge | Refusal::LevelTooLow => false,
+        Refusal::NoSpace
+        | Refusal::TooMuchWork
+        | Refusal::AnswerTooLarge
+        | Refusal::LevelTooLow
+        | Refusal::RequestTooLarge
+        | Refusal::Invalid => false,
     }
 }
 
@@ -134,6 +139,13 @@ pub(crate) fn refused(refusal: Refusal, endpoint: &str) -> Failure {
         Refusal::LevelTooLow => (
             Code::FailedPrecondition,
             "the cluster has not reached the feature level of this request yet: run this version on all members",
+        ),
+        Refusal::RequestTooLarge => {
+            (Code::InvalidArgument, "the command is longer than --max-request-bytes allows: make it smaller")
+        }
+        Refusal::Invalid => (
+            Code::InvalidArgument,
+            "the store would refuse the command whatever it holds: has it more operations than --max-txn-ops allows?",
         ),
     };
     failure(Kind::Refused, code, text, endpoint)

@@ -3,6 +3,7 @@
 //! Knows nothing of: which member is asked, how often.
 
 use crate::error::Error;
+use crate::failure::Kind;
 use crate::native::answer::{self, Answer, Outcome};
 use crate::native::client::{Course, NativeClient};
 use crate::native::connection::Ask;
@@ -10,11 +11,13 @@ use kattu_kv::api::{
     Answer as Content, Command, DeleteRange, KeyRange, KeyValue, Put, Query, Range, RangeResult, Response,
     Revision, Txn,
 };
-use kattu_kv::check::is_read_only;
+use kattu_kv::check::{self, CheckLimits, is_read_only};
+use kattu_kv::command::TXN_DEPTH_MAX;
 use kattu_native::reply::LISTED_MAX;
 use kattu_node::command::encode_kv;
 use prost::bytes::Bytes;
 use std::time::Duration;
+use tonic::Code;
 
 /// A session of a cluster, as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +88,7 @@ impl NativeClient {
     /// # Errors
     /// See [`Error`]; one of kind `Unknown` may have taken effect, or may still.
     pub async fn command(&self, command: &Command) -> Result<Response, Error> {
-        let answer = self.call(Course::WRITE, Ask::Write(bytes_of(command))).await?;
+        let answer = self.call(Course::WRITE, Ask::Write(bytes_of(command)?)).await?;
         fitting(answer, |content| is_answer_to(command, content))
     }
 
@@ -94,6 +97,12 @@ impl NativeClient {
     /// # Errors
     /// See [`Error`]; a read has no effect in any case.
     pub async fn query(&self, query: &Query) -> Result<Response, Error> {
+        let checked = match query {
+            Query::Range(range) => check::check_range(range),
+            Query::Txn(txn) if !is_read_only(txn) => return Err(not_a_query()),
+            Query::Txn(txn) => check::check_txn(txn, &ANY_SIZE),
+        };
+        checked.map_err(Error::Store)?;
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
         let (level, course) = self.read_level();
@@ -155,10 +164,20 @@ pub(crate) fn one(key: impl Into<Vec<u8>>) -> KeyRange {
     KeyRange { start: key.into(), end: Vec::new() }
 }
 
-/// The bytes of a command as the log will hold them.
-pub(crate) fn bytes_of(command: &Command) -> Bytes {
-    encode_kv(command).into()
+/// The bytes of a command as the log will hold them, unless the store would refuse it whatever it holds. Transactions that are
+/// nested too deep have no bytes; how many operations are allowed is the member's to say.
+pub(crate) fn bytes_of(command: &Command) -> Result<Bytes, Error> {
+    let checked = match command {
+        Command::Put(put) => check::check_put(put.as_ref()),
+        Command::DeleteRange(delete) => check::check_delete_range(delete),
+        Command::Txn(txn) => check::check_txn(txn, &ANY_SIZE),
+        Command::Compact(_) => Ok(()),
+    };
+    checked.map_err(Error::Store)?;
+    Ok(encode_kv(command).into())
 }
+
+const ANY_SIZE: CheckLimits = CheckLimits { txn_ops_max: usize::MAX, txn_depth_max: TXN_DEPTH_MAX };
 
 /// Whether this is an answer to such a command.
 fn is_answer_to(command: &Command, content: &Content) -> bool {
@@ -182,6 +201,11 @@ fn fitting(answer: Answer, is_fit: impl Fn(&Content) -> bool) -> Result<Response
         Outcome::Done(Ok(response)) if is_fit(&response.answer) => Ok(response),
         _ => Err(unfitting()),
     }
+}
+
+fn not_a_query() -> Error {
+    let why = "a transaction that writes is a command, not a query";
+    Error::Call(answer::failure(Kind::Refused, Code::InvalidArgument, why, ""))
 }
 
 /// A member that breaks the protocol.

@@ -81,7 +81,7 @@ impl Place {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_string();
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
         let stream = TlsConnector::from(config).connect(name, stream).await.map_err(in_words)?;
-        if stream.get_ref().1.alpn_protocol() != Some(b"kattu") {
+        if stream.get_ref().1.alpn_protocol() != Some(kattu_tls::NATIVE) {
             return Err("it speaks TLS, but not Kattu's native protocol: is it a Kattu member?".to_string());
         }
         self.meet(stream, cluster, limits).await

@@ -237,10 +237,10 @@ impl Session {
     /// room: that of the calls.
     ///
     /// # Errors
-    /// Certainly without effect: the session has ended, or there was no room in time, or the command is too large.
+    /// Certainly without effect: an error of the store that does not depend on what it holds; the session has ended, or there was no room in time, or the command is too large.
     pub async fn command(&self, command: &Command) -> Result<Pending, Error> {
         let live = &self.live;
-        let bytes = bytes_of(command);
+        let bytes = bytes_of(command)?;
         let kib = (bytes.len() / 1024 + 1).min(WINDOW_KIB);
         let deadline = Instant::now() + live.shared.options.timeout;
         let late = || {

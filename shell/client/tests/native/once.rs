@@ -1,7 +1,7 @@
 //! Exactly once: commands of a session through losses, refusals, doubts and answers in another order.
 
 use crate::world::{Act, Chance, Kind, Manners, World};
-use kattu_client::api::{Answer, Command, Put};
+use kattu_client::api::{self, Answer, Command, Operation, Put, Txn};
 use kattu_client::{Error, Kind as Effect, Options, Order, SessionError, SessionOptions};
 use kattu_native::reply::Refusal;
 use std::collections::BTreeSet;
@@ -136,6 +136,28 @@ async fn a_command_that_is_refused_for_good_is_told_so_and_those_behind_it_go_on
     let done: Vec<_> = results.into_iter().map(|result| result.expect("done")).collect();
     assert_eq!(done, [(1, None), (2, Some(0)), (3, Some(1)), (4, Some(3)), (5, Some(4))]);
     session.flush().await.expect("all have answers");
+}
+
+#[tokio::test]
+async fn a_command_that_no_store_would_take_leaves_no_hole_wherever_it_is_refused() {
+    let world = World::with(1, 1000, Manners { txn_ops_max: Some(2), ..Manners::default() }).await;
+    let session = world.client().open_session(SessionOptions::default()).await.expect("a session");
+    let operation = |key: &str| Operation::Put(Put { key: key.into(), ..Put::default() });
+    let txn =
+        |keys: &[&str]| Txn { success: keys.iter().map(|key| operation(key)).collect(), ..Txn::default() };
+    // Refused here.
+    let error = session.txn(txn(&["a", "a"])).await.expect_err("a key twice");
+    assert!(matches!(error, Error::Store(api::Error::DuplicateKey)), "{error:?}");
+    assert!(matches!(session.put("", "v").await, Err(Error::Store(api::Error::EmptyKey))));
+    // Refused there: its number is given to a transaction that does nothing.
+    let large = session.txn(txn(&["a", "b", "c"])).await.expect("room");
+    let small = session.txn(txn(&["d", "e"])).await.expect("room");
+    let error = large.await.expect_err("three operations");
+    assert!(error.kind() == Effect::Refused && error.to_string().contains("--max-txn-ops"), "{error}");
+    small.await.expect("done");
+    assert_eq!(["a", "b", "c", "d", "e"].map(|key| world.version(key)), [0, 0, 0, 1, 1]);
+    session.close().await.expect("an end");
+    assert!(session.put("a", "v").await.is_err_and(|error| error.kind() == Effect::Refused));
 }
 
 #[tokio::test]

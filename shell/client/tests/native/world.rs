@@ -1,14 +1,16 @@
 //! A cluster inside the test: members that speak the native protocol over real sockets and share one apply executor, so that
 //! what was executed, and how often, is known exactly. Faults are what a test decides for each request.
 
-use kattu_client::api::{Answer, Query, Response, Revision};
+use kattu_client::api::{Answer, Command as StoreCommand, Query, Response, Revision};
 use kattu_client::{NativeClient, Options, SessionId};
+use kattu_kv::check::{self, CheckLimits};
 use kattu_kv::sessions::SessionError;
 use kattu_native::frame::{FrameReader, FrameWriter};
 use kattu_native::handshake::{Hello, Leader, Welcome};
 use kattu_native::message::{Level, Request};
 use kattu_native::reply::{Doubt, Outcome, Refusal, Reply};
 use kattu_native::{PREFACE, VERSION_MAX};
+use kattu_node::command::Command;
 use kattu_node::contract::{self, KeeperEffects, KeeperTask, ReplyBody, Ticket};
 use kattu_node::session::SessionCommand;
 use kattu_node::{Keeper, level};
@@ -75,6 +77,8 @@ pub struct Manners {
     pub cuts_frames: Option<usize>,
     /// A member that is not the leader serves writes all the same, as one that forwards them.
     pub forwards: bool,
+    /// Most operations of a transaction.
+    pub txn_ops_max: Option<usize>,
 }
 
 pub struct World {
@@ -165,7 +169,7 @@ impl World {
     /// The log's clock goes on, and with the next entry sessions end.
     pub fn pass(&self, time: std::time::Duration) {
         self.clock.fetch_add(time.as_millis() as u64, Ordering::SeqCst);
-        self.apply(kattu_node::command::encode_kv(&kattu_client::api::Command::Compact(Revision(0))));
+        self.apply(kattu_node::command::encode_kv(&StoreCommand::Compact(Revision(0))));
     }
 
     pub fn sessions(&self) -> u64 {
@@ -358,6 +362,9 @@ impl World {
             }
             Request::Write { commit_only, command } => {
                 assert!(!commit_only);
+                if let Some(refused) = self.judge(command) {
+                    return Answered { index: 0, strong: 0, outcome: refused };
+                }
                 command.to_vec()
             }
             Request::KeepAlive(named) => SessionCommand::KeepAlive(named.clone()).encode(),
@@ -392,6 +399,28 @@ impl World {
             other => panic!("no request of a client is answered by {other:?}"),
         };
         Answered { index, strong: reply.strong, outcome }
+    }
+
+    /// What the store would refuse whatever it holds: in a session the number stays free.
+    fn judge(&self, bytes: &[u8]) -> Option<Said> {
+        let (is_in_session, command) = match Command::decode(bytes).expect("a command") {
+            Command::Kv(command) => (false, command),
+            Command::InSession { command, .. } => (true, command),
+            other => panic!("no client sends {other:?}"),
+        };
+        let txn_ops_max = self.manners.lock().unwrap().txn_ops_max.unwrap_or(128);
+        let limits = CheckLimits { txn_ops_max, ..CheckLimits::default() };
+        let checked = match &command {
+            StoreCommand::Put(put) => check::check_put(put.as_ref()),
+            StoreCommand::DeleteRange(delete) => check::check_delete_range(delete),
+            StoreCommand::Txn(txn) => check::check_txn(txn, &limits),
+            StoreCommand::Compact(_) => Ok(()),
+        };
+        let error = checked.err()?;
+        Some(match is_in_session {
+            true => Said::Refused(Refusal::Invalid, self.hint()),
+            false => Said::Done(encoded(&Err(error))),
+        })
     }
 
     fn at_applied(&self, outcome: Said) -> Answered {

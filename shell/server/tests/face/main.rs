@@ -6,6 +6,7 @@ mod fixture;
 mod kv;
 mod limits;
 mod members;
+mod native;
 mod operations;
 mod plain_http;
 mod services;

@@ -1,0 +1,699 @@
+//! One connection of the native protocol: all its requests under way, driven by one task. [docs/formats/native.md]
+//!
+//! ```text
+//!            ┌───────────────────────── one task ─────────────────────────┐
+//!  socket ─▶ │ frames ─▶ requests judged ─▶ replica                       │
+//!            │                              mailbox ─▶ answers in a frame │ ─▶ socket
+//!            └─────────────────────── until nothing moves ────────────────┘
+//! ```
+//! In:    a client's bytes; outcomes, under the number of their place here.
+//! Out:   requests for the replica; frames of answers, all of one turn in one write.
+//! Rules: 1. No more is read while the client has [`REQUESTS_MAX`] requests under way, or more answers unsent than
+//!           [`UNSENT_MAX`], or its share of what the member has under way: the client waits in its own socket.
+//!        2. What a request holds is counted before it is asked ([`crate::budget`]). One for which there is no memory is
+//!           refused; where there is none for the refusal, the connection waits.
+//!        3. Commands of sessions enter the replica in the order in which they came: one that has to wait holds back all that
+//!           come behind it on its connection.
+//!        4. What the replica has outlives the connection, and so does what was counted for it.
+//! Knows nothing of: the meaning of commands, other connections.
+
+mod answer;
+mod input;
+mod output;
+mod request;
+
+use crate::budget::{Account, Hold};
+use crate::counters::Counters;
+use crate::face::{Face, FaceConfig};
+use crate::kv;
+use crate::patience::{Enough, Patience};
+use crate::replica::Replica;
+use crate::turns::{self, Talker};
+use answer::Answerer;
+use input::Input;
+use kattu_kv::sessions::Order;
+use kattu_native::handshake::{Hello, Leader, Welcome};
+use kattu_native::reply::{self, Refusal};
+use kattu_native::{PREFACE, VERSION_MAX, VERSION_MIN};
+use kattu_node::contract::{self, Doubt, Outcome};
+use kattu_runtime::{Arrived, Mailbox};
+use kattu_tls::Socket;
+use output::Output;
+use request::{Judged, Kind, judge};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep};
+
+/// Requests of one connection under way: as many as one session may have without an acknowledged answer.
+const REQUESTS_MAX: usize = kattu_kv::sessions::WINDOW as usize;
+
+/// Requests under way on a member above which each connection has only its share of them.
+const ALL_REQUESTS_MAX: u64 = 16 << 10;
+/// … and the least share.
+const SHARE_MIN: u64 = 16;
+
+/// Bytes of answers that may wait for the socket while more requests are read.
+const UNSENT_MAX: usize = 256 << 10;
+
+/// Bytes counted for a request besides its command: its place here, in the replica, and a small answer.
+const REQUEST_BYTES: u64 = 256;
+
+/// Input buffers up to this size are counted with the connection. [`crate::budget::CONNECTION_BYTES`]
+const INPUT_BYTES: u64 = 16 << 10;
+
+/// What is counted changes in steps of this size, so that it is not changed with each request.
+const HOLD_STEP: u64 = 16 << 10;
+
+/// Requests that a thread's talkers begin in one round, and one connection in a turn.
+const ROUND_REQUESTS: usize = 4096;
+const TURN_REQUESTS_MIN: usize = 32;
+const TURN_REQUESTS_MAX: usize = 1024;
+
+/// Bytes of a hello's frame.
+const HELLO_BYTES_MAX: u32 = 64 << 10;
+
+/// Room beside a command in a frame.
+const FRAME_ROOM: usize = 64 << 10;
+
+/// Sessions that one connection may open.
+const OPENED_MAX: u64 = 16 << 10;
+
+/// Pause of a connection that cannot go on for lack of memory.
+const STARVED_PAUSE: Duration = Duration::from_millis(10);
+
+/// Longest time in which a client reads why its connection is closed.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
+/// What all connections of a member have under way.
+#[derive(Debug, Default)]
+pub struct Load {
+    requests: AtomicU64,
+    /// Connections that have some.
+    connections: AtomicU64,
+}
+
+impl Load {
+    /// Requests under way.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// Requests that one connection may have under way now.
+    fn share(&self) -> usize {
+        if self.requests() <= ALL_REQUESTS_MAX {
+            return REQUESTS_MAX;
+        }
+        let share = ALL_REQUESTS_MAX / self.connections.load(Relaxed).max(1);
+        usize::try_from(share.max(SHARE_MIN)).map_or(REQUESTS_MAX, |share| share.min(REQUESTS_MAX))
+    }
+}
+
+/// Serves one connection until it ends. Once the face stops it takes no new requests and ends after those under way.
+///
+/// # Errors
+/// What broke the connection.
+pub(crate) async fn serve<R: Replica>(
+    mut stream: Socket,
+    face: &Face<R>,
+    account: &Rc<Account>,
+) -> io::Result<()> {
+    let mut input = Input::new(HELLO_BYTES_MAX);
+    let config = &face.config;
+    let shaken = shake_hands(&mut stream, &mut input, face);
+    let goes_on = tokio::time::timeout(config.header_deadline, shaken).await??;
+    if goes_on {
+        input.accept(frame_bytes_max(config));
+        let mut connection = Connection::new(face, account, input);
+        let mut stop = face.stop.clone();
+        let mut stopping = pin!(stop.wait_for(|stop| *stop));
+        let mut look = pin!(tokio::time::sleep(config.limits().look_every()));
+        poll_fn(|context| {
+            if !connection.is_ending && stopping.as_mut().poll(context).is_ready() {
+                connection.is_ending = true;
+            }
+            connection.poll(&mut stream, look.as_mut(), context)
+        })
+        .await?;
+    }
+    let _ = tokio::time::timeout(FAREWELL_MAX, farewell(&mut stream)).await; // the client need not read it
+    Ok(())
+}
+
+/// Ends the sending side, and reads on, so that what was sent is not lost to a client that still sends.
+async fn farewell(stream: &mut Socket) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut scrap = [0; 4 << 10];
+    while stream.read(&mut scrap).await? != 0 {}
+    Ok(())
+}
+
+/// Whether the connection goes on behind hello and welcome.
+async fn shake_hands<R: Replica>(stream: &mut Socket, input: &mut Input, face: &Face<R>) -> io::Result<bool> {
+    let preface = loop {
+        match input.take_first() {
+            Some(preface) => break preface,
+            None => read_more(stream, input).await?,
+        }
+    };
+    if preface != PREFACE {
+        return Err(malformed("no preface of the native protocol"));
+    }
+    let hello = loop {
+        if let Some(message) = input.next().map_err(malformed)? {
+            break Hello::read(&message).map_err(malformed)?;
+        }
+        read_more(stream, input).await?;
+    };
+    let version = VERSION_MAX.min(hello.version_max);
+    let is_shared = VERSION_MIN.max(hello.version_min) <= version;
+    let cluster = face.replica.cluster_id();
+    let is_meant = hello.cluster == 0 || hello.cluster == cluster;
+    let config = &face.config;
+    let welcome = Welcome {
+        version: if is_shared { version } else { 0 },
+        cluster,
+        member: face.replica.member_id().0,
+        leader: leader(face),
+        frame_bytes_max: frame_bytes_max(config),
+        answer_bytes_max: u32::try_from(config.max_response_bytes() + FRAME_ROOM).unwrap_or(u32::MAX),
+        requests_max: REQUESTS_MAX as u32,
+    };
+    let mut output = Output::new();
+    welcome.write(output.frame());
+    poll_fn(|context| output.poll_send(stream, context)).await?;
+    Ok(is_shared && is_meant && hello.principal == 0)
+}
+
+async fn read_more(stream: &mut Socket, input: &mut Input) -> io::Result<()> {
+    match poll_fn(|context| input.poll_read(stream, HELLO_BYTES_MAX as usize, context)).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
+}
+
+fn malformed(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn frame_bytes_max(config: &FaceConfig) -> u32 {
+    u32::try_from(config.request_bytes_max + FRAME_ROOM).unwrap_or(u32::MAX)
+}
+
+/// The leader that this member follows, as a client is told of it.
+fn leader<R: Replica>(face: &Face<R>) -> Leader {
+    let id = face.replica.leader();
+    let url = id.and_then(|id| face.replica.client_url(id)).unwrap_or_default();
+    Leader { id: id.map_or(0, |id| id.0), url }
+}
+
+/// A request that the replica has.
+#[derive(Debug)]
+struct UnderWay {
+    /// The client's name for it.
+    name: u64,
+    kind: Kind,
+    /// Bytes that are counted for it.
+    bytes: u64,
+    /// Its turn, if it is a large write.
+    _turn: Option<OwnedSemaphorePermit>,
+}
+
+type Turn = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>;
+
+/// A large write that waits for its turn.
+struct Waiting {
+    turn: Turn,
+    name: u64,
+    kind: Kind,
+    request: contract::Request,
+    bytes: u64,
+}
+
+/// One connection behind its handshake.
+struct Connection<'a, R> {
+    face: &'a Face<R>,
+    input: Input,
+    output: Output,
+    answerer: Answerer,
+    mailbox: Arc<Mailbox>,
+    arrived: Vec<Arrived>,
+    /// Requests under way, each at its key; and keys that are free.
+    under_way: Vec<Option<UnderWay>>,
+    free: Vec<usize>,
+    count: usize,
+    /// Of [`Load`]: as many as were counted there.
+    counted: usize,
+    waiting: Option<Waiting>,
+    /// Commands in sessions whose cost is being checked. [rule 3]
+    weighed: usize,
+    opened: u64,
+    hold: Hold,
+    /// Bytes of requests under way and of answers on their way.
+    held: u64,
+    talker: Talker,
+    patience: Patience,
+    /// The frame that is incomplete, and since when.
+    begun: Option<(u64, Instant)>,
+    whole_by: Pin<Box<Sleep>>,
+    starved: Option<Pin<Box<Sleep>>>,
+    /// The client sends nothing more.
+    is_over: bool,
+    /// No request is taken any more, and the connection ends after those under way.
+    is_ending: bool,
+}
+
+impl<'a, R: Replica> Connection<'a, R> {
+    fn new(face: &'a Face<R>, account: &Rc<Account>, input: Input) -> Connection<'a, R> {
+        Connection {
+            face,
+            input,
+            output: Output::new(),
+            answerer: Answerer::default(),
+            mailbox: Arc::default(),
+            arrived: Vec::new(),
+            under_way: Vec::new(),
+            free: Vec::new(),
+            count: 0,
+            counted: 0,
+            waiting: None,
+            weighed: 0,
+            opened: 0,
+            hold: Hold::nothing(account),
+            held: 0,
+            talker: Talker::default(),
+            patience: Patience::new(face.config.limits(), Instant::now()),
+            begun: None,
+            whole_by: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            starved: None,
+            is_over: false,
+            is_ending: false,
+        }
+    }
+
+    fn counters(&self) -> &'a Counters {
+        &self.face.config.counters
+    }
+
+    fn poll(
+        &mut self,
+        stream: &mut Socket,
+        mut look: Pin<&mut Sleep>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.starved = None;
+        let mut turn = Turns::new();
+        loop {
+            let answered = self.take_outcomes(context);
+            let mut moved = self.poll_waiting(context);
+            let reading = self.read(stream, &mut turn, context)?;
+            moved |= reading == Reading::Moved;
+            let unsent = self.output.unsent();
+            if let Poll::Ready(sent) = self.output.poll_send(stream, context) {
+                sent?;
+            }
+            let left = unsent - self.output.unsent();
+            self.counters().native_sent_bytes.add(left as u64);
+            self.held -= (left as u64).min(self.held);
+            self.count_load();
+            if answered || moved || (0 < left && reading == Reading::Waits) {
+                continue;
+            }
+            let is_done = self.is_over || self.is_ending;
+            if is_done && self.count == 0 && self.waiting.is_none() && self.output.unsent() == 0 {
+                let is_cut = self.is_over && !self.is_ending && self.input.has_begun();
+                return Poll::Ready(if is_cut { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) });
+            }
+            self.settle_hold();
+            self.talker.set(reading == Reading::TurnOver);
+            if reading == Reading::TurnOver {
+                turns::wake_after_a_look(context);
+            }
+            if self.poll_frame_deadline(reading, context).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            while look.as_mut().poll(context).is_ready() {
+                let now = Instant::now();
+                look.as_mut().reset(now + self.face.config.limits().look_every());
+                let is_busy = 0 < self.count || self.waiting.is_some();
+                match self.patience.look(now, self.input.frames(), is_busy, self.output.pieces()) {
+                    Ok(()) => {}
+                    Err(Enough::Idle) => {
+                        self.counters().connections_idle.add(1);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Err(Enough::Stalled) => {
+                        self.counters().connections_stalled.add(1);
+                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                    }
+                }
+            }
+            return Poll::Pending;
+        }
+    }
+
+    /// Answers the requests whose outcomes are there. Returns whether there were any.
+    fn take_outcomes(&mut self, context: &mut Context<'_>) -> bool {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.mailbox.collect(&mut arrived, context.waker());
+        let any = !arrived.is_empty();
+        for (key, outcome) in arrived.drain(..) {
+            let key = usize::try_from(key).expect("keys are places here");
+            let under_way = self.under_way[key].take().expect("an outcome comes once");
+            self.free.push(key);
+            self.count -= 1;
+            let UnderWay { name, kind, bytes, .. } = under_way;
+            self.weighed -= usize::from(kind == Kind::WeighedInSession);
+            let nothing = || match kind {
+                Kind::Read | Kind::Sessions { .. } => Outcome::Refused(contract::Refusal::Stopping),
+                _ => Outcome::Unknown(Doubt::Stopping),
+            };
+            self.answer(name, kind, outcome.unwrap_or_else(nothing), bytes);
+        }
+        self.arrived = arrived;
+        any
+    }
+
+    /// Answers a request for which so many bytes were counted.
+    fn answer(&mut self, name: u64, kind: Kind, outcome: Outcome, bytes: u64) {
+        let outcome = self.fit(kind, outcome);
+        let before = self.output.unsent() as u64;
+        let face = self.face;
+        let index = face.replica.committed().0;
+        self.answerer.write(name, kind, outcome, index, || leader(face), self.output.frame());
+        self.trade(bytes, before);
+    }
+
+    /// So many bytes of a request become those of its answer.
+    fn trade(&mut self, bytes: u64, unsent_before: u64) {
+        let answer = self.output.unsent() as u64 - unsent_before;
+        self.held = (self.held + answer).saturating_sub(bytes);
+    }
+
+    /// The outcome, unless its answer would be too large, or there is no memory for it.
+    fn fit(&mut self, kind: Kind, outcome: Outcome) -> Outcome {
+        let Some(answer) = answer::pairs_of(&outcome) else { return outcome };
+        let config = &self.face.config;
+        let len = crate::encode::pairs_len(answer);
+        let is_too_large = config.max_response_bytes() < len;
+        if is_too_large {
+            config.counters.answers_too_large.add(1);
+        }
+        if !is_too_large && self.may_hold(kv::held_len(answer, len)) {
+            return outcome;
+        }
+        match kind {
+            Kind::Read if is_too_large => Outcome::Refused(contract::Refusal::AnswerTooLarge),
+            Kind::Read => Outcome::Refused(contract::Refusal::TooManyRequests),
+            _ => Outcome::Unknown(Doubt::AnswerTooLarge),
+        }
+    }
+
+    /// Whether so many bytes more may be held.
+    fn may_hold(&mut self, more: u64) -> bool {
+        let wanted = self.needed() + more;
+        wanted <= self.hold.bytes()
+            || self.hold.resize(wanted.next_multiple_of(HOLD_STEP))
+            || self.hold.resize(wanted)
+    }
+
+    /// Bytes to be counted now.
+    fn needed(&self) -> u64 {
+        self.held + self.input.held().saturating_sub(INPUT_BYTES)
+    }
+
+    /// Gives back what is not needed any more.
+    fn settle_hold(&mut self) {
+        self.input.rest();
+        let needed = self.needed();
+        if needed == 0 {
+            drop(self.hold.split(self.hold.bytes()));
+        } else if needed + 4 * HOLD_STEP <= self.hold.bytes() {
+            let _ = self.hold.resize(needed + HOLD_STEP); // less is always granted
+        }
+    }
+
+    /// Asks the replica, or answers at once.
+    fn ask(
+        &mut self,
+        name: u64,
+        kind: Kind,
+        request: contract::Request,
+        bytes: u64,
+        turn: Option<OwnedSemaphorePermit>,
+    ) {
+        let under_way = UnderWay { name, kind, bytes, _turn: turn };
+        let key = match self.free.pop() {
+            Some(key) => key,
+            None => {
+                self.under_way.push(None);
+                self.under_way.len() - 1
+            }
+        };
+        if let Some(outcome) = self.face.replica.post(request, &self.mailbox, key as u64) {
+            self.free.push(key);
+            return self.answer(name, kind, outcome, bytes);
+        }
+        self.under_way[key] = Some(under_way);
+        self.count += 1;
+        self.weighed += usize::from(kind == Kind::WeighedInSession);
+    }
+
+    fn poll_waiting(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(waiting) = &mut self.waiting else { return false };
+        let Poll::Ready(turn) = waiting.turn.as_mut().poll(context) else { return false };
+        let Waiting { name, kind, request, bytes, .. } = self.waiting.take().expect("it waits");
+        match turn {
+            Some(turn) => self.ask(name, kind, request, bytes, Some(turn)),
+            None => self.answer(name, kind, Outcome::Refused(contract::Refusal::Stopping), bytes),
+        }
+        true
+    }
+
+    /// Whether the next request may be taken. [rules 1, 3]
+    fn takes_more(&self) -> bool {
+        !self.is_ending
+            && self.waiting.is_none()
+            && self.weighed == 0
+            && self.count < self.face.config.native.share()
+            && self.output.unsent() < UNSENT_MAX
+    }
+
+    /// Takes in what the client has sent, for one turn at most.
+    fn read(
+        &mut self,
+        stream: &mut Socket,
+        turn: &mut Turns,
+        context: &mut Context<'_>,
+    ) -> io::Result<Reading> {
+        let mut reading = Reading::Idle;
+        loop {
+            if !self.takes_more() {
+                return Ok(if reading == Reading::Moved { reading } else { Reading::Waits });
+            }
+            if turn.is_over() {
+                return Ok(Reading::TurnOver);
+            }
+            // A request is begun only if there is memory for a refusal of it. [rule 2]
+            if !self.may_hold(REQUEST_BYTES) {
+                return Ok(self.starve(context));
+            }
+            if self.take_message()? {
+                turn.requests -= 1;
+                reading = Reading::Moved;
+                continue;
+            }
+            if self.is_over {
+                return Ok(reading);
+            }
+            let missing = self.input.missing() as u64;
+            if INPUT_BYTES < missing && !self.may_hold(REQUEST_BYTES + missing) {
+                return Ok(self.starve(context));
+            }
+            match self.input.poll_read(stream, turn.bytes, context)? {
+                Poll::Pending => return Ok(reading),
+                Poll::Ready(0) => self.is_over = true,
+                Poll::Ready(bytes) => {
+                    self.counters().native_received_bytes.add(bytes as u64);
+                    turn.bytes -= bytes;
+                }
+            }
+        }
+    }
+
+    /// Waits for memory.
+    fn starve(&mut self, context: &mut Context<'_>) -> Reading {
+        let pause = self.starved.insert(Box::pin(tokio::time::sleep(STARVED_PAUSE)));
+        let polled = pause.as_mut().poll(context);
+        debug_assert!(polled.is_pending(), "it has only begun");
+        Reading::Starves
+    }
+
+    /// Takes the next request, if one is complete.
+    fn take_message(&mut self) -> io::Result<bool> {
+        let Some(message) = self.input.next().map_err(malformed)? else { return Ok(false) };
+        let name = message.request;
+        let length = message.fields.len() as u64;
+        let judged = judge(&message, &self.face.config);
+        self.counters().native_requests.add(1);
+        let bytes = REQUEST_BYTES + length;
+        match judged {
+            Judged::Ask(request, kind) => {
+                if !self.may_hold(bytes) {
+                    self.refuse(name, Refusal::TooManyRequests);
+                    return Ok(true);
+                }
+                self.held += bytes;
+                let large = match &request {
+                    contract::Request::Write(command)
+                    | contract::Request::CommitOnly(command)
+                    | contract::Request::Weigh(_, command) => command.len(),
+                    _ => 0,
+                };
+                match kv::large_turn(&self.face.config, large) {
+                    None => self.ask(name, kind, request, bytes, None),
+                    Some(turn) => {
+                        let turn: Turn = Box::pin(turn);
+                        self.waiting = Some(Waiting { turn, name, kind, request, bytes });
+                    }
+                }
+            }
+            Judged::Open(order) => self.open(name, order, bytes)?,
+            Judged::Pong => self.say(name, reply::Outcome::Done(&[])),
+            Judged::Invalid(error) => {
+                let before = self.output.unsent() as u64;
+                let index = self.face.replica.committed().0;
+                self.answerer.write_invalid(name, error, index, self.output.frame());
+                self.trade(0, before);
+            }
+            Judged::Refused(refusal) => self.refuse(name, refusal),
+            Judged::Malformed => {
+                self.say(name, reply::Outcome::Malformed);
+                self.counters().connections_broken.add(1);
+                self.is_ending = true;
+            }
+        }
+        Ok(true)
+    }
+
+    fn open(&mut self, name: u64, order: Order, bytes: u64) -> io::Result<()> {
+        if OPENED_MAX <= self.opened {
+            self.refuse(name, Refusal::TooManyRequests);
+            return Ok(());
+        }
+        self.opened += 1;
+        let request = request::open(request::secret()?, order);
+        self.held += bytes;
+        self.ask(name, Kind::Write, request, bytes, None);
+        Ok(())
+    }
+
+    fn refuse(&mut self, name: u64, refusal: Refusal) {
+        let leader = leader(self.face);
+        self.say(name, reply::Outcome::Refused(refusal, leader));
+    }
+
+    /// Answers a request that the replica does not see.
+    fn say(&mut self, name: u64, outcome: reply::Outcome<'_>) {
+        let before = self.output.unsent() as u64;
+        let index = self.face.replica.committed().0;
+        reply::Reply { index, strong: 0, outcome }.write(name, self.output.frame());
+        self.trade(0, before);
+    }
+
+    /// Ready when an incomplete frame is not completed in time. Time in which the member does not read does not count.
+    fn poll_frame_deadline(&mut self, reading: Reading, context: &mut Context<'_>) -> Poll<()> {
+        let waits_for_client = matches!(reading, Reading::Idle | Reading::Moved);
+        if !waits_for_client || !self.input.has_begun() || self.is_over {
+            self.begun = None;
+            return Poll::Pending;
+        }
+        let number = self.input.frames();
+        let now = Instant::now();
+        let (_, since) = *self.begun.take_if(|(frame, _)| *frame == number).get_or_insert((number, now));
+        self.begun = Some((number, since));
+        let config = &self.face.config;
+        let patience = match self.input.length() {
+            length if length <= INPUT_BYTES as usize => config.header_deadline,
+            length => {
+                config.body_deadline + Duration::from_secs((length / config.body_bytes_per_s.max(1)) as u64)
+            }
+        };
+        let deadline = since + patience;
+        if self.whole_by.deadline() != deadline {
+            self.whole_by.as_mut().reset(deadline);
+        }
+        self.whole_by.as_mut().poll(context)
+    }
+
+    /// Counts what is under way for all connections of the member.
+    fn count_load(&mut self) {
+        let load = &self.face.config.native;
+        match (self.counted == 0, self.count == 0) {
+            (true, false) => drop(load.connections.fetch_add(1, Relaxed)),
+            (false, true) => drop(load.connections.fetch_sub(1, Relaxed)),
+            _ => {}
+        }
+        if self.counted < self.count {
+            load.requests.fetch_add((self.count - self.counted) as u64, Relaxed);
+        } else if self.count < self.counted {
+            load.requests.fetch_sub((self.counted - self.count) as u64, Relaxed);
+        }
+        self.counted = self.count;
+    }
+}
+
+impl<R> Drop for Connection<'_, R> {
+    fn drop(&mut self) {
+        let load = &self.face.config.native;
+        if 0 < self.counted {
+            load.connections.fetch_sub(1, Relaxed);
+            load.requests.fetch_sub(self.counted as u64, Relaxed);
+        }
+        // Rule 4. Turns of large writes, too, end with the writes.
+        let under_way = std::mem::take(&mut self.under_way);
+        if under_way.iter().any(Option::is_some) {
+            self.mailbox.leave(Box::new((self.hold.leave(), under_way)));
+        }
+    }
+}
+
+/// What a turn may still take.
+struct Turns {
+    bytes: usize,
+    requests: usize,
+}
+
+impl Turns {
+    fn new() -> Turns {
+        let requests = turns::share(ROUND_REQUESTS, TURN_REQUESTS_MIN, TURN_REQUESTS_MAX);
+        Turns { bytes: turns::bytes(), requests }
+    }
+
+    fn is_over(&self) -> bool {
+        self.bytes == 0 || self.requests == 0
+    }
+}
+
+/// Why no more was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// The client has sent nothing more.
+    Idle,
+    /// … behind some requests that were taken.
+    Moved,
+    /// The member waits for its own answers, or for its client to read them.
+    Waits,
+    /// There is no memory.
+    Starves,
+    /// It is others' turn.
+    TurnOver,
+}

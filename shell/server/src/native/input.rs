@@ -1,0 +1,120 @@
+//! Input: the bytes that a client has sent, and where its next message begins.
+//!
+//! ```text
+//!   │ done │ message … of a checked frame │ frames that are not looked at yet, the last one incomplete │
+//!          at                             frame_end
+//! ```
+//! A frame may have more messages than its client may have under way: the rest of it waits here, checked once.
+//! Knows nothing of: requests, memory limits.
+
+use bytes::{Buf, BytesMut};
+use kattu_native::frame::{FRAME_HEADER, FrameError, FrameReader, Message, Messages};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Room for one read.
+const READ_BYTES: usize = 16 << 10;
+
+/// Memory that is kept while nothing is there to be read.
+const KEPT_BYTES: usize = READ_BYTES;
+
+/// The bytes that a client has sent.
+#[derive(Debug)]
+pub(crate) struct Input {
+    bytes: BytesMut,
+    at: usize,
+    frame_end: usize,
+    reader: FrameReader,
+    frames: u64,
+}
+
+impl Input {
+    /// Of a client that has sent nothing yet; its frames have so many bytes at most.
+    pub(crate) fn new(most: u32) -> Input {
+        Input { bytes: BytesMut::new(), at: 0, frame_end: 0, reader: reader(most), frames: 0 }
+    }
+
+    /// From here on frames may have so many bytes.
+    pub(crate) fn accept(&mut self, most: u32) {
+        self.reader = reader(most);
+    }
+
+    /// Frames so far.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Memory in use.
+    pub(crate) fn held(&self) -> u64 {
+        self.bytes.capacity() as u64
+    }
+
+    /// Whether a frame has begun and is incomplete.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.at < self.bytes.len()
+    }
+
+    /// Bytes of the frame that has begun or comes next, as far as its length is known: at least a header.
+    pub(crate) fn length(&self) -> usize {
+        let length = self.bytes[self.at..].first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+        FRAME_HEADER + length as usize
+    }
+
+    /// … and those of them that have not come.
+    pub(crate) fn missing(&self) -> usize {
+        self.length().saturating_sub(self.bytes.len() - self.at)
+    }
+
+    /// Takes these bytes, which come before any frame; `None` while they are not all there.
+    pub(crate) fn take_first<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let first = *self.bytes.first_chunk()?;
+        self.bytes.advance(N);
+        Some(first)
+    }
+
+    /// The next message; `None` if no frame is complete.
+    ///
+    /// # Errors
+    /// If the bytes are no frame, or its messages are none: the connection cannot go on.
+    pub(crate) fn next(&mut self) -> Result<Option<Message<'_>>, FrameError> {
+        while self.at == self.frame_end {
+            let Some((messages, length)) = self.reader.next(&self.bytes[self.at..])? else { return Ok(None) };
+            self.frames += 1;
+            self.frame_end += length;
+            self.at = self.frame_end - messages.left();
+        }
+        let mut messages = Messages::checked(&self.bytes[self.at..self.frame_end]);
+        let message = messages.next().transpose()?;
+        self.at = self.frame_end - messages.left();
+        Ok(message)
+    }
+
+    /// Reads what the client has sent, so many bytes at most. Nothing more is there if it reads 0.
+    pub(crate) fn poll_read(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+        most: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.bytes.advance(self.at);
+        self.frame_end -= self.at;
+        self.at = 0;
+        self.bytes.reserve(READ_BYTES.max(self.missing()).min(most.max(READ_BYTES)));
+        let mut limited = bytes::BufMut::limit(&mut self.bytes, most);
+        let read = ready!(pin!(Pin::new(stream).read_buf(&mut limited)).poll(context))?;
+        Poll::Ready(Ok(read))
+    }
+
+    /// Gives memory back that nothing is in.
+    pub(crate) fn rest(&mut self) {
+        if self.at == self.bytes.len() && KEPT_BYTES < self.bytes.capacity() {
+            (self.bytes, self.at, self.frame_end) = (BytesMut::new(), 0, 0);
+        }
+    }
+}
+
+fn reader(most: u32) -> FrameReader {
+    FrameReader::new(crc32c::crc32c_append, most)
+}

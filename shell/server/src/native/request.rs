@@ -1,0 +1,166 @@
+//! Request: from a client's message to a request for the replica, or to the answer that it has at once.
+//!
+//! A command is checked here, before anything is proposed, and copied once: the bytes that the client sent are those of the
+//! log.
+//! Knows nothing of: connections, how the replica carries out a request.
+
+use crate::face::FaceConfig;
+use kattu_kv::api::{Command as StoreCommand, Error, Query};
+use kattu_kv::check::{self, CheckLimits};
+use kattu_kv::sessions::Order;
+use kattu_native::frame::Message;
+use kattu_native::message::{Level, Request};
+use kattu_native::reply::{LISTED_MAX, Refusal};
+use kattu_node::command::{self, Command};
+use kattu_node::contract::{self, Consistency};
+use kattu_node::session::{SessionCommand, SessionHeader};
+use kattu_raft::{Duration, LogIndex};
+
+/// What a member does with a request.
+#[derive(Debug)]
+pub(crate) enum Judged {
+    /// It asks the replica this.
+    Ask(contract::Request, Kind),
+    /// It answers at once: the store would refuse this whatever it holds.
+    Invalid(Error),
+    /// It refuses at once.
+    Refused(Refusal),
+    /// It answers at once.
+    Pong,
+    /// It opens a session, if the connection may have another one.
+    Open(Order),
+    /// It cannot read the request, or the request may not be made so.
+    Malformed,
+}
+
+/// What its answer depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A write: without an answer its outcome is unknown.
+    Write,
+    /// A write whose result is not wanted.
+    CommitOnly,
+    /// A command in a session whose cost is checked first: commands behind it must not overtake it.
+    WeighedInSession,
+    Read,
+    /// A list of sessions, from this one on, with so many at most.
+    Sessions {
+        from: u64,
+        count: usize,
+    },
+}
+
+/// Judges a request. An unreadable one is [`Judged::Malformed`].
+pub(crate) fn judge(message: &Message<'_>, config: &FaceConfig) -> Judged {
+    match Request::read(message) {
+        Err(_) => Judged::Malformed,
+        Ok(Request::Ping) => Judged::Pong,
+        Ok(Request::Open(order)) => Judged::Open(order),
+        Ok(Request::Write { commit_only, command }) => judge_write(commit_only, command, config),
+        Ok(Request::KeepAlive(alive)) if alive.iter().all(|(_, first)| *first != 0) => {
+            about_sessions(&SessionCommand::KeepAlive(alive))
+        }
+        Ok(Request::KeepAlive(_)) => Judged::Malformed,
+        // In the log, a close of no session is an end by an operator.
+        Ok(Request::Close(ids)) if !ids.is_empty() => about_sessions(&SessionCommand::Close(ids)),
+        Ok(Request::Close(_)) => Judged::Malformed,
+        Ok(Request::Expel(number)) => about_sessions(&SessionCommand::Expel(number)),
+        Ok(Request::Sessions { from, count }) => {
+            let count = usize::try_from(count).unwrap_or(LISTED_MAX).min(LISTED_MAX);
+            Judged::Ask(contract::Request::Pin(Consistency::Linearizable), Kind::Sessions { from, count })
+        }
+        Ok(Request::Read { level, query }) => judge_read(level, query, config),
+    }
+}
+
+/// The request that opens a session.
+pub(crate) fn open(secret: u64, order: Order) -> contract::Request {
+    contract::Request::Write(SessionCommand::Register { secret, order }.encode())
+}
+
+fn about_sessions(command: &SessionCommand) -> Judged {
+    Judged::Ask(contract::Request::Write(command.encode()), Kind::Write)
+}
+
+fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged {
+    if config.request_bytes_max < bytes.len() {
+        return Judged::Refused(Refusal::RequestTooLarge);
+    }
+    let is_in_session = SessionHeader::take(bytes).is_some();
+    if commit_only && is_in_session {
+        return Judged::Malformed; // its result must be kept, and told
+    }
+    let (kind, write): (_, fn(Vec<u8>) -> _) = match commit_only {
+        true => (Kind::CommitOnly, contract::Request::CommitOnly),
+        false => (Kind::Write, contract::Request::Write),
+    };
+    // Most commands are puts, and are only looked at.
+    if let Some(put) = command::put_in(bytes).filter(|put| !put.ignore_value) {
+        return match check::check_put(put) {
+            Ok(()) => Judged::Ask(write(bytes.to_vec()), kind),
+            Err(error) => invalid(error, is_in_session),
+        };
+    }
+    let store_command = match Command::decode(bytes) {
+        Ok(Command::Kv(command) | Command::InSession { work_max: None, command, .. }) => command,
+        // A budget is the member's to give; all other commands are no client's, or have requests of their own.
+        _ => return Judged::Malformed,
+    };
+    if let Err(error) = check_command(&store_command, config) {
+        return invalid(error, is_in_session);
+    }
+    match command::request(store_command, bytes.to_vec()) {
+        contract::Request::Write(bytes) => Judged::Ask(write(bytes), kind),
+        request if is_in_session => Judged::Ask(request, Kind::WeighedInSession),
+        request => Judged::Ask(request, kind),
+    }
+}
+
+/// In a session an error of the store would be the answer of this number, which the log does not know.
+fn invalid(error: Error, is_in_session: bool) -> Judged {
+    if is_in_session { Judged::Refused(Refusal::Invalid) } else { Judged::Invalid(error) }
+}
+
+fn check_command(command: &StoreCommand, config: &FaceConfig) -> Result<(), Error> {
+    match command {
+        StoreCommand::Put(put) => check::check_put(put.as_ref()),
+        StoreCommand::DeleteRange(delete) => check::check_delete_range(delete),
+        StoreCommand::Txn(txn) => check::check_txn(txn, &txn_limits(config)),
+        StoreCommand::Compact(_) => Ok(()),
+    }
+}
+
+fn txn_limits(config: &FaceConfig) -> CheckLimits {
+    CheckLimits { txn_ops_max: config.max_txn_ops, ..CheckLimits::default() }
+}
+
+fn judge_read(level: Level, query: &[u8], config: &FaceConfig) -> Judged {
+    if config.request_bytes_max < query.len() {
+        return Judged::Refused(Refusal::RequestTooLarge);
+    }
+    let Ok(query) = Query::decode(query) else { return Judged::Malformed };
+    let checked = match &query {
+        Query::Range(range) => check::check_range(range),
+        Query::Txn(txn) => check::check_txn(txn, &txn_limits(config)),
+    };
+    let consistency = match level {
+        Level::Linearizable => Consistency::Linearizable,
+        Level::AtLeast(index) => Consistency::AtLeast(LogIndex(index)),
+        Level::Bounded(nanos) => Consistency::Bounded(Duration::from_nanos(nanos)),
+        Level::Serializable => Consistency::Serializable,
+    };
+    match checked {
+        Ok(()) => Judged::Ask(contract::Request::Read(query, consistency), Kind::Read),
+        Err(error) => Judged::Invalid(error),
+    }
+}
+
+/// A name for a session that nobody can guess.
+pub(crate) fn secret() -> std::io::Result<u64> {
+    let mut secret = [0; 8];
+    let mut filled = 0;
+    while filled < secret.len() {
+        filled += rustix::rand::getrandom(&mut secret[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(u64::from_le_bytes(secret))
+}
