@@ -1,11 +1,12 @@
 //! Members: which of them is asked next, and the connection to each.
 //!
 //! Rules: 1. One connection to a member, made when a request needs it, and made once however many requests wait for it.
-//!        2. The leader is the one that a welcome or a refusal named last. Without one, any member will do: a follower
-//!           forwards requests, or knows the leader.
+//!        2. The leader is the one that a welcome or a refusal named last. Without one, any member will do: each sends requests
+//!           on to the leader. Answers do not name it; so while none is known, a member is met anew from time to time.
 //!        3. A member that cannot be reached is left alone for a pause that doubles, while there are others.
 //!        4. A leader that no endpoint named becomes one more endpoint. It never takes TLS away: where an endpoint has it,
-//!           so has each that was learnt.
+//!           so has each that was learnt. Reads are spread over it once it was reached: its address may be one of another
+//!           network.
 //!        5. The cluster is the one that was named, or that of the first welcome: a member of another one is never asked.
 //! Knows nothing of: requests, sessions.
 
@@ -25,6 +26,8 @@ use tonic::Code;
 
 /// Most members that are learnt from others.
 const LEARNT_MAX: usize = 64;
+/// Least time between two welcomes that are wanted only for the leader that they name.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 /// A connection that takes longer to make is not worth waiting for while there are other members.
 const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(2);
 
@@ -45,6 +48,8 @@ struct Table {
     members: Vec<Arc<Member>>,
     given: usize,
     leader: Option<Arc<Member>>,
+    /// When a member was last met for the sake of its hint.
+    asked_at: Option<Instant>,
     /// Counts the reads that are spread.
     turn: usize,
     dice: Dice,
@@ -62,8 +67,9 @@ pub(crate) struct Member {
 #[derive(Debug, Default)]
 struct Link {
     connection: Option<Connection>,
-    /// As it named itself; 0 until then.
+    /// As it named itself, or as another member did; 0 until then.
     id: u64,
+    was_met: bool,
     /// In a row.
     failures: u32,
     /// Not before then, while there are others.
@@ -129,7 +135,7 @@ impl Members {
         let has_tls = members.iter().any(|member| member.place.tls.is_some());
         let mut dice = Dice::new();
         let turn = dice.below(members.len());
-        let table = Table { given: members.len(), members, leader: None, turn, dice };
+        let table = Table { given: members.len(), members, leader: None, asked_at: None, turn, dice };
         Ok(Members {
             table: Mutex::new(table),
             tls: tls.cloned(),
@@ -171,7 +177,13 @@ impl Members {
     /// The leader and the connection to it, or to a member that may know it: not longer than until then.
     pub(crate) async fn to_leader(&self, until: Instant) -> (Arc<Member>, Result<Connection, Failure>) {
         let member = self.leader();
-        let made = self.connection(&member, until).await;
+        let made = match self.is_to_ask() {
+            true => match self.dial(&member, until).await {
+                Ok(connection) => Ok(connection),
+                Err(_) => self.connection(&member, until).await,
+            },
+            false => self.connection(&member, until).await,
+        };
         let named = self.leader();
         // Its welcome may just have named another one.
         if made.is_err() || Arc::ptr_eq(&named, &member) || !self.is_leader(&named) {
@@ -179,6 +191,19 @@ impl Members {
         }
         let made = self.connection(&named, until).await;
         (named, made)
+    }
+
+    /// No leader is known, and it is time to ask for one.
+    fn is_to_ask(&self) -> bool {
+        let mut table = lock(&self.table);
+        let now = Instant::now();
+        let is_due = table.asked_at.is_none_or(|at| at + ASKS_EVERY <= now);
+        let asks =
+            table.leader.is_none() && is_due && table.members.iter().any(|member| member.open().is_some());
+        if asks {
+            table.asked_at = Some(now);
+        }
+        asks
     }
 
     fn is_leader(&self, member: &Arc<Member>) -> bool {
@@ -217,11 +242,16 @@ impl Members {
         if until <= now {
             return Err(last.unwrap_or_else(late));
         }
+        self.dial(member, until).await
+    }
+
+    /// A new connection to a member, from now on the one to it.
+    async fn dial(&self, member: &Arc<Member>, until: Instant) -> Result<Connection, Failure> {
         // A request of a session then has time left to be repeated elsewhere.
         let silence = self.timeout * 2 / 3;
         let share = (self.timeout / u32::try_from(self.count()).unwrap_or(u32::MAX)).min(CONNECT_TIMEOUT_MAX);
-        let made = member.place.connect(self.cluster(), Limits { silence }, until.min(now + share)).await;
-        match made {
+        let until = until.min(Instant::now() + share);
+        match member.place.connect(self.cluster(), Limits { silence }, until).await {
             Ok(connection) => self.has_connected(member, connection),
             Err(failure) => {
                 self.has_failed(member, failure.clone());
@@ -244,7 +274,7 @@ impl Members {
         {
             let mut link = lock(&member.link);
             link.connection = Some(connection.clone());
-            link.id = welcome.member;
+            (link.id, link.was_met) = (welcome.member, true);
             (link.failures, link.rests_until) = (0, None);
         }
         self.note(&welcome.leader);
@@ -298,12 +328,20 @@ impl Members {
 impl Table {
     /// One of those that are not left alone; else the one that is left alone for the shortest time.
     fn any(&mut self, now: Instant, choose: impl Fn(&mut Table, usize) -> usize) -> Arc<Member> {
-        let is_ready = |member: &&Arc<Member>| member.rests_until(now).is_none();
-        let count = self.members.iter().filter(is_ready).count();
+        let count = self.ready(now).count();
         let chosen = if count == 0 { 0 } else { choose(self, count) };
-        let soonest = || self.members.iter().min_by_key(|member| member.rests_until(now));
-        let any = self.members.iter().filter(is_ready).nth(chosen).or_else(soonest);
-        any.expect("there is an endpoint").clone()
+        let soonest = || self.known().min_by_key(|member| member.rests_until(now));
+        self.ready(now).nth(chosen).or_else(soonest).expect("there is an endpoint").clone()
+    }
+
+    /// Those that were given, and those that were learnt and reached.
+    fn known(&self) -> impl Iterator<Item = &Arc<Member>> {
+        let (given, learnt) = self.members.split_at(self.given);
+        given.iter().chain(learnt.iter().filter(|member| lock(&member.link).was_met))
+    }
+
+    fn ready(&self, now: Instant) -> impl Iterator<Item = &Arc<Member>> {
+        self.known().filter(move |member| member.rests_until(now).is_none())
     }
 
     /// The member that this leader is: by its id, which members tell when they are met; else by its address.

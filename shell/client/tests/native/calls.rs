@@ -161,6 +161,28 @@ async fn reads_that_any_member_can_serve_are_spread_and_ask_for_what_was_seen() 
 }
 
 #[tokio::test]
+async fn a_leader_that_was_lost_is_found_again_although_answers_do_not_name_it() {
+    let world = World::with(3, 1000, Manners { forwards: true, ..Manners::default() }).await;
+    let client = world.client();
+    client.put("k", "1").await.expect("done");
+    assert_eq!(count(&world.seen.lock().unwrap(), 0, |kind| kind == Kind::Write), 1);
+    // The client has a connection to each of them when the first one stops serving.
+    for _ in 0..3 {
+        client.at_level(Level::Serializable).get("k").await.expect("a read");
+    }
+    world.lead(2);
+    world.decide(|seen| if seen.at == 0 { Act::Close } else { Act::Serve });
+    client.put("k", "2").await.expect_err("its connection is lost");
+    loop {
+        client.put("k", "3").await.expect("each member serves it");
+        let seen = world.seen.lock().unwrap();
+        if seen.iter().rev().take(40).all(|seen| seen.at == 2) {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
 async fn requests_of_one_wakeup_share_a_frame_within_the_limits_of_the_member() {
     let world = World::with(1, 10, Manners::default()).await;
     let client = world.client();
