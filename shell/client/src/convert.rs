@@ -146,3 +146,160 @@ fn of_pair(pair: mvccpb::KeyValue) -> KeyValue {
         lease: pair.lease,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kattu_kv::api::KeyRange;
+
+    fn keys() -> KeyRange {
+        KeyRange { start: b"a".to_vec(), end: b"b".to_vec() }
+    }
+
+    #[test]
+    fn each_field_of_a_request_arrives_in_its_own_place() {
+        let asked = Range {
+            keys: keys(),
+            limit: 1,
+            revision: Revision(2),
+            order: SortOrder::Descend,
+            target: SortTarget::Mod,
+            keys_only: true,
+            count_only: false,
+            min_mod_revision: Revision(3),
+            max_mod_revision: Revision(4),
+            min_create_revision: Revision(5),
+            max_create_revision: Revision(6),
+        };
+        let expected = pb::RangeRequest {
+            key: b"a".to_vec(),
+            range_end: b"b".to_vec(),
+            limit: 1,
+            revision: 2,
+            sort_order: PbOrder::Descend as i32,
+            sort_target: PbSort::Mod as i32,
+            serializable: false,
+            keys_only: true,
+            count_only: false,
+            min_mod_revision: 3,
+            max_mod_revision: 4,
+            min_create_revision: 5,
+            max_create_revision: 6,
+        };
+        assert_eq!(range(asked.clone()), expected);
+        let write = Put {
+            key: b"k".to_vec(),
+            value: b"v".to_vec(),
+            lease: 7,
+            prev_kv: true,
+            ignore_value: false,
+            ignore_lease: true,
+        };
+        let pb_write = pb::PutRequest {
+            key: b"k".to_vec(),
+            value: b"v".to_vec(),
+            lease: 7,
+            prev_kv: true,
+            ignore_value: false,
+            ignore_lease: true,
+        };
+        assert_eq!(put(write.clone()), pb_write);
+        let delete = DeleteRange { keys: keys(), prev_kv: true };
+        let pb_delete =
+            pb::DeleteRangeRequest { key: b"a".to_vec(), range_end: b"b".to_vec(), prev_kv: true };
+        assert_eq!(delete_range(delete.clone()), pb_delete);
+        let inner = Txn { success: vec![Operation::Put(write)], ..Txn::default() };
+        let whole = Txn {
+            compare: vec![],
+            success: vec![Operation::Range(asked), Operation::Txn(inner)],
+            failure: vec![Operation::DeleteRange(delete)],
+        };
+        let op = |request| pb::RequestOp { request: Some(request) };
+        let pb_inner =
+            pb::TxnRequest { success: vec![op(Request::RequestPut(pb_write))], ..Default::default() };
+        let expected = pb::TxnRequest {
+            compare: vec![],
+            success: vec![op(Request::RequestRange(expected)), op(Request::RequestTxn(pb_inner))],
+            failure: vec![op(Request::RequestDeleteRange(pb_delete))],
+        };
+        assert_eq!(txn(whole), expected);
+    }
+
+    #[test]
+    fn each_comparison_has_its_target_its_operand_and_its_operator() {
+        let targets = [
+            (CompareTarget::Version(1), PbTarget::Version, TargetUnion::Version(1)),
+            (CompareTarget::Create(Revision(2)), PbTarget::Create, TargetUnion::CreateRevision(2)),
+            (CompareTarget::Mod(Revision(3)), PbTarget::Mod, TargetUnion::ModRevision(3)),
+            (CompareTarget::Value(b"v".to_vec()), PbTarget::Value, TargetUnion::Value(b"v".to_vec())),
+            (CompareTarget::Lease(5), PbTarget::Lease, TargetUnion::Lease(5)),
+        ];
+        let results = [
+            (CompareResult::Equal, PbResult::Equal),
+            (CompareResult::Greater, PbResult::Greater),
+            (CompareResult::Less, PbResult::Less),
+            (CompareResult::NotEqual, PbResult::NotEqual),
+        ];
+        for (target, pb_target, union) in targets {
+            for (result, pb_result) in results {
+                let expected = pb::Compare {
+                    result: pb_result as i32,
+                    target: pb_target as i32,
+                    key: b"a".to_vec(),
+                    range_end: b"b".to_vec(),
+                    target_union: Some(union.clone()),
+                };
+                assert_eq!(compare(Compare { keys: keys(), result, target: target.clone() }), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn answers_of_a_transaction_keep_their_own_revisions_and_one_that_is_missing_is_none() {
+        let header = |revision| Some(pb::ResponseHeader { revision, ..Default::default() });
+        let pair = mvccpb::KeyValue {
+            key: b"k".to_vec(),
+            create_revision: 2,
+            mod_revision: 3,
+            version: 4,
+            value: b"v".to_vec(),
+            lease: 5,
+        };
+        let op = |response| pb::ResponseOp { response: Some(response) };
+        let read = pb::RangeResponse { header: header(6), kvs: vec![pair.clone()], more: true, count: 9 };
+        let deleted = pb::DeleteRangeResponse { header: header(7), deleted: 1, prev_kvs: vec![pair.clone()] };
+        let written = pb::PutResponse { header: header(7), prev_kv: Some(pair) };
+        let inner = pb::TxnResponse {
+            succeeded: false,
+            responses: vec![op(OpResponse::ResponsePut(written))],
+            ..Default::default()
+        };
+        let whole = pb::TxnResponse {
+            header: header(7),
+            succeeded: true,
+            responses: vec![
+                op(OpResponse::ResponseRange(read)),
+                op(OpResponse::ResponseDeleteRange(deleted)),
+                op(OpResponse::ResponseTxn(inner)),
+            ],
+        };
+        let pair = KeyValue {
+            key: Key::from(&b"k"[..]),
+            create_revision: Revision(2),
+            mod_revision: Revision(3),
+            version: 4,
+            value: Value::from(&b"v"[..]),
+            lease: 5,
+        };
+        let kvs = vec![pair.clone()];
+        let answers = vec![
+            Answer::Range(RangeResult { kvs: kvs.clone(), more: true, count: 9, revision: Revision(6) }),
+            Answer::DeleteRange { deleted: 1, prev_kvs: kvs, revision: Revision(7) },
+            Answer::Txn { succeeded: false, answers: vec![Answer::Put { prev_kv: Some(pair) }] },
+        ];
+        let expected = Response { revision: Revision(7), answer: Answer::Txn { succeeded: true, answers } };
+        assert_eq!(of_txn(whole.clone()), Some(expected));
+        let holed = pb::TxnResponse { responses: vec![pb::ResponseOp { response: None }], ..whole };
+        assert_eq!(of_txn(holed), None);
+    }
+}
