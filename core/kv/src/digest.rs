@@ -24,7 +24,7 @@
 
 use crate::api::{Error, Key, Revision};
 use crate::hash::Hasher;
-use crate::history::{History, Place, Version, Versions};
+use crate::history::{History, Version, Versions, Walk};
 use crate::index::Leaves;
 use crate::store::Store;
 use crate::superseded::Superseded;
@@ -99,7 +99,7 @@ pub struct HashKv {
     leaves: Leaves<History>,
     superseded: Superseded,
     /// The current leaf, the index of its next key, and that key's next version if some were hashed.
-    leaf: Option<(Arc<crate::run::Run<History>>, usize, Option<Place>)>,
+    leaf: Option<(Arc<crate::run::Run<History>>, usize, Option<Walk>)>,
     revision: Revision,
     compacted: Revision,
     hasher: Hasher,
@@ -144,7 +144,7 @@ impl HashKv {
     pub fn step(&mut self, versions: usize) -> bool {
         let mut left = versions.max(1);
         while left > 0 {
-            let Some((leaf, i, from)) = &mut self.leaf else {
+            let Some((leaf, i, walk)) = &mut self.leaf else {
                 match self.leaves.next() {
                     Some(leaf) => self.leaf = Some((leaf, 0, None)),
                     None => return true,
@@ -154,11 +154,17 @@ impl HashKv {
             match leaf.entries().get(*i) {
                 Some((key, history)) => {
                     let versions = Versions { history, superseded: &self.superseded };
-                    let first = from.or_else(|| versions.first_kept(self.compacted));
-                    let (next, taken) =
-                        hash_some(&mut self.hasher, key, versions, first, left, self.revision);
+                    if walk.is_none() {
+                        *walk = versions.first_kept(self.compacted).map(|first| Walk::from(first, versions));
+                    }
+                    let (is_over, taken) = match walk {
+                        Some(walk) => hash_some(&mut self.hasher, key, versions, walk, left, self.revision),
+                        None => (true, 0),
+                    };
                     left = left.saturating_sub(taken.max(1));
-                    (*i, *from) = (*i + usize::from(next.is_none()), next);
+                    if is_over {
+                        (*i, *walk) = (*i + 1, None);
+                    }
                 }
                 None => self.leaf = None,
             }
@@ -173,24 +179,21 @@ impl HashKv {
     }
 }
 
-/// Hashes up to `most` versions of one key from a place on, none above `revision`. Returns the next place, if any, and how
-/// many were hashed.
+/// Hashes up to `most` versions of one key, none above `revision`. Returns whether those were all, and how many.
 fn hash_some(
     hasher: &mut Hasher,
     key: &Key,
     versions: Versions<'_>,
-    first: Option<Place>,
+    walk: &mut Walk,
     most: usize,
     revision: Revision,
-) -> (Option<Place>, usize) {
-    let (mut next, mut taken) = (first, 0);
-    while let Some(place) = next.filter(|_| taken < most) {
-        let seen = versions.version(place);
-        if seen.mod_revision > revision {
-            return (None, taken);
+) -> (bool, usize) {
+    for taken in 0..most {
+        let seen = walk.next(versions).map(|place| versions.version(place));
+        match seen.filter(|seen| seen.mod_revision <= revision) {
+            Some(seen) => version(hasher, key, seen),
+            None => return (true, taken),
         }
-        version(hasher, key, seen);
-        (next, taken) = (versions.after(place), taken + 1);
     }
-    (next, taken)
+    (walk.is_over(), most)
 }

@@ -12,7 +12,7 @@
 use crate::api::{Key, Revision};
 use crate::changes::Changes;
 use crate::command::{write_bytes, write_number, write_signed};
-use crate::history::{History, Place, Version, Versions};
+use crate::history::{History, Version, Versions, Walk};
 use crate::index::Leaves;
 use crate::run::Run;
 use crate::store::Store;
@@ -58,11 +58,11 @@ enum Stage {
     Header,
     /// Between two leaves.
     Leaves,
-    /// In a leaf: the next key, or the next version of that key.
+    /// In a leaf: the next key, or some of its versions.
     Leaf {
         leaf: Arc<Run<History>>,
         i: usize,
-        version: Option<Place>,
+        of_key: Option<OfKey>,
     },
     /// The order of changes: the next revision, and the last one whose order was written.
     Orders {
@@ -70,6 +70,14 @@ enum Stage {
         last: Revision,
     },
     Done,
+}
+
+/// The versions of a key that are still to be written.
+#[derive(Debug)]
+struct OfKey {
+    walk: Walk,
+    /// The revision of the version before, if one was written.
+    before: Option<Revision>,
 }
 
 impl Store {
@@ -124,18 +132,26 @@ impl Dump {
                 self.stage = Stage::Leaves;
             }
             Stage::Leaves => match self.leaves.next() {
-                Some(leaf) => self.stage = Stage::Leaf { leaf, i: 0, version: None },
+                Some(leaf) => self.stage = Stage::Leaf { leaf, i: 0, of_key: None },
                 None => {
                     write_number(0, out);
                     self.stage =
                         Stage::Orders { next: self.compacted.max(Revision::FIRST), last: Revision::NONE };
                 }
             },
-            Stage::Leaf { leaf, i, version } => match leaf.entries().get(*i) {
+            Stage::Leaf { leaf, i, of_key } => match leaf.entries().get(*i) {
                 Some((key, history)) => {
                     let versions = Versions { history, superseded: &self.superseded };
-                    *version = write_of_key(key, versions, *version, self.compacted, out);
-                    *i += usize::from(version.is_none());
+                    let is_over = match of_key {
+                        Some(of_key) => of_key.write_next(versions, out),
+                        None => {
+                            *of_key = OfKey::begin(key, versions, self.compacted, out);
+                            of_key.is_none()
+                        }
+                    };
+                    if is_over {
+                        (*i, *of_key) = (*i + 1, None);
+                    }
                 }
                 None => self.stage = Stage::Leaves,
             },
@@ -154,27 +170,27 @@ impl Dump {
     }
 }
 
-/// Appends the key itself (`version` is `None`), or one version of it. Returns the next version, if any.
-fn write_of_key(
-    key: &Key,
-    versions: Versions<'_>,
-    version: Option<Place>,
-    compacted: Revision,
-    out: &mut Vec<u8>,
-) -> Option<Place> {
-    let first = versions.first_kept(compacted)?;
-    let Some(place) = version else {
+impl OfKey {
+    /// Appends the key, unless nothing of it is kept.
+    fn begin(key: &Key, versions: Versions<'_>, compacted: Revision, out: &mut Vec<u8>) -> Option<OfKey> {
+        let first = versions.first_kept(compacted)?;
         write_number(versions.count_from(first), out);
         write_bytes(key, out);
-        return Some(first);
-    };
-    let before = versions.before(place).filter(|_| place != first);
-    write_version(versions.version(place), before, out);
-    versions.after(place)
+        Some(OfKey { walk: Walk::from(first, versions), before: None })
+    }
+
+    /// Appends the next version. Returns whether there was none.
+    fn write_next(&mut self, versions: Versions<'_>, out: &mut Vec<u8>) -> bool {
+        let Some(place) = self.walk.next(versions) else { return true };
+        let version = versions.version(place);
+        write_version(version, self.before, out);
+        self.before = Some(version.mod_revision);
+        false
+    }
 }
 
-/// Appends a version without the fields that follow from the version before.
-fn write_version(version: &Version, before: Option<&Version>, out: &mut Vec<u8>) {
+/// Appends a version without the fields that follow from the one before it, which has this revision.
+fn write_version(version: &Version, before: Option<Revision>, out: &mut Vec<u8>) {
     let life = version.life();
     let mut flags = 0;
     if version.lives() {
@@ -184,7 +200,7 @@ fn write_version(version: &Version, before: Option<&Version>, out: &mut Vec<u8>)
         flags |= HAS_LEASE;
     }
     out.push(flags);
-    let step = version.mod_revision.0 - before.map_or(0, |before| before.mod_revision.0);
+    let step = version.mod_revision.0 - before.map_or(0, |before| before.0);
     write_number(step as u64, out);
     if before.is_none() && version.lives() {
         write_number((version.mod_revision.0 - life.create_revision.0) as u64, out);

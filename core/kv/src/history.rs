@@ -6,7 +6,7 @@
 
 use crate::api::{Key, KeyValue, Revision, Value};
 use crate::index::Weigh;
-use crate::superseded::{NONE, Superseded};
+use crate::superseded::{Chain, Superseded};
 use crate::value::Generation;
 use alloc::vec::Vec;
 
@@ -76,13 +76,13 @@ impl Version {
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     newest: Version,
-    /// Number of the version before; that one may be forgotten.
-    before: u64,
+    /// The versions before.
+    older: Chain,
 }
 
 impl Default for History {
     fn default() -> History {
-        History { newest: Version::default(), before: NONE }
+        History { newest: Version::default(), older: Chain::default() }
     }
 }
 
@@ -109,17 +109,17 @@ impl History {
         let before = core::mem::replace(&mut self.newest, version);
         // A default history has no version to keep.
         if before.mod_revision > Revision::NONE {
-            self.before = superseded.push(before, until, self.before);
+            self.older = superseded.push(before, until, self.older);
         }
     }
 
     /// Removes the newest version, if it is the last that replaced one; the history may be empty afterwards.
     pub(crate) fn pop(&mut self, superseded: &mut Superseded) -> Version {
-        let (before, number) = match self.before {
-            NONE => (Version::default(), NONE),
-            _ => superseded.pop().unwrap_or((Version::default(), NONE)),
+        let (before, older) = match self.older.is_empty() {
+            true => Default::default(),
+            false => superseded.pop().unwrap_or_default(),
         };
-        self.before = number;
+        self.older = older;
         core::mem::replace(&mut self.newest, before)
     }
 
@@ -127,10 +127,10 @@ impl History {
         self.newest.mod_revision == Revision::NONE
     }
 
-    /// Names the version before anew: a load numbers them when it knows all.
-    pub(crate) fn renumber(&mut self, number: impl FnOnce(u64) -> u64) {
-        if self.before != NONE {
-            self.before = number(self.before);
+    /// Names the versions before anew: a load numbers them when it knows all.
+    pub(crate) fn renumber(&mut self, renumber: impl FnOnce(Chain) -> Chain) {
+        if !self.older.is_empty() {
+            self.older = renumber(self.older);
         }
     }
 }
@@ -155,7 +155,7 @@ impl<'a> Versions<'a> {
     pub(crate) fn at(self, revision: Revision) -> Option<&'a Version> {
         let seen = match &self.history.newest {
             newest if newest.mod_revision <= revision => Some(newest),
-            _ => self.superseded.at(self.history.before, revision),
+            _ => self.superseded.at(self.history.older.newest(), revision),
         };
         seen.filter(|version| version.lives())
     }
@@ -167,27 +167,21 @@ impl<'a> Versions<'a> {
         if newest.mod_revision < compacted && !newest.lives() {
             return None;
         }
-        let kept = self.superseded.oldest(self.history.before, |_, found| !found.is_unread(compacted));
+        let kept =
+            self.superseded.oldest(self.history.older.newest(), |_, found| !found.is_unread(compacted));
         Some(kept.map_or(Place::Newest, Place::Older))
     }
 
     /// The versions from the first one kept on, oldest to newest.
     pub(crate) fn kept(self, compacted: Revision) -> impl Iterator<Item = &'a Version> {
-        let places = core::iter::successors(self.first_kept(compacted), move |&place| self.after(place));
-        places.map(move |place| self.version(place))
-    }
-
-    /// The next newer version.
-    pub(crate) fn after(self, place: Place) -> Option<Place> {
-        let Place::Older(number) = place else { return None };
-        let newer = self.superseded.oldest(self.history.before, |other, _| number < other);
-        Some(newer.map_or(Place::Newest, Place::Older))
+        let mut walk = self.first_kept(compacted).map(|first| Walk::from(first, self));
+        core::iter::from_fn(move || walk.as_mut()?.next(self).map(|place| self.version(place)))
     }
 
     /// The version before one.
     pub(crate) fn before(self, place: Place) -> Option<&'a Version> {
         let number = match place {
-            Place::Newest => self.history.before,
+            Place::Newest => self.history.older.newest(),
             Place::Older(number) => self.superseded.before(number),
         };
         self.superseded.get(number).map(|found| &found.version)
@@ -205,7 +199,51 @@ impl<'a> Versions<'a> {
     pub(crate) fn count_from(self, place: Place) -> u64 {
         match place {
             Place::Newest => 1,
-            Place::Older(number) => self.superseded.count(number, self.history.before) + 1,
+            Place::Older(number) => self.superseded.count(number, self.history.older.newest()) + 1,
+        }
+    }
+}
+
+/// A walk through the versions of a key, from oldest to newest. Each leads only to the one before it, so some are found at
+/// once, backwards.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// Numbers of those that are next, the newest first.
+    found: Vec<u64>,
+    /// The newest of the versions that were found so far; none if only the newest of all is left.
+    last: Option<u64>,
+    is_over: bool,
+}
+
+impl Walk {
+    /// From this version on.
+    pub(crate) fn from(first: Place, versions: Versions<'_>) -> Walk {
+        let found = match first {
+            Place::Newest => Vec::new(),
+            Place::Older(oldest) => versions.superseded.some_from(oldest, versions.history.older.newest()),
+        };
+        Walk { last: found.first().copied(), found, is_over: false }
+    }
+
+    /// Whether the newest version was the last one found.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The next version.
+    pub(crate) fn next(&mut self, versions: Versions<'_>) -> Option<Place> {
+        let newest = versions.history.older.newest();
+        if self.found.is_empty()
+            && let Some(last) = self.last.take()
+            && let Some(after) = versions.superseded.after(last, newest)
+        {
+            self.found = versions.superseded.some_from(after, newest);
+            self.last = self.found.first().copied();
+        }
+        match self.found.pop() {
+            Some(number) => Some(Place::Older(number)),
+            None if core::mem::replace(&mut self.is_over, true) => None,
+            None => Some(Place::Newest),
         }
     }
 }

@@ -8,8 +8,10 @@
 //! ```
 //!
 //! A compaction forgets from the front, so it looks for no key and changes none. Each version has the number of its
-//! key's version before it, and a second number that skips more of them, so that a version is found in O(log n) steps,
-//! however many its key has (Myers 1983, "An applicative random-access stack").
+//! key's version before it, and a second number that skips more of them. Every sixteenth of a key is a *mark*: the skips of
+//! marks find any mark in O(log n) steps, however many there are (Myers 1983, "An applicative random-access stack"), and
+//! the others skip to the mark before them. Where the last mark is, the key's [`Chain`] knows: so a version that is
+//! replaced looks at no other one, which would be anywhere in memory, but for one in sixteen.
 //!
 //! Rule:  a version before `first` is forgotten, and whoever has its number has none.
 //!
@@ -23,7 +25,50 @@ use crate::queue::Queue;
 use alloc::vec::Vec;
 
 /// The number of no version.
-pub(crate) const NONE: u64 = u64::MAX;
+const NONE: u64 = u64::MAX;
+
+/// Of the versions of a key, one in so many is a mark.
+const MARK_EVERY: u64 = 16;
+
+/// Versions of a key that a walk finds at once lie within so many numbers.
+const FOUND_AT_ONCE: u64 = 1 << 16;
+
+/// Where the replaced versions of a key are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// Number of the newest of them; it may be forgotten.
+    newest: u64,
+    /// Number of the newest mark among them, times [`MARK_EVERY`], and how many are newer than that mark.
+    mark: u64,
+}
+
+impl Default for Chain {
+    fn default() -> Chain {
+        Chain { newest: NONE, mark: 0 }
+    }
+}
+
+impl Chain {
+    /// Number of the newest replaced version, which may be forgotten.
+    pub(crate) fn newest(self) -> u64 {
+        self.newest
+    }
+
+    /// Whether no version of the key was ever replaced.
+    pub(crate) fn is_empty(self) -> bool {
+        self.newest == NONE
+    }
+
+    /// Number of the newest mark.
+    fn mark(self) -> u64 {
+        self.mark / MARK_EVERY
+    }
+
+    /// How many versions are newer than that mark.
+    fn beyond(self) -> u64 {
+        self.mark % MARK_EVERY
+    }
+}
 
 /// A version that was replaced.
 #[derive(Clone, Debug)]
@@ -33,13 +78,18 @@ pub(crate) struct Replaced {
     until: Revision,
     /// Number of the version before it.
     before: u64,
-    /// Number of some version before it, with O(log n) such steps to any.
+    /// Of a mark: number of some mark before it, with O(log n) such steps to any. Of another version: the mark before it.
     skip: u64,
-    /// How many versions of its key were there before it, at most.
+    /// Of a mark: how many versions of its key were there before it, at most, times [`MARK_EVERY`]. Of another version:
+    /// how many lie between it and the mark before it, that mark counted: 1 to 15.
     depth: u64,
 }
 
 impl Replaced {
+    fn is_mark(&self) -> bool {
+        self.depth.is_multiple_of(MARK_EVERY)
+    }
+
     /// Whether no read at or after `compacted` sees it. A change *at* that revision stays: watches may start there.
     pub(crate) fn is_unread(&self, compacted: Revision) -> bool {
         self.version.mod_revision < compacted && (self.until <= compacted || !self.version.lives())
@@ -61,19 +111,38 @@ impl Default for Superseded {
 }
 
 impl Superseded {
-    /// Adds a version that one at revision `until` replaces, where no version was replaced later; `before` is the number
-    /// of its key's version before it. Returns its number.
-    pub(crate) fn push(&mut self, version: Version, until: Revision, before: u64) -> u64 {
-        let (skip, depth) = match self.get(before) {
-            None => (NONE, 0),
-            Some(last) => (self.skip_over(last).unwrap_or(before), last.depth + 1),
-        };
+    /// Adds a version that one at revision `until` replaces, where no version was replaced later; `chain` are those of its
+    /// key before it. Returns the chain with it.
+    pub(crate) fn push(&mut self, version: Version, until: Revision, chain: Chain) -> Chain {
         let number = self.versions.end();
-        self.versions.push_back(Replaced { version, until, before, skip, depth });
-        number
+        let depth = chain.beyond() + 1;
+        let (skip, depth, mark) = if chain.is_empty() {
+            (NONE, 0, number * MARK_EVERY)
+        } else if depth < MARK_EVERY {
+            (chain.mark(), depth, chain.mark + 1)
+        } else {
+            let (skip, depth) = match self.get(chain.mark()) {
+                None => (NONE, 0),
+                Some(last) => {
+                    (self.skip_over(last).unwrap_or(chain.mark()), last.depth + MARK_EVERY * MARK_EVERY)
+                }
+            };
+            (skip, depth, number * MARK_EVERY)
+        };
+        self.versions.push_back(Replaced { version, until, before: chain.newest, skip, depth });
+        Chain { newest: number, mark }
     }
 
-    /// Where the version after `last` skips to, if that is farther than to `last` itself: two skips of the same length
+    /// The chain whose newest version has this number.
+    fn chain(&self, newest: u64) -> Chain {
+        match self.get(newest) {
+            None => Chain::default(),
+            Some(found) if found.is_mark() => Chain { newest, mark: newest * MARK_EVERY },
+            Some(found) => Chain { newest, mark: found.skip * MARK_EVERY + found.depth },
+        }
+    }
+
+    /// Where the mark after `last` skips to, if that is farther than to `last` itself: two skips of the same length
     /// become one.
     fn skip_over(&self, last: &Replaced) -> Option<u64> {
         let once = self.get(last.skip)?;
@@ -82,8 +151,8 @@ impl Superseded {
     }
 
     /// The same versions in the order in which they were replaced: those of each key were pushed one after the other, key by
-    /// key. `renumber` gets, for each number that a version has had, the one that it has now.
-    pub(crate) fn in_order(self, renumber: impl FnOnce(&dyn Fn(u64) -> u64)) -> Superseded {
+    /// key. `renumber` gets, for each chain that there was, the one that it is now.
+    pub(crate) fn in_order(self, renumber: impl FnOnce(&dyn Fn(Chain) -> Chain)) -> Superseded {
         let mut by_time: Vec<u64> = (self.versions.first()..self.versions.end()).collect();
         if by_time.is_empty() {
             return self;
@@ -97,16 +166,17 @@ impl Superseded {
         let mut ordered = Superseded::default();
         for number in by_time {
             let Some(Replaced { version, until, before, .. }) = self.get(number) else { continue };
-            numbers[number as usize] = ordered.push(version.clone(), *until, now(&numbers, *before));
+            let chain = ordered.chain(now(&numbers, *before));
+            numbers[number as usize] = ordered.push(version.clone(), *until, chain).newest;
         }
-        renumber(&|number| now(&numbers, number));
+        renumber(&|chain| ordered.chain(now(&numbers, chain.newest)));
         ordered
     }
 
-    /// Takes the last version back, with the number of its key's version before it.
-    pub(crate) fn pop(&mut self) -> Option<(Version, u64)> {
+    /// Takes the last version back, with the chain of its key's versions before it.
+    pub(crate) fn pop(&mut self) -> Option<(Version, Chain)> {
         let last = self.versions.pop_back()?;
-        Some((last.version, last.before))
+        Some((last.version, self.chain(last.before)))
     }
 
     /// The version of this number; `None` if it is forgotten.
@@ -140,10 +210,35 @@ impl Superseded {
 
     /// How many versions lie from the version `oldest` to the version `newest`, both counted, of one key.
     pub(crate) fn count(&self, oldest: u64, newest: u64) -> u64 {
-        match (self.get(oldest), self.get(newest)) {
-            (Some(oldest), Some(newest)) => newest.depth - oldest.depth + 1,
-            _ => 0,
+        let (mut number, mut count) = (newest, 1);
+        while let Some(found) = self.get(number)
+            && oldest < number
+        {
+            let skipped = self.get(found.skip).filter(|_| oldest <= found.skip);
+            (number, count) = match skipped {
+                Some(mark) if found.is_mark() => {
+                    (found.skip, count + (found.depth - mark.depth) / MARK_EVERY)
+                }
+                Some(_) => (found.skip, count + found.depth),
+                None => (found.before, count + 1),
+            };
         }
+        if number == oldest { count } else { 0 }
+    }
+
+    /// Numbers of versions of one key, the newest of them first: those from `oldest` on, as far as they are found at once;
+    /// `newest` is the last of all.
+    pub(crate) fn some_from(&self, oldest: u64, newest: u64) -> Vec<u64> {
+        let end = oldest.saturating_add(FOUND_AT_ONCE);
+        let later = (end < newest).then(|| self.oldest(newest, |number, _| end < number)).flatten();
+        let last = later.map_or(newest, |later| self.before(later));
+        let found = core::iter::successors(Some(last), |&number| Some(self.before(number)));
+        found.take_while(|&number| number != NONE && oldest <= number).collect()
+    }
+
+    /// Number of the version after this one, of the key whose last one is `newest`.
+    pub(crate) fn after(&self, number: u64, newest: u64) -> Option<u64> {
+        self.oldest(newest, |other, _| number < other)
     }
 
     /// Number of the version of its key before this one.
@@ -199,21 +294,22 @@ mod tests {
         /// Goal: what is found by skips is what a walk over all versions finds. Method: versions of three keys by turns,
         /// some forgotten, in all searches from all of them.
         #[test]
-        fn a_search_finds_what_a_walk_finds(steps in proptest::collection::vec((0..3usize, 0..4u8), 1..300)) {
+        fn a_search_finds_what_a_walk_finds(steps in proptest::collection::vec((0..3usize, 0..40u8), 1..600)) {
             let mut superseded = Superseded::default();
-            let (mut last, mut compacted) = ([NONE; 3], 0);
+            let (mut last, mut compacted) = ([Chain::default(); 3], 0);
             let mut all: Vec<(usize, u64, i64)> = Vec::new(); // key, number, revision
             for (at, (key, forget)) in steps.into_iter().enumerate() {
                 let at = at as i64 + 1;
                 last[key] = superseded.push(put(at), Revision(at + 1), last[key]);
-                all.push((key, last[key], at));
+                all.push((key, last[key].newest, at));
+                prop_assert_eq!(superseded.chain(last[key].newest), last[key]);
                 if forget == 0 {
                     compacted += 2;
                     while superseded.forget(Revision(compacted)).is_some() {}
                     all.retain(|&(_, number, _)| superseded.get(number).is_some());
                 }
             }
-            for (key, &newest) in last.iter().enumerate() {
+            for (key, newest) in last.iter().map(|chain| chain.newest).enumerate() {
                 let of_key: Vec<_> = all.iter().filter(|of| of.0 == key).collect();
                 for &&(_, number, at) in &of_key {
                     let found = superseded.at(newest, Revision(at)).map(|found| found.mod_revision);
@@ -221,6 +317,11 @@ mod tests {
                     prop_assert_eq!(superseded.oldest(newest, |other, _| other >= number), Some(number));
                     let newer = of_key.iter().filter(|of| of.1 >= number).count();
                     prop_assert_eq!(superseded.count(number, newest), newer as u64);
+                }
+                if let Some(&&(_, oldest, _)) = of_key.first() {
+                    let mut found = superseded.some_from(oldest, newest);
+                    found.reverse();
+                    prop_assert_eq!(found, of_key.iter().map(|of| of.1).collect::<Vec<_>>());
                 }
                 if let Some((_, _, oldest)) = of_key.first() {
                     prop_assert!(superseded.at(newest, Revision(oldest - 1)).is_none());
@@ -232,25 +333,37 @@ mod tests {
     #[test]
     fn a_delete_that_a_later_command_replaced_can_be_taken_back() {
         let mut superseded = Superseded::default();
-        superseded.push(Version::tombstone(Revision(2)), Revision(9), NONE);
+        superseded.push(Version::tombstone(Revision(2)), Revision(9), Chain::default());
         assert!(!superseded.may_forget(Revision(5)) && superseded.forget(Revision(5)).is_none());
-        assert!(superseded.pop().is_some_and(|(version, before)| !version.lives() && before == NONE));
+        assert!(superseded.pop().is_some_and(|(version, before)| !version.lives() && before.is_empty()));
     }
 
     #[test]
     fn a_version_among_a_million_of_its_key_is_found_in_few_steps() {
         let mut superseded = Superseded::default();
-        let mut last = NONE;
+        let mut last = Chain::default();
         for at in 1..=1_000_000 {
             last = superseded.push(put(at), Revision(at + 1), last);
         }
         for wanted in [0, 1, 500_000, 777_777, 999_999] {
             let steps = core::cell::Cell::new(0);
-            let found = superseded.oldest(last, |number, _| {
+            let found = superseded.oldest(last.newest, |number, _| {
                 steps.set(steps.get() + 1);
                 number >= wanted
             });
             assert!(found == Some(wanted) && steps.get() < 120, "{found:?} in {} steps", steps.get());
         }
+        assert_eq!(superseded.count(0, last.newest), 1_000_000);
+        // A walk finds all of them, in order, some at a time.
+        let (mut next, mut walked) = (Some(0), 0);
+        while let Some(oldest) = next {
+            let found = superseded.some_from(oldest, last.newest);
+            assert!(
+                found.len() as u64 <= FOUND_AT_ONCE + 1 && found.iter().rev().copied().eq(walked..=found[0])
+            );
+            walked = found[0] + 1;
+            next = superseded.after(found[0], last.newest);
+        }
+        assert_eq!(walked, 1_000_000);
     }
 }
