@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug, Default)]
 pub(crate) struct Alive {
     state: Mutex<State>,
-    /// Wakes the task: a session was added.
+    /// Wakes the task: a session was added whose sign is due sooner.
     added: Arc<Notify>,
 }
 
@@ -31,7 +31,8 @@ struct State {
     sessions: Vec<Weak<Live>>,
     /// As a member told it last.
     idle: Duration,
-    has_task: bool,
+    /// Until when the task sleeps; `None` without a task.
+    sleeps_until: Option<Instant>,
 }
 
 impl Alive {
@@ -46,14 +47,16 @@ impl Alive {
 
     /// A session was opened.
     pub(crate) fn add(&self, shared: &Arc<Shared>, live: &Arc<Live>, idle: Duration) {
+        let due = live.alive_due();
         let mut state = self.lock();
         state.idle = idle;
         state.sessions.push(Arc::downgrade(live));
-        if !std::mem::replace(&mut state.has_task, true) {
-            tokio::spawn(keep_alive(Arc::downgrade(shared), self.added.clone()));
+        match state.sleeps_until {
+            None => drop(tokio::spawn(keep_alive(Arc::downgrade(shared), self.added.clone()))),
+            Some(until) if due < until => self.added.notify_one(),
+            Some(_) => return, // the task looks at all of them when it wakes
         }
-        drop(state);
-        self.added.notify_one();
+        state.sleeps_until = Some(due);
     }
 
     /// The sessions that are held, and when the first sign of life is due; the end of the task if there is none.
@@ -63,7 +66,7 @@ impl Alive {
             state.sessions.iter().filter_map(Weak::upgrade).filter(|live| live.is_held()).collect();
         state.sessions = held.iter().map(Arc::downgrade).collect();
         let due = held.iter().map(|live| live.alive_due()).min();
-        state.has_task = due.is_some();
+        state.sleeps_until = due;
         due.map(|due| (held, due, state.idle))
     }
 }

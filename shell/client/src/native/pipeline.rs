@@ -32,6 +32,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tonic::Code;
 
 /// The result of one command.
 pub(crate) type Outcomes = Result<Response, Error>;
@@ -231,10 +232,10 @@ impl Pipeline {
             if now < due && !entry.is_answered {
                 return Some(due);
             }
-            let why = "no answer in time; the session goes on repeating it";
-            let failure = answer::failure(Kind::Unknown, tonic::Code::DeadlineExceeded, why, "");
             if let Some(caller) = entry.caller.take() {
-                let _ = caller.send(Err(failure.into()));
+                let why = "no answer in time; the session goes on repeating it";
+                let failure = answer::failure(Kind::Unknown, Code::DeadlineExceeded, why, "");
+                let _ = caller.send(Err(failure.into())); // a caller that is gone need not be told
             }
             self.told = told + 1;
         }

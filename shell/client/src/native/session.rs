@@ -10,7 +10,7 @@
 //!        2. One task steers a session: while commands go out and answers come it sleeps.
 //!        3. After `timeout` without an answer a caller is told that the outcome is unknown. The command is repeated still.
 //!        4. A session that is dropped without `close` gives no more signs of life, and expires at the members. Commands that
-//!           were given to it are repeated as long as their callers wait.
+//!           were given to it are repeated until their answers come or their callers are told, and no longer.
 //!
 //! Source: [replication-protocols §10].
 //! Knows nothing of: frames, sockets, how members execute a number once.
@@ -320,9 +320,9 @@ impl Listen for Live {
                 if matches!(answer.outcome, Outcome::Done(_)) {
                     state.fruitless = 0;
                 }
-                let endpoint = state.link.clone();
-                let endpoint = endpoint.as_ref().map_or("", |link| link.endpoint());
-                state.pipeline.answered(number, sending, answer.outcome, endpoint)
+                let State { pipeline, link, .. } = &mut *state;
+                let endpoint = link.as_ref().map_or("", Connection::endpoint);
+                pipeline.answered(number, sending, answer.outcome, endpoint)
             }
             Err(lost) => {
                 let step = state.pipeline.lost(number, sending);

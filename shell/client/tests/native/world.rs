@@ -93,8 +93,6 @@ pub struct World {
     pub seen: Mutex<Vec<Seen>>,
     /// Requests of each frame.
     pub frames: Mutex<Vec<usize>>,
-    /// Most requests that a connection had without an answer.
-    pub met: AtomicUsize,
     /// Tells that something was seen.
     pub moved: Notify,
 }
@@ -129,7 +127,6 @@ impl World {
             requests_max,
             seen: Mutex::default(),
             frames: Mutex::default(),
-            met: AtomicUsize::new(0),
             moved: Notify::new(),
         });
         for at in 0..count {
@@ -266,7 +263,7 @@ impl World {
                     count += 1;
                     let request = Request::read(&message).expect("a request");
                     let act = self.decide_on(at, &request);
-                    let (answer, close) = self.act(at, act, &request);
+                    let (answer, close) = self.act(act, &request);
                     answers.extend(answer.map(|answer| (message.request, answer)));
                     if close {
                         closes = true;
@@ -278,7 +275,6 @@ impl World {
                 }
                 if count > 0 {
                     self.frames.lock().unwrap().push(count);
-                    self.met.fetch_max(count, Ordering::SeqCst);
                 }
                 let manners = *self.manners.lock().unwrap();
                 if manners.turns_answers {
@@ -333,7 +329,7 @@ impl World {
     }
 
     /// The answer, and whether the member closes behind it.
-    fn act(&self, _at: usize, act: Act, request: &Request<'_>) -> (Option<Answered>, bool) {
+    fn act(&self, act: Act, request: &Request<'_>) -> (Option<Answered>, bool) {
         let say = |outcome| (Some(Answered { index: 0, strong: 0, outcome }), false);
         match act {
             Act::Serve => (Some(self.execute(request)), false),
