@@ -461,3 +461,117 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
         self.waiting.into_iter().chain(queued).for_each(|asked| asked.listener.hear(Err(lost(false))));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::answer::Outcome;
+    use kattu_native::reply;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    const SILENCE: Duration = Duration::from_secs(6);
+
+    /// A connection, and the member's end of it, which takes so many bytes ahead.
+    fn connection(ahead: usize, requests_max: u32) -> (Connection, DuplexStream) {
+        let (socket, member) = tokio::io::duplex(ahead);
+        let welcome = Welcome {
+            frame_bytes_max: 1 << 20,
+            answer_bytes_max: 1 << 20,
+            requests_max,
+            ..Welcome::default()
+        };
+        (Connection::start(socket, welcome, Vec::new(), "here", Limits { silence: SILENCE }), member)
+    }
+
+    fn ask(connection: &Connection, ask: Ask) -> oneshot::Receiver<Result<Answer, Lost>> {
+        let (caller, answer) = oneshot::channel();
+        connection.send([Asked { ask, listener: Listener::Call(caller) }]).expect("it is open");
+        answer
+    }
+
+    /// The names and kinds of the next frame.
+    async fn heard(member: &mut DuplexStream) -> Vec<(u64, u8)> {
+        let mut frame = vec![0; kattu_native::frame::FRAME_HEADER];
+        member.read_exact(&mut frame).await.expect("a header");
+        let length = u32::from_le_bytes(frame[..4].try_into().expect("four bytes")) as usize;
+        let header = frame.len();
+        frame.resize(header + length, 0);
+        member.read_exact(&mut frame[header..]).await.expect("a frame");
+        let reader = FrameReader::new(crc32c::crc32c_append, 1 << 20);
+        let (messages, _) = reader.next(&frame).expect("a frame").expect("whole");
+        messages
+            .map(|message| message.expect("a message"))
+            .map(|message| (message.request, message.kind))
+            .collect()
+    }
+
+    async fn answer(member: &mut DuplexStream, names: &[u64]) {
+        let mut writer = FrameWriter::new(crc32c::crc32c_append);
+        for name in names {
+            Reply { index: *name, strong: 0, outcome: reply::Outcome::Done(&[]) }.write(*name, &mut writer);
+        }
+        member.write_all(&writer.take()).await.expect("it is open");
+    }
+
+    #[tokio::test]
+    async fn what_is_queued_together_goes_out_in_one_frame_and_each_answer_to_its_own_request() {
+        let (connection, mut member) = connection(1 << 16, 100);
+        let waiting: Vec<_> = (0..3).map(|_| ask(&connection, Ask::Ping)).collect();
+        let names: Vec<u64> = heard(&mut member).await.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), 3);
+        answer(&mut member, &[names[2], names[0], names[1]]).await;
+        for (name, waits) in names.iter().zip(waiting) {
+            let answer = waits.await.expect("a result").expect("an answer");
+            assert!(answer.index == *name && matches!(answer.outcome, Outcome::Pong));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_did_not_leave_whole_was_not_sent_and_one_that_did_may_have_been_carried_out() {
+        let (connection, mut member) = connection(128, 100);
+        let first = ask(&connection, Ask::Ping);
+        assert_eq!(heard(&mut member).await.len(), 1);
+        // It is larger than what the member's end takes.
+        let second = ask(&connection, Ask::Write(vec![0; 1000].into()));
+        member.read_exact(&mut [0; 300]).await.expect("some of it");
+        let third = ask(&connection, Ask::Ping);
+        drop(member);
+        for (waits, was_sent) in [(first, true), (second, false), (third, false)] {
+            let lost = waits.await.expect("a result").expect_err("it is lost");
+            assert_eq!(lost.was_sent, was_sent, "{lost:?}");
+        }
+        assert!(!connection.is_open());
+        let refused = connection.send([Asked { ask: Ask::Ping, listener: Listener::Nowhere }]);
+        assert!(refused.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_member_is_pinged_and_one_that_does_not_answer_even_that_is_given_up() {
+        let (connection, mut member) = connection(1 << 16, 2);
+        let begin = Instant::now();
+        let waits = ask(&connection, Ask::Ping);
+        let more = ask(&connection, Ask::Ping);
+        let first = heard(&mut member).await;
+        assert_eq!(first.len(), 1, "one place is kept for a ping of the connection");
+        let ping = heard(&mut member).await;
+        assert_eq!((ping.len(), begin.elapsed()), (1, SILENCE / 2));
+        answer(&mut member, &[ping[0].0]).await;
+        // The answer counts as a sign of life: it is pinged again, and then does not answer.
+        assert_eq!(heard(&mut member).await.len(), 1);
+        assert_eq!(begin.elapsed(), SILENCE);
+        let lost = waits.await.expect("a result").expect_err("it is given up");
+        assert!(lost.was_sent && begin.elapsed() == SILENCE * 3 / 2, "{lost:?} after {:?}", begin.elapsed());
+        assert!(!more.await.expect("a result").expect_err("it was never sent").was_sent);
+    }
+
+    #[tokio::test]
+    async fn an_answer_to_no_request_or_a_damaged_one_ends_the_connection() {
+        let (connection, mut member) = connection(1 << 16, 100);
+        let waits = ask(&connection, Ask::Ping);
+        heard(&mut member).await;
+        answer(&mut member, &[99]).await;
+        let lost = waits.await.expect("a result").expect_err("it is lost");
+        assert!(lost.was_sent && lost.why.contains("not made"), "{lost:?}");
+        assert!(!connection.is_open());
+    }
+}

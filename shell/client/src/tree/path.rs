@@ -155,6 +155,8 @@ mod tests {
             ("/home/annie", false),
             ("/home/ann0", false),
             ("/home/ann", false),
+            ("/home/ann0/a", false),
+            ("/home/ann./a", false),
             ("/home/ann/a/b", false),
         ] {
             assert_eq!(is_in(&inside, path(other).file("/tree/")), lies_in, "{other}");

@@ -292,11 +292,14 @@ async fn a_session_that_the_members_do_not_have_is_over_with_its_next_sign_of_li
     tokio::time::advance(Duration::from_secs(20)).await;
     tokio::time::resume();
     world.until(|seen| seen.iter().any(|seen| seen.kind == Kind::KeepAlive(1))).await;
+    // No command of its own tells it so.
     let error = loop {
-        match session.put("k", "1").await {
+        match session.flush().await {
             Err(error) => break error,
-            Ok(answer) => drop(answer.await),
+            Ok(()) => tokio::task::yield_now().await,
         }
     };
+    assert!(session.put("k", "1").await.is_err());
+    assert_eq!(world.version("k"), 0);
     assert!(matches!(error, Error::Session { error: SessionError::Expired, .. }), "{error:?}");
 }

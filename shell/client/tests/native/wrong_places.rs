@@ -1,6 +1,6 @@
 //! Endpoints at which no member of the cluster listens, and members in TLS.
 
-use crate::world::{CLUSTER, World};
+use crate::world::{CLUSTER, Manners, World};
 use kattu_client::{Kind as Effect, NativeClient, Options, SessionOptions};
 use kattu_native::frame::FrameWriter;
 use kattu_native::handshake::Welcome;
@@ -91,8 +91,12 @@ async fn a_name_with_an_address_that_leads_nowhere_is_tried_whole() {
     client.put("k", "v").await.expect("done at the other endpoint");
 }
 
-/// A member in TLS, of this world's first; it offers this protocol.
-async fn in_tls(world: &Arc<World>, protocol: &[u8]) -> (String, std::path::PathBuf, tempdir::Dir) {
+/// A member of this world, in TLS; it offers this protocol.
+async fn in_tls(
+    world: &Arc<World>,
+    at: usize,
+    protocol: &[u8],
+) -> (String, std::path::PathBuf, tempdir::Dir) {
     let dir = tempdir::Dir::new();
     let files =
         kattu_tls::ensure_self_signed(&dir.0, "member", &["localhost".to_string()], 30).expect("files");
@@ -116,7 +120,7 @@ async fn in_tls(world: &Arc<World>, protocol: &[u8]) -> (String, std::path::Path
             let (acceptor, world) = (acceptor.clone(), world.clone());
             tokio::spawn(async move {
                 if let Ok(stream) = acceptor.accept(stream).await {
-                    let _ = world.speak(0, stream).await;
+                    let _ = world.speak(at, stream).await;
                 }
             });
         }
@@ -127,7 +131,7 @@ async fn in_tls(world: &Arc<World>, protocol: &[u8]) -> (String, std::path::Path
 #[tokio::test]
 async fn a_member_in_tls_is_spoken_to_by_alpn_and_without_it_not_at_all() {
     let world = World::new(1).await;
-    let (endpoint, cert, _dir) = in_tls(&world, b"kattu").await;
+    let (endpoint, cert, _dir) = in_tls(&world, 0, b"kattu").await;
     let tls = ClientTls::load(Some(&cert), None).expect("an authority");
     let client = NativeClient::connect([&endpoint], Options::default(), Some(&tls)).expect("an address");
     let session = client.open_session(SessionOptions::default()).await.expect("a session");
@@ -143,7 +147,7 @@ async fn a_member_in_tls_is_spoken_to_by_alpn_and_without_it_not_at_all() {
         NativeClient::connect([&endpoint], Options::default(), None).is_err(),
         "https:// needs TLS settings"
     );
-    let (endpoint, cert, _dir) = in_tls(&world, b"h2").await;
+    let (endpoint, cert, _dir) = in_tls(&world, 0, b"h2").await;
     let tls = ClientTls::load(Some(&cert), None).expect("an authority");
     let client = NativeClient::connect([&endpoint], SHORT, Some(&tls)).expect("an address");
     let error = client.put("k", "v").await.expect_err("it does not speak the protocol");
@@ -152,6 +156,19 @@ async fn a_member_in_tls_is_spoken_to_by_alpn_and_without_it_not_at_all() {
     let client = NativeClient::connect([plain], SHORT, Some(&tls)).expect("an address");
     let error = client.put("k", "v").await.expect_err("it does not speak TLS").to_string();
     assert!(error.contains("TLS"), "{error}");
+}
+
+#[tokio::test]
+async fn no_hint_takes_tls_away() {
+    let world = World::with(2, 1000, Manners { forwards: true, ..Manners::default() }).await;
+    let (endpoint, cert, _dir) = in_tls(&world, 1, b"kattu").await;
+    let tls = ClientTls::load(Some(&cert), None).expect("an authority");
+    // The welcome names the first member, which leads, by a URL without TLS.
+    let client = NativeClient::connect([&endpoint], Options::default(), Some(&tls)).expect("an address");
+    for n in 0..10 {
+        client.put("k", n.to_string()).await.expect("the member in TLS serves it");
+    }
+    assert!(world.seen.lock().unwrap().iter().all(|seen| seen.at == 1));
 }
 
 mod tempdir {
