@@ -352,3 +352,54 @@ impl Table {
         self.members.iter().find(is_id).or_else(|| self.members.iter().find(is_there)).cloned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::dice::PAUSE_MIN;
+
+    fn members(endpoints: &[&str]) -> Members {
+        Members::new(endpoints, Duration::from_secs(5), None).expect("addresses")
+    }
+
+    fn leader(id: u64, url: &str) -> Leader {
+        Leader { id, url: url.to_string() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_counts_once_however_many_requests_tell_of_it_and_a_member_that_rests_is_passed_over() {
+        let members = members(&["a:1", "b:1"]);
+        members.note(&leader(7, "http://a:1"));
+        let first = members.leader();
+        assert_eq!(first.place.address, "a:1");
+        for _ in 0..100 {
+            members.has_failed(&first, Failure::unreachable("a:1", "it is gone"));
+        }
+        let rests_until = first.rests_until(Instant::now()).expect("it rests");
+        assert!(rests_until <= Instant::now() + PAUSE_MIN, "the first pause, not the hundredth");
+        assert!(
+            (0..20).all(|_| members.leader().place.address == "b:1" && members.next().place.address == "b:1")
+        );
+        tokio::time::advance(PAUSE_MIN).await;
+        members.has_failed(&first, Failure::unreachable("a:1", "still"));
+        let second = first.rests_until(Instant::now()).expect("it rests") - Instant::now();
+        assert!((PAUSE_MIN..=2 * PAUSE_MIN).contains(&second), "{second:?}: twice as long, or half of that");
+    }
+
+    #[test]
+    fn a_leader_is_known_by_its_id_or_its_address_and_else_it_is_one_more_that_no_read_is_spread_to() {
+        let members = members(&["a:1", "http://b:1"]);
+        members.note(&leader(7, "http://b:1"));
+        assert_eq!((members.leader().place.address.as_str(), members.count()), ("b:1", 2));
+        members.note(&leader(8, "http://c:1"));
+        members.note(&leader(8, "http://c:2"));
+        assert_eq!((members.leader().place.address.as_str(), members.count()), ("c:1", 3), "its id is known");
+        assert!((0..20).all(|_| members.next().place.address != "c:1"), "it was never reached");
+        for hint in [leader(0, ""), leader(9, ""), leader(9, "nonsense"), leader(9, "https://d:1")] {
+            members.note(&hint);
+            assert_eq!((members.leader().place.address.as_str(), members.count()), ("c:1", 3), "{hint:?}");
+        }
+        (0..200).for_each(|n| members.note(&leader(100 + n, &format!("http://x{n}:1"))));
+        assert_eq!(members.count(), 2 + LEARNT_MAX);
+    }
+}

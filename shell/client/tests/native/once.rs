@@ -161,6 +161,23 @@ async fn a_command_that_no_store_would_take_leaves_no_hole_wherever_it_is_refuse
 }
 
 #[tokio::test]
+async fn a_command_that_no_frame_holds_is_refused_before_there_is_a_connection_and_later() {
+    let world = World::new(1).await;
+    let session = world.client().open_session(SessionOptions::default()).await.expect("a session");
+    let large = || vec![0; 2 << 20];
+    // The session has no connection yet, and so knows no limit: the command has a number already.
+    let first = session.put("k", large()).await.expect("room");
+    let second = session.put("k", "v").await.expect("room");
+    let error = first.await.expect_err("it is too large");
+    assert!(error.kind() == Effect::Refused && error.to_string().contains("make it smaller"), "{error}");
+    second.await.expect("done");
+    let error = session.put("k", large()).await.expect_err("now the limit is known");
+    assert!(error.kind() == Effect::Refused && error.to_string().contains("make it smaller"), "{error}");
+    session.flush().await.expect("all have answers");
+    assert_eq!(world.version("k"), 1);
+}
+
+#[tokio::test]
 async fn what_was_under_way_when_a_session_expired_is_unknown_and_what_comes_later_is_refused() {
     let world = World::new(1).await;
     let session = world.client().open_session(SessionOptions::default()).await.expect("a session");
