@@ -16,6 +16,10 @@ impl AddressError {
     pub(crate) fn none_given() -> AddressError {
         AddressError("no endpoint is given".to_string())
     }
+
+    pub(crate) fn needs_tls(name: &str) -> AddressError {
+        AddressError(format!("endpoint {name:?}: https:// needs TLS settings"))
+    }
 }
 
 impl fmt::Display for AddressError {
@@ -52,7 +56,7 @@ impl Endpoint {
         let (address, asks) = address_of(name)?;
         let tls = match (asks, tls) {
             (Some(true), None) => {
-                return Err(AddressError(format!("endpoint {name:?}: https:// needs TLS settings")));
+                return Err(AddressError::needs_tls(name));
             }
             (Some(false), _) => None,
             (_, tls) => tls.cloned(),
@@ -90,7 +94,7 @@ impl Endpoint {
 
 /// `host:port` of an endpoint as a user may write it, with `http://` or `https://` before it or nothing; and whether it
 /// asks for TLS, or forbids it.
-fn address_of(name: &str) -> Result<(String, Option<bool>), AddressError> {
+pub(crate) fn address_of(name: &str) -> Result<(String, Option<bool>), AddressError> {
     let wrong = |why: &str| Err(AddressError(format!("endpoint {name:?}: {why}")));
     let (address, asks) = match (name.strip_prefix("http://"), name.strip_prefix("https://")) {
         (Some(address), _) => (address, Some(false)),

@@ -92,6 +92,13 @@ impl Level {
         }
     }
 
+    /// Takes note of the position that an answer came with.
+    pub(crate) fn note_position(&self, position: u64) {
+        if let Level::AtLeast(seen) = self {
+            seen.0.fetch_max(position, Ordering::AcqRel);
+        }
+    }
+
     /// Sets etcd's own flag for the level, where it has one.
     pub(crate) fn mark_range(&self, range: &mut pb::RangeRequest) {
         range.serializable |= matches!(self, Level::Serializable);

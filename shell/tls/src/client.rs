@@ -54,4 +54,12 @@ impl ClientTls {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Arc::new(config)
     }
+
+    /// The same, for Kattu's native protocol.
+    #[must_use]
+    pub fn for_native(&self) -> Arc<ClientConfig> {
+        let mut config = (*self.0).clone();
+        config.alpn_protocols = vec![crate::NATIVE.to_vec()];
+        Arc::new(config)
+    }
 }

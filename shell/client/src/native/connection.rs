@@ -1,0 +1,577 @@
+//! Connection: many requests under way on one socket, which one task owns.
+//!
+//! ```text
+//!  callers ─ send ─▶ queue ─┐        ┌─ frame ─▶ socket
+//!                           ├─ task ─┤
+//!  callers ◀─ listeners ────┘        └◀─ frames ─ socket
+//! ```
+//! Rules: 1. All that is queued when the task runs goes out in one frame, as far as the member's limits allow: a frame's
+//!           bytes, and requests under way. There is no timer: under load a frame fills while the one before is written.
+//!        2. An answer reaches its listener by the name of its request, in whatever order answers come.
+//!        3. When the connection ends, each request ends. One whose frame was not given to the socket whole was not sent:
+//!           a member judges no frame before its last byte. Any other may have been carried out.
+//!        4. A member that sends nothing for a while, with requests under way, is pinged. One that does not even answer that
+//!           within [`Limits::silence`] is as good as gone. So a request may take long, and a dead member is left soon.
+//!        5. The connection ends when its last handle is dropped.
+//!
+//! Knows nothing of: addresses, TLS, what requests mean, sessions.
+
+use crate::failure::Failure;
+use crate::native::answer::{self, Answer, Lost, Why};
+use crate::native::under_way::UnderWay;
+use kattu_kv::sessions::{Order, SessionId};
+use kattu_native::frame::{FrameReader, FrameWriter, MESSAGE_HEADER};
+use kattu_native::handshake::Welcome;
+use kattu_native::message::{Level, Request};
+use kattu_native::reply::Reply;
+use kattu_node::session::SessionHeader;
+use prost::bytes::Bytes;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::mem::take;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep};
+
+/// Room for what is read at once: some thousand answers to puts.
+const INPUT_BYTES: usize = 64 << 10;
+/// Most bytes of one frame that this side makes: a larger one takes longer to arrive whole, and gains nothing.
+const FRAME_BYTES: usize = 1 << 20;
+/// Bytes around a command: the principal, the session's header, the level of a read.
+const AROUND_BYTES: usize = 64;
+
+/// A request, owned until it is written.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    Open(Order),
+    Write(Bytes),
+    InSession(SessionHeader, Bytes),
+    Read(Level, Bytes),
+    KeepAlive(Vec<(SessionId, u64)>),
+    Close(Vec<SessionId>),
+    Ping,
+    Sessions { from: u64, count: u32 },
+    Expel(u64),
+}
+
+impl Ask {
+    /// Bytes of its command or query, or of the sessions that it names.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Ask::Write(bytes) | Ask::InSession(_, bytes) | Ask::Read(_, bytes) => bytes.len(),
+            Ask::KeepAlive(named) => 24 * named.len(),
+            Ask::Close(named) => 16 * named.len(),
+            Ask::Open(_) | Ask::Ping | Ask::Sessions { .. } | Ask::Expel(_) => 0,
+        }
+    }
+
+    fn write(self, name: u64, writer: &mut FrameWriter) {
+        match self {
+            Ask::Open(order) => Request::Open(order).write(name, writer),
+            Ask::Write(command) => {
+                Request::Write { commit_only: false, command: &command }.write(name, writer);
+            }
+            Ask::InSession(header, command) => {
+                let command = header.around(&command);
+                Request::Write { commit_only: false, command: &command }.write(name, writer);
+            }
+            Ask::Read(level, query) => Request::Read { level, query: &query }.write(name, writer),
+            Ask::KeepAlive(named) => Request::KeepAlive(named).write(name, writer),
+            Ask::Close(named) => Request::Close(named).write(name, writer),
+            Ask::Ping => Request::Ping.write(name, writer),
+            Ask::Sessions { from, count } => Request::Sessions { from, count }.write(name, writer),
+            Ask::Expel(number) => Request::Expel(number).write(name, writer),
+        }
+    }
+}
+
+/// Hears the answers to requests of its own, each told by two numbers of the listener's choice.
+pub(crate) trait Listen: Send + Sync + std::fmt::Debug {
+    fn heard(&self, number: u64, sending: u64, result: Result<Answer, Lost>);
+}
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    /// To one caller.
+    Call(oneshot::Sender<Result<Answer, Lost>>),
+    /// To one of many that belong together.
+    Of(Arc<dyn Listen>, u64, u64),
+    /// Nowhere: any sign of the member was wanted.
+    Nowhere,
+}
+
+impl Listener {
+    fn hear(self, result: Result<Answer, Lost>) {
+        match self {
+            Listener::Call(caller) => drop(caller.send(result)), // a caller that is gone needs no answer
+            Listener::Of(listener, number, sending) => listener.heard(number, sending, result),
+            Listener::Nowhere => {}
+        }
+    }
+}
+
+/// A request on its way, and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) ask: Ask,
+    pub(crate) listener: Listener,
+}
+
+/// What a connection keeps to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Without a byte from the member for so long, while requests are under way, the connection is over; after half of it
+    /// the member is pinged.
+    pub(crate) silence: Duration,
+}
+
+/// A handle; clones share the connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    queue: Arc<Queue>,
+    welcome: Welcome,
+    /// As the user wrote it.
+    endpoint: String,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.queue.end("the client has closed the connection".into());
+    }
+}
+
+/// What callers and the task share: held for the time of a push.
+#[derive(Debug, Default)]
+struct Queue(Mutex<Queued>);
+
+#[derive(Debug, Default)]
+struct Queued {
+    asked: Vec<Asked>,
+    /// Wakes the task, if it waits.
+    waker: Option<Waker>,
+    /// The connection is over: nothing is queued any more.
+    ended: Option<Why>,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Queued> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns why it has ended, and what was queued until then.
+    fn end(&self, why: Why) -> (Why, Vec<Asked>) {
+        let (ended, waker) = {
+            let mut queued = self.lock();
+            let why = queued.ended.get_or_insert(why).clone();
+            ((why, take(&mut queued.asked)), queued.waker.take())
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        ended
+    }
+}
+
+impl Connection {
+    /// Takes over a socket on which both sides have said hello. `read` are bytes that came behind the welcome.
+    pub(crate) fn start(
+        socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        welcome: Welcome,
+        read: Vec<u8>,
+        endpoint: &str,
+        limits: Limits,
+    ) -> Connection {
+        let queue = Arc::new(Queue::default());
+        let now = Instant::now();
+        let task = Task {
+            socket,
+            queue: queue.clone(),
+            waiting: VecDeque::new(),
+            under_way: UnderWay::new(),
+            requests_max: welcome.requests_max as usize,
+            frame_bytes_max: (welcome.frame_bytes_max as usize).min(FRAME_BYTES),
+            writer: FrameWriter::new(crc32c::crc32c_append),
+            frame: Vec::new(),
+            written: 0,
+            in_frame: Vec::new(),
+            reader: FrameReader::new(crc32c::crc32c_append, welcome.answer_bytes_max),
+            filled: read.len(),
+            input: read,
+            limits,
+            heard_at: now,
+            silence: Box::pin(tokio::time::sleep_until(now + limits.silence / 2)),
+            has_pinged: false,
+        };
+        tokio::spawn(task.run());
+        Connection(Arc::new(Handle { queue, welcome, endpoint: endpoint.to_string() }))
+    }
+
+    pub(crate) fn welcome(&self) -> &Welcome {
+        &self.0.welcome
+    }
+
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.0.endpoint
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.queue.lock().ended.is_none()
+    }
+
+    /// Why the member would not read a request with so many bytes of a command or a query.
+    pub(crate) fn refuses(&self, bytes: usize) -> Option<Failure> {
+        let (whole, most) = (bytes + MESSAGE_HEADER + AROUND_BYTES, self.0.welcome.frame_bytes_max);
+        (most as usize).lt(&whole).then(|| answer::too_large(whole, most, &self.0.endpoint))
+    }
+
+    /// Queues requests that the member does not refuse for their size, in this order. Their listeners hear each of them out, or none if the connection is over already.
+    pub(crate) fn send(&self, asked: impl IntoIterator<Item = Asked>) -> Result<(), Why> {
+        let waker = {
+            let mut queued = self.0.queue.lock();
+            if let Some(why) = &queued.ended {
+                return Err(why.clone());
+            }
+            queued.asked.extend(asked);
+            queued.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+}
+
+struct Task<S> {
+    socket: S,
+    queue: Arc<Queue>,
+    /// Taken from the queue, beyond the member's limits so far.
+    waiting: VecDeque<Asked>,
+    under_way: UnderWay<Listener>,
+    requests_max: usize,
+    /// A frame is closed at this size.
+    frame_bytes_max: usize,
+    writer: FrameWriter,
+    /// The frame that is being written, how much of it was given to the socket, and the names of its requests.
+    frame: Vec<u8>,
+    written: usize,
+    in_frame: Vec<u64>,
+    reader: FrameReader,
+    /// Bytes read, up to `filled`.
+    input: Vec<u8>,
+    filled: usize,
+    limits: Limits,
+    /// When the member last sent something, or the first of the requests under way was sent.
+    heard_at: Instant,
+    silence: Pin<Box<Sleep>>,
+    /// Since then.
+    has_pinged: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
+    async fn run(mut self) {
+        if let Err(why) = self.hear() {
+            return self.end(why.into());
+        }
+        let why = std::future::poll_fn(|context| self.poll(context)).await;
+        self.end(why);
+    }
+
+    /// Runs until nothing moves; `Ready` is the end of the connection.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Why> {
+        let moved = |moved: Poll<Result<(), String>>| match moved {
+            Poll::Ready(Ok(())) => Ok(true),
+            Poll::Pending => Ok(false),
+            Poll::Ready(Err(why)) => Err(Why::from(why)),
+        };
+        loop {
+            // Answers first: they make room for requests, and their callers may have further ones.
+            let step = moved(self.poll_read(context)).and_then(|has_read| {
+                self.take_queued(context)?;
+                Ok(has_read | moved(self.poll_write(context))?)
+            });
+            match step {
+                Ok(true) => {}
+                Ok(false) => match self.poll_silence(context) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(why)) => return Poll::Ready(why),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Err(why) => return Poll::Ready(why),
+            }
+        }
+    }
+
+    /// `Ok` is a ping that is to be sent.
+    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Why>> {
+        let limit = self.limits.silence;
+        while self.under_way.len() > 0 && self.silence.as_mut().poll(context).is_ready() {
+            let (ping_at, over_at) = (self.heard_at + limit / 2, self.heard_at + limit);
+            let now = Instant::now();
+            if over_at <= now {
+                let why = format!("the member has sent nothing for {limit:?}, not even to a ping");
+                return Poll::Ready(Err(why.into()));
+            }
+            if now < ping_at {
+                self.silence.as_mut().reset(ping_at);
+                continue;
+            }
+            self.silence.as_mut().reset(over_at);
+            if !std::mem::replace(&mut self.has_pinged, true) {
+                self.waiting.push_front(Asked { ask: Ask::Ping, listener: Listener::Nowhere });
+                return Poll::Ready(Ok(()));
+            }
+        }
+        Poll::Pending
+    }
+
+    fn take_queued(&mut self, context: &Context<'_>) -> Result<(), Why> {
+        let mut queued = self.queue.lock();
+        if let Some(why) = &queued.ended {
+            return Err(why.clone());
+        }
+        self.waiting.extend(queued.asked.drain(..));
+        match &mut queued.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Ok(())
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
+        if self.input.len() - self.filled < INPUT_BYTES / 2 {
+            let room = (2 * self.filled).max(INPUT_BYTES);
+            self.input.resize(room, 0);
+        }
+        let mut into = ReadBuf::new(&mut self.input[self.filled..]);
+        let read = match Pin::new(&mut self.socket).poll_read(context, &mut into) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(format!("the connection broke: {error}"))),
+            Poll::Ready(Ok(())) => into.filled().len(),
+        };
+        if read == 0 {
+            return Poll::Ready(Err("the member has closed the connection".to_string()));
+        }
+        self.filled += read;
+        (self.heard_at, self.has_pinged) = (Instant::now(), false);
+        Poll::Ready(self.hear())
+    }
+
+    /// Gives each answer that was read whole to its listener.
+    fn hear(&mut self) -> Result<(), String> {
+        let mut at = 0;
+        loop {
+            let next = self.reader.next(&self.input[at..self.filled]);
+            let Some((messages, length)) = next.map_err(|error| format!("the member sent {error}"))? else {
+                break;
+            };
+            for message in messages {
+                let message = message.map_err(|error| format!("the member sent {error}"))?;
+                let reply = Reply::read(&message).map_err(|error| format!("an answer: {error}"))?;
+                let answer = Answer::of(reply).map_err(|error| format!("an answer: {}", error.0))?;
+                let Some(listener) = self.under_way.take(message.request) else {
+                    return Err(format!("an answer to request {}, which was not made", message.request));
+                };
+                listener.hear(Ok(answer));
+            }
+            at += length;
+        }
+        if at == 0 {
+            return Ok(()); // a large answer comes in many pieces
+        }
+        self.input.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        if self.filled == 0 && INPUT_BYTES < self.input.len() {
+            self.input = Vec::new(); // a large answer was the exception
+        }
+        Ok(())
+    }
+
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
+        let broke = |error: std::io::Error| format!("the connection broke: {error}");
+        if self.written == self.frame.len() && !self.fill() {
+            // Bytes may wait inside TLS.
+            return match Pin::new(&mut self.socket).poll_flush(context) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(broke(error))),
+                Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+            };
+        }
+        match Pin::new(&mut self.socket).poll_write(context, &self.frame[self.written..]) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0)) => Poll::Ready(Err("the connection takes no more bytes".to_string())),
+            Poll::Ready(Ok(count)) => {
+                self.written += count;
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(broke(error))),
+        }
+    }
+
+    /// Makes the next frame of what waits; returns whether there is one.
+    fn fill(&mut self) -> bool {
+        self.in_frame.clear();
+        let was_idle = self.under_way.len() == 0;
+        while let Some(asked) = self.waiting.pop_front() {
+            // One place is kept for a ping, unless there is only one.
+            let is_ping = matches!(asked.listener, Listener::Nowhere);
+            let most = if is_ping { self.requests_max } else { (self.requests_max - 1).max(1) };
+            if most <= self.under_way.len() {
+                self.waiting.push_front(asked);
+                break;
+            }
+            let bytes = asked.ask.bytes() + MESSAGE_HEADER + AROUND_BYTES;
+            if !self.writer.is_empty() && self.frame_bytes_max < self.writer.len() + bytes {
+                self.waiting.push_front(asked);
+                break;
+            }
+            let name = self.under_way.hold(asked.listener);
+            asked.ask.write(name, &mut self.writer);
+            self.in_frame.push(name);
+        }
+        if self.writer.is_empty() {
+            return false;
+        }
+        if was_idle {
+            (self.heard_at, self.has_pinged) = (Instant::now(), false);
+        }
+        self.writer.swap_into(&mut self.frame);
+        self.written = 0;
+        true
+    }
+
+    /// Tells each request what the end of the connection means for it.
+    fn end(mut self, why: Why) {
+        let (why, queued) = self.queue.end(why);
+        let lost = |was_sent| Lost { was_sent, why: why.clone() };
+        if self.written < self.frame.len() {
+            for name in take(&mut self.in_frame) {
+                if let Some(listener) = self.under_way.take(name) {
+                    listener.hear(Err(lost(false)));
+                }
+            }
+        }
+        self.under_way.drain().for_each(|listener| listener.hear(Err(lost(true))));
+        self.waiting.into_iter().chain(queued).for_each(|asked| asked.listener.hear(Err(lost(false))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::answer::Outcome;
+    use kattu_native::reply;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    const SILENCE: Duration = Duration::from_secs(6);
+
+    /// A connection, and the member's end of it, which takes so many bytes ahead.
+    fn connection(ahead: usize, requests_max: u32) -> (Connection, DuplexStream) {
+        let (socket, member) = tokio::io::duplex(ahead);
+        let welcome = Welcome {
+            frame_bytes_max: 1 << 20,
+            answer_bytes_max: 1 << 20,
+            requests_max,
+            ..Welcome::default()
+        };
+        (Connection::start(socket, welcome, Vec::new(), "here", Limits { silence: SILENCE }), member)
+    }
+
+    fn ask(connection: &Connection, ask: Ask) -> oneshot::Receiver<Result<Answer, Lost>> {
+        let (caller, answer) = oneshot::channel();
+        connection.send([Asked { ask, listener: Listener::Call(caller) }]).expect("it is open");
+        answer
+    }
+
+    /// The names and kinds of the next frame.
+    async fn heard(member: &mut DuplexStream) -> Vec<(u64, u8)> {
+        let mut frame = vec![0; kattu_native::frame::FRAME_HEADER];
+        member.read_exact(&mut frame).await.expect("a header");
+        let length = u32::from_le_bytes(frame[..4].try_into().expect("four bytes")) as usize;
+        let header = frame.len();
+        frame.resize(header + length, 0);
+        member.read_exact(&mut frame[header..]).await.expect("a frame");
+        let reader = FrameReader::new(crc32c::crc32c_append, 1 << 20);
+        let (messages, _) = reader.next(&frame).expect("a frame").expect("whole");
+        messages
+            .map(|message| message.expect("a message"))
+            .map(|message| (message.request, message.kind))
+            .collect()
+    }
+
+    async fn answer(member: &mut DuplexStream, names: &[u64]) {
+        let mut writer = FrameWriter::new(crc32c::crc32c_append);
+        for name in names {
+            Reply { index: *name, strong: 0, outcome: reply::Outcome::Done(&[]) }.write(*name, &mut writer);
+        }
+        member.write_all(&writer.take()).await.expect("it is open");
+    }
+
+    #[tokio::test]
+    async fn what_is_queued_together_goes_out_in_one_frame_and_each_answer_to_its_own_request() {
+        let (connection, mut member) = connection(1 << 16, 100);
+        let waiting: Vec<_> = (0..3).map(|_| ask(&connection, Ask::Ping)).collect();
+        let names: Vec<u64> = heard(&mut member).await.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), 3);
+        answer(&mut member, &[names[2], names[0], names[1]]).await;
+        for (name, waits) in names.iter().zip(waiting) {
+            let answer = waits.await.expect("a result").expect("an answer");
+            assert!(answer.index == *name && matches!(answer.outcome, Outcome::Pong));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_did_not_leave_whole_was_not_sent_and_one_that_did_may_have_been_carried_out() {
+        let (connection, mut member) = connection(128, 100);
+        let first = ask(&connection, Ask::Ping);
+        assert_eq!(heard(&mut member).await.len(), 1);
+        // It is larger than what the member's end takes.
+        let second = ask(&connection, Ask::Write(vec![0; 1000].into()));
+        member.read_exact(&mut [0; 300]).await.expect("some of it");
+        let third = ask(&connection, Ask::Ping);
+        drop(member);
+        for (waits, was_sent) in [(first, true), (second, false), (third, false)] {
+            let lost = waits.await.expect("a result").expect_err("it is lost");
+            assert_eq!(lost.was_sent, was_sent, "{lost:?}");
+        }
+        assert!(!connection.is_open());
+        let refused = connection.send([Asked { ask: Ask::Ping, listener: Listener::Nowhere }]);
+        assert!(refused.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_member_is_pinged_and_one_that_does_not_answer_even_that_is_given_up() {
+        let (connection, mut member) = connection(1 << 16, 2);
+        let begin = Instant::now();
+        let waits = ask(&connection, Ask::Ping);
+        let more = ask(&connection, Ask::Ping);
+        let first = heard(&mut member).await;
+        assert_eq!(first.len(), 1, "one place is kept for a ping of the connection");
+        let ping = heard(&mut member).await;
+        assert_eq!((ping.len(), begin.elapsed()), (1, SILENCE / 2));
+        answer(&mut member, &[ping[0].0]).await;
+        // The answer counts as a sign of life: it is pinged again, and then does not answer.
+        assert_eq!(heard(&mut member).await.len(), 1);
+        assert_eq!(begin.elapsed(), SILENCE);
+        let lost = waits.await.expect("a result").expect_err("it is given up");
+        assert!(lost.was_sent && begin.elapsed() == SILENCE * 3 / 2, "{lost:?} after {:?}", begin.elapsed());
+        assert!(!more.await.expect("a result").expect_err("it was never sent").was_sent);
+    }
+
+    #[tokio::test]
+    async fn an_answer_to_no_request_or_a_damaged_one_ends_the_connection() {
+        let (connection, mut member) = connection(1 << 16, 100);
+        let waits = ask(&connection, Ask::Ping);
+        heard(&mut member).await;
+        answer(&mut member, &[99]).await;
+        let lost = waits.await.expect("a result").expect_err("it is lost");
+        assert!(lost.was_sent && lost.why.contains("not made"), "{lost:?}");
+        assert!(!connection.is_open());
+    }
+}

@@ -1,0 +1,34 @@
+//! The native protocol: many requests in one frame, sessions in which each command is executed once.
+//!
+//! | File | One idea |
+//! |---|---|
+//! | `reach.rs` | from an address to a connection: name, TCP, TLS, hello and welcome |
+//! | `connection.rs` | many requests under way on one socket, which one task owns |
+//! | `under_way.rs` | the requests under way, by name |
+//! | `answer.rs` | a member's reply, and each failure in words |
+//! | `members.rs` | which member is asked next, and the connection to each |
+//! | `client.rs` | which member a request goes to, and how often |
+//! | `calls.rs` | the calls, one function each |
+//! | `pipeline.rs` | numbers of a session, and what is sent again; without a clock or a socket |
+//! | `session.rs` | a session: window, steering, answers |
+//! | `alive.rs` | signs of life of all sessions of one client |
+//! | `dice.rs` | chance |
+//!
+//! Source: [docs/formats/native.md; replication-protocols §10].
+//! Knows nothing of: etcd's API.
+
+mod alive;
+mod answer;
+mod calls;
+mod client;
+mod connection;
+mod dice;
+mod members;
+mod pipeline;
+mod reach;
+mod session;
+mod under_way;
+
+pub use calls::ListedSession;
+pub use client::NativeClient;
+pub use session::{Pending, Session, SessionOptions};
