@@ -1,39 +1,50 @@
-//! bench: a closed loop of clients, with its throughput and latencies.
+//! bench: a load of clients, with its throughput and latencies.
 //!
-//! Each client sends its next request as soon as it has a response, so that throughput and latency belong together.
-//! Clients share connections in turn, and all run on one thread to leave the machine to the servers. Connections are
-//! open before the first operation begins. Keys are numbers below `--key-space`, in decimal, padded with zeros to
-//! `--key-size`.
+//! ```text
+//!   closed loop   each client sends its next request as soon as it has an answer: throughput and latency belong together
+//!   open loop     requests begin at the times that --rate says; a latency counts from there, also where the client was late
+//! ```
+//! In a closed loop a member that stalls is asked less meanwhile, so that few requests see the stall (*coordinated
+//! omission*); in an open loop all that should have begun meanwhile count it.
+//!
+//! Clients share connections and sessions in turn, and all run on one thread to leave the machine to the servers.
+//! Connections are open before the first operation begins. Keys are numbers below `--key-space`, in decimal, padded with
+//! zeros to `--key-size`.
 //! Knows nothing of: the cluster's work.
+
+mod load;
+mod plot;
 
 use crate::connect::{Reach, block_on};
 use crate::ended;
 use crate::output::{self, Format};
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressStyle};
-use kattu_client::{Client, Failure};
+use kattu_client::Error;
 use kattu_output::{Ended, Outcome};
-use kattu_proto::etcdserverpb as pb;
+use load::{Order, load};
 use serde_json::json;
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
-use tokio::task::{JoinSet, LocalSet};
+use std::path::PathBuf;
+use tokio::task::LocalSet;
 
-/// How often the progress bar moves.
-const BAR_PERIOD: Duration = Duration::from_millis(100);
 /// Latencies above are counted as this.
 const LATENCY_MAX_US: u64 = 600_000_000;
 
 /// Arguments of bench.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
-`range` first writes the keys it will read. Latencies are in microseconds. The exit code is 1 if any operation failed.
+`range` (or `get`) and `mixed` first write the keys they will read. Latencies are in microseconds. The exit code is 1 if
+any operation failed.
+
+With --rate the load is an open loop: a latency counts from the time at which its operation should have begun, so that a
+stall counts for all that it held up. Operations begin up to a millisecond late, and later if all clients are busy: both
+counts, too, so give it many clients.
 
 Examples:
   kattu bench put --clients 256 --conns 16 --total 100000 --val-size 256
-  kattu bench range --clients 64 --conns 8 --total 100000 -o json")]
+  kattu bench range --clients 64 --conns 8 --total 100000 -o json
+  kattu bench put --native --clients 8 --conns 8 --sessions 8 --pipeline 256 --total 1000000
+  kattu bench mixed --native --clients 64 --conns 4 --rate 20000 --total 200000 --plot latencies.svg")]
 pub(crate) struct BenchArgs {
     /// The operation
     #[arg(value_enum)]
@@ -44,6 +55,18 @@ pub(crate) struct BenchArgs {
     /// Connections, shared by the clients
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     conns: u32,
+    /// Use the native protocol instead of etcd's
+    #[arg(long)]
+    native: bool,
+    /// Operations that each client has under way
+    #[arg(long, default_value_t = 1, requires = "native", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pipeline: u32,
+    /// Sessions, shared by the clients: each write is executed once; 0 for none
+    #[arg(long, default_value_t = 0, requires = "native", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    sessions: u32,
+    /// Operations that begin in a second, however fast answers come; else each client waits for its answers
+    #[arg(long)]
+    rate: Option<u32>,
     /// Number of operations
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     total: u64,
@@ -64,6 +87,9 @@ pub(crate) struct BenchArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
+    /// Draw the latencies into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 /// What is measured.
@@ -72,21 +98,25 @@ enum Operation {
     /// Write keys
     Put,
     /// Read keys, one at a time
+    #[value(alias = "get")]
     Range,
+    /// Write and read keys by turns
+    Mixed,
 }
 
 /// The result of all clients.
+#[derive(Debug)]
 struct Score {
     begun: u64,
     latencies_us: Histogram<u64>,
     errors: u64,
-    first_failure: Option<Failure>,
+    first_error: Option<Error>,
 }
 
 impl Score {
-    fn new() -> Result<Rc<RefCell<Score>>, Ended> {
+    fn new() -> Result<Score, Ended> {
         let latencies_us = Histogram::new_with_bounds(1, LATENCY_MAX_US, 3).map_err(Ended::failed)?;
-        Ok(Rc::new(RefCell::new(Score { begun: 0, latencies_us, errors: 0, first_failure: None })))
+        Ok(Score { begun: 0, latencies_us, errors: 0, first_error: None })
     }
 }
 
@@ -95,139 +125,55 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome {
     if args.reach.endpoints.is_empty() {
         return Err(Ended::usage("no endpoint is given"));
     }
-    let (score, took) = block_on(LocalSet::new().run_until(async {
-        if args.operation == Operation::Range {
-            let fill =
-                BenchArgs { operation: Operation::Put, total: args.key_space, clients: 64, ..args.clone() };
-            let (filled, _) = load(&fill, Order::Ascending, "writing keys").await?;
-            if let Some(failure) = filled.borrow_mut().first_failure.take() {
-                return Err(ended::of_call(failure));
+    if args.rate == Some(0) {
+        return Err(Ended::usage("--rate 0: nothing would ever begin"));
+    }
+    let (mut score, took) = block_on(LocalSet::new().run_until(async {
+        if args.operation != Operation::Put {
+            let fill = BenchArgs {
+                operation: Operation::Put,
+                total: args.key_space,
+                clients: 64,
+                sessions: 0,
+                rate: None,
+                ..args.clone()
+            };
+            let (mut filled, _) = load(&fill, Order::Ascending, "writing keys").await?;
+            if let Some(error) = filled.first_error.take() {
+                return Err(ended::of_error(&error));
             }
         }
         load(args, Order::Random, "").await
     }))?;
-    let mut score = score.borrow_mut();
     report(args, &score, took.as_secs_f64())?;
-    match score.first_failure.take() {
+    if let Some(file) = &args.plot {
+        let title = format!("kattu bench {}", words(args));
+        let picture = plot::latencies(&title, &score.latencies_us);
+        std::fs::write(file, picture)
+            .map_err(|error| Ended::failed(format!("cannot write {}: {error}", file.display())))?;
+    }
+    match score.first_error.take() {
         None => Ok(()),
-        Some(failure) if score.latencies_us.is_empty() => Err(ended::of_call(failure)),
-        Some(failure) => {
-            Err(Ended::failed(format!("{} operations failed; the first: {failure}", score.errors)))
-        }
+        Some(error) if score.latencies_us.is_empty() => Err(ended::of_error(&error)),
+        Some(error) => Err(Ended::failed(format!("{} operations failed; the first: {error}", score.errors))),
     }
 }
 
-/// The order in which keys are taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
-    Ascending,
-    Random,
-}
-
-/// Runs `total` operations and waits for all; how long they took.
-async fn load(
-    args: &BenchArgs,
-    order: Order,
-    what: &'static str,
-) -> Result<(Rc<RefCell<Score>>, Duration), Ended> {
-    let score = Score::new()?;
-    let connections: Vec<Client> = (0..args.conns)
-        .map(|number| {
-            let client = args.reach.client()?;
-            client.begin_at(number as usize);
-            Ok(client)
-        })
-        .collect::<Result<_, Ended>>()?;
-    open_all(&connections).await;
-    let start = Instant::now();
-    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len}, {per_sec}");
-    let bar = ProgressBar::new(args.total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_message(what);
-    let watching = tokio::task::spawn_local({
-        let (bar, score) = (bar.clone(), score.clone());
-        async move {
-            loop {
-                tokio::time::sleep(BAR_PERIOD).await;
-                bar.set_position(score.borrow().begun);
-            }
-        }
-    });
-    let mut clients = JoinSet::new();
-    let args = Rc::new(args.clone());
-    for number in 0..args.clients as usize {
-        let connection = connections[number % connections.len()].clone();
-        clients.spawn_local(ask_again_and_again(connection, args.clone(), order, score.clone()));
+/// The load in words, for the picture.
+fn words(args: &BenchArgs) -> String {
+    let operation = match args.operation {
+        Operation::Put => "put",
+        Operation::Range => "range",
+        Operation::Mixed => "mixed",
+    };
+    let mut words = format!("{operation}, {} clients, {} connections", args.clients, args.conns);
+    if args.native {
+        words += &format!(", native, pipeline {}, {} sessions", args.pipeline, args.sessions);
     }
-    while clients.join_next().await.is_some() {}
-    let took = start.elapsed();
-    watching.abort();
-    bar.finish_and_clear();
-    Ok((score, took))
-}
-
-/// Opens all connections, by reading an unused key on each. Where that fails, the first operation reports it.
-async fn open_all(connections: &[Client]) {
-    let mut asked = JoinSet::new();
-    for connection in connections {
-        let connection = connection.clone();
-        asked.spawn_local(async move {
-            let range = pb::RangeRequest { key: vec![0], serializable: true, ..Default::default() };
-            let _ = connection.range(range).await;
-        });
+    if let Some(rate) = args.rate {
+        words += &format!(", {rate} a second");
     }
-    while asked.join_next().await.is_some() {}
-}
-
-async fn ask_again_and_again(client: Client, args: Rc<BenchArgs>, order: Order, score: Rc<RefCell<Score>>) {
-    loop {
-        let number = {
-            let mut score = score.borrow_mut();
-            if score.begun == args.total {
-                return;
-            }
-            score.begun += 1;
-            score.begun - 1
-        };
-        let place = match order {
-            Order::Ascending => number,
-            Order::Random => scramble(number),
-        };
-        let key = key_of(place % args.key_space, args.key_size as usize);
-        let start = Instant::now();
-        let outcome = match args.operation {
-            Operation::Put => {
-                let value = vec![b'x'; args.val_size as usize];
-                client.put(pb::PutRequest { key, value, ..Default::default() }).await.map(|_| ())
-            }
-            Operation::Range => {
-                let serializable = args.serializable;
-                client.range(pb::RangeRequest { key, serializable, ..Default::default() }).await.map(|_| ())
-            }
-        };
-        let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let mut score = score.borrow_mut();
-        match outcome {
-            Ok(()) => score.latencies_us.saturating_record(micros.max(1)),
-            Err(failure) => {
-                score.errors += 1;
-                score.first_failure.get_or_insert(failure);
-            }
-        }
-    }
-}
-
-/// A number that looks random, different for every number. [Steele14: splitmix64]
-fn scramble(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
-}
-
-/// A number as a key of exactly `size` bytes; its last digits if it has more.
-fn key_of(number: u64, size: usize) -> Vec<u8> {
-    let digits = format!("{number:0size$}");
-    digits.as_bytes()[digits.len() - size..].to_vec()
+    words
 }
 
 fn report(args: &BenchArgs, score: &Score, seconds: f64) -> Outcome {
@@ -260,25 +206,5 @@ fn report(args: &BenchArgs, score: &Score, seconds: f64) -> Outcome {
             ];
             output::print_table(&head, vec![row])
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_have_exactly_the_size_asked_for() {
-        assert_eq!(key_of(42, 8), b"00000042");
-        assert_eq!(key_of(123_456, 3), b"456");
-        assert_eq!(key_of(0, 1), b"0");
-    }
-
-    #[test]
-    fn scrambled_numbers_differ() {
-        let mut seen: Vec<u64> = (0..1000).map(scramble).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen.len(), 1000);
     }
 }

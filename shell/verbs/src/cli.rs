@@ -11,6 +11,8 @@ use crate::import::ImportArgs;
 use crate::kv::{CompactArgs, DelArgs, GetArgs, PutArgs};
 use crate::maintain::{AlarmVerb, HashArgs};
 use crate::member::{ListArgs, MemberVerb, MoveLeaderArgs};
+use crate::session::SessionVerb;
+use crate::tree::TreeVerb;
 use crate::txn::TxnArgs;
 use crate::wal::InspectArgs;
 use clap::{Parser, Subcommand};
@@ -114,6 +116,29 @@ An alarm says why members refuse. NOSPACE: writes that grow the store; CORRUPT: 
         /// The verb about alarms.
         #[command(subcommand)]
         verb: AlarmVerb,
+    },
+    /// List or end sessions of clients
+    #[command(after_help = "\
+In a session, a client of the native protocol repeats a command until it has the answer, and it is executed once.")]
+    Session {
+        /// The verb about sessions.
+        #[command(subcommand)]
+        verb: SessionVerb,
+    },
+    /// Files in directories, each operation one transaction
+    #[command(after_help = "\
+Paths begin with /. A file is a key below `/tree/` (--root), so that other clients see it, too.
+
+Examples:
+  kattu tree mkdir /services
+  kattu tree write /services/leader host-1
+  kattu tree ls /services
+  kattu tree cat /services/leader
+  kattu tree rm /services/leader --if /services/leader=host-1")]
+    Tree {
+        /// The verb about files and directories.
+        #[command(subcommand)]
+        verb: TreeVerb,
     },
     /// Save the whole store to a file
     Backup(BackupArgs),
@@ -226,6 +251,8 @@ mod tests {
             "timing",
             "hash",
             "alarm",
+            "session",
+            "tree",
             "backup",
             "restore",
             "recover",

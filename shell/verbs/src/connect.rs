@@ -3,7 +3,7 @@
 //! Knows nothing of: verbs.
 
 use clap::Args;
-use kattu_client::{Client, Options};
+use kattu_client::{Client, NativeClient, Options};
 use kattu_output::Ended;
 use kattu_tls::ClientTls;
 use std::future::Future;
@@ -50,17 +50,29 @@ impl Reach {
         endpoints: impl IntoIterator<Item = &'a str>,
     ) -> Result<Client, Ended> {
         let endpoints: Vec<&str> = endpoints.into_iter().collect();
-        let own = self.cert.as_deref().zip(self.own_key.as_deref());
-        let asks = self.cacert.is_some() || own.is_some();
-        let tls = match asks || endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
-            true => Some(
-                ClientTls::load(self.cacert.as_deref(), own)
-                    .map_err(|error| Ended::usage(error.to_string()))?,
-            ),
-            false => None,
-        };
+        let tls = self.tls(&endpoints)?;
         Client::connect_in_tls(endpoints, Options { timeout: self.timeout }, tls.as_ref())
             .map_err(Ended::usage)
+    }
+
+    /// A client of the native protocol; nothing is connected yet. Must be called on an event loop.
+    pub(crate) fn native_client(&self) -> Result<NativeClient, Ended> {
+        let endpoints: Vec<&str> = self.endpoints.iter().map(|endpoint| endpoint.trim()).collect();
+        let tls = self.tls(&endpoints)?;
+        NativeClient::connect(endpoints, Options { timeout: self.timeout }, tls.as_ref())
+            .map_err(Ended::usage)
+    }
+
+    /// TLS, if a flag or an endpoint asks for it.
+    fn tls(&self, endpoints: &[&str]) -> Result<Option<ClientTls>, Ended> {
+        let own = self.cert.as_deref().zip(self.own_key.as_deref());
+        let asks = self.cacert.is_some() || own.is_some();
+        match asks || endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
+            true => ClientTls::load(self.cacert.as_deref(), own)
+                .map(Some)
+                .map_err(|error| Ended::usage(error.to_string())),
+            false => Ok(None),
+        }
     }
 }
 

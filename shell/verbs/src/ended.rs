@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: verbs.
 
-use kattu_client::{Failure, Kind};
+use kattu_client::{Error, Failure, Kind};
 use kattu_output::Ended;
 
 /// A call that failed.
@@ -11,6 +11,15 @@ pub(crate) fn of_call(failure: Failure) -> Ended {
         Kind::Refused => Ended::failed(failure),
         Kind::Unknown => Ended::with_code(3, failure),
         Kind::Unreachable => Ended::unreachable(failure),
+    }
+}
+
+/// A request of the native client that failed.
+pub(crate) fn of_error(error: &Error) -> Ended {
+    match error {
+        Error::Call(failure) => of_call(failure.clone()),
+        error if error.kind() == Kind::Unknown => Ended::with_code(3, error),
+        error => Ended::failed(error),
     }
 }
 

@@ -40,7 +40,9 @@ mod maintain;
 mod member;
 mod output;
 mod serve;
+mod session;
 mod sim;
+mod tree;
 mod txn;
 mod wal;
 
@@ -81,6 +83,8 @@ fn dispatch(cli: Cli) -> kattu_output::Outcome {
         Verb::Timing(args) => cluster::timing(&args),
         Verb::Hash(args) => maintain::hash(&args),
         Verb::Alarm { verb } => maintain::alarm(&verb),
+        Verb::Session { verb } => session::session(&verb),
+        Verb::Tree { verb } => tree::tree(&verb),
         Verb::Backup(args) => backup::backup(&args),
         Verb::Restore(args) => backup::restore(&args),
         Verb::Recover(args) => backup::recover(&args),
