@@ -11,7 +11,7 @@
 use crate::native::answer::Outcome;
 use crate::native::client::{Course, Shared};
 use crate::native::connection::Ask;
-use crate::native::session::Live;
+use crate::native::live::Live;
 use kattu_kv::sessions::{NAMED_MAX, UNUSED};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;

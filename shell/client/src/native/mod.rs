@@ -10,7 +10,8 @@
 //! | `client.rs` | which member a request goes to, and how often |
 //! | `calls.rs` | the calls, one function each |
 //! | `pipeline.rs` | numbers of a session, and what is sent again; without a clock or a socket |
-//! | `session.rs` | a session: window, steering, answers |
+//! | `session.rs` | a session, as its caller has it |
+//! | `live.rs` | a session at work: window, connection, steering |
 //! | `alive.rs` | signs of life of all sessions of one client |
 //! | `dice.rs` | chance |
 //!
@@ -23,6 +24,7 @@ mod calls;
 mod client;
 mod connection;
 mod dice;
+mod live;
 mod members;
 mod pipeline;
 mod reach;
