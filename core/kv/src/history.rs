@@ -73,17 +73,11 @@ impl Version {
 ///
 /// Invariant: mod revisions never fall from oldest to newest (one transaction may change a key more than once). The
 /// default has no version and exists only during an insertion.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     newest: Version,
     /// The versions before.
     older: Chain,
-}
-
-impl Default for History {
-    fn default() -> History {
-        History { newest: Version::default(), older: Chain::default() }
-    }
 }
 
 impl Weigh for History {

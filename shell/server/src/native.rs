@@ -8,8 +8,8 @@
 //! ```
 //! In:    a client's bytes; outcomes, under the number of their place here.
 //! Out:   requests for the replica; frames of answers, all of one turn in one write.
-//! Rules: 1. No more is read while the client has [`REQUESTS_MAX`] requests under way, or more answers unsent than
-//!           [`UNSENT_MAX`], or its share of what the member has under way: the client waits in its own socket.
+//! Rules: 1. No more is read while the client has `REQUESTS_MAX` requests under way, or more answers unsent than
+//!           `UNSENT_MAX`, or its share of what the member has under way: the client waits in its own socket.
 //!        2. What a request holds is counted before it is asked ([`crate::budget`]). One for which there is no memory is
 //!           refused; where there is none for the refusal, the connection waits.
 //!        3. Commands of sessions enter the replica in the order in which they came: one that has to wait holds back all that
