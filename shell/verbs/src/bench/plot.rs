@@ -16,7 +16,7 @@ const HEIGHT: f64 = 400.0;
 /// Around the curve.
 const LEFT: f64 = 84.0;
 const TOP: f64 = 48.0;
-const RIGHT: f64 = 24.0;
+const RIGHT: f64 = 48.0;
 const BOTTOM: f64 = 56.0;
 
 /// Points of the curve for each step to the next nine.
