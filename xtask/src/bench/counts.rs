@@ -3,7 +3,8 @@
 //! CPU, context switches, system calls, syncs, bytes and allocations per put at 256 clients, with log I/O and apply on
 //! the driver's thread and on threads of their own. Counts are steadier than seconds: on a noisy machine they show
 //! whether a change costs something. A separate build counts allocations. strace counts system calls in a separate run,
-//! which it slows down, so that groups are larger there than in real life. With a second binary, which must count
+//! which it slows down, so that groups are larger there than in real life. With `--native` puts come in sessions of the
+//! native protocol, many under way on each connection. With a second binary, which must count
 //! allocations, too, both run in turns, and the run fails if this one costs more.
 //! Knows nothing of: etcd.
 
@@ -35,6 +36,9 @@ pub(super) const TOTAL: u64 = 60_000;
 const ROUNDS: usize = 3;
 pub(super) const CLIENTS: &str = "256";
 pub(super) const CONNECTIONS: &str = "100";
+/// With `--native`: sessions, each on a connection of its own, and puts of each under way.
+const SESSIONS: &str = "8";
+const PIPELINE: &str = "128";
 
 /// Costs of one member per put.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,10 +73,24 @@ struct Settings {
     against: Option<PathBuf>,
     /// More flags for this binary's members.
     flags: Vec<String>,
+    face: Face,
+}
+
+/// How puts come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Face {
+    Etcd,
+    Native,
 }
 
 fn settings(words: &[&str]) -> Result<Settings, Failure> {
-    let mut settings = Settings { total: TOTAL, rounds: 0, against: None, flags: Vec::new() };
+    let mut settings =
+        Settings { total: TOTAL, rounds: 0, against: None, flags: Vec::new(), face: Face::Etcd };
+    let mut words = words.to_vec();
+    if let Some(at) = words.iter().position(|word| *word == "--native") {
+        words.remove(at);
+        settings.face = Face::Native;
+    }
     for pair in words.chunks(2) {
         let number = |text: &str| {
             let number = text.parse().ok().filter(|number| 0 < *number);
@@ -113,7 +131,8 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
                 // Odd rounds begin with the other one.
                 let at = if round % 2 == 0 { at } else { programs.len() - 1 - at };
                 let (name, kattu, flags) = &programs[at];
-                let row = measure(kattu, flags, setting, number, settings.total, strace)?;
+                let load = Load::of(settings.face, settings.total);
+                let row = measure(kattu, flags, setting, number, load, strace)?;
                 number += 1;
                 println!(
                     "{name}, {}: {:.0} puts/s, p50 {:.1} ms, leader {:.1} µs, follower {:.1} µs",
@@ -135,7 +154,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         .map(|runs| SETTINGS.map(|(setting, _)| median(&of_setting(runs, setting))).to_vec())
         .collect();
     for ((name, ..), rows) in programs.iter().zip(&medians) {
-        print(name, rows);
+        print(name, settings.face, rows);
     }
     save(&header, settings.total, &medians[0])?;
     let [this, other] = &runs[..] else { return Ok(()) };
@@ -196,7 +215,7 @@ pub(super) fn measure(
     flags: &[String],
     (setting, of_setting): Setting,
     number: usize,
-    total: u64,
+    load: Load<'_>,
     strace: bool,
 ) -> Result<Row, Failure> {
     let flags = of_setting.into_iter().chain(flags.iter().map(String::as_str));
@@ -205,18 +224,20 @@ pub(super) fn measure(
     let cluster =
         Cluster::start(&program, &folder, 100 + number, &shell::tools_dir().join("etcd36/etcdctl"))?;
     let leader = cluster.leader().ok_or_else(|| Failure::new("the leader went away"))?;
-    load(kattu, &cluster, leader, total / 6)?; // warm-up
+    let total = load.total;
+    load.with_total(total / 6).run(kattu, &cluster, leader)?; // warm-up
     let pids = cluster.pids();
     let before = (0..MEMBERS).map(|i| Facts::of(&cluster, i)).collect::<Result<Vec<_>, _>>()?;
     let meter = Meter::start(&pids);
-    let report = load(kattu, &cluster, leader, total)?;
+    let report = load.run(kattu, &cluster, leader)?;
     let reading = meter.stop();
     let after = (0..MEMBERS).map(|i| Facts::of(&cluster, i)).collect::<Result<Vec<_>, _>>()?;
     if cluster.leader() != Some(leader) {
         return Err(Failure::new("the leader changed during the run: the figures would be mixed")
             .then("cargo xtask bench counts   (on a quieter machine)"));
     }
-    let syscalls = if strace { Some(syscalls(kattu, &cluster, leader, total / 6)?) } else { None };
+    let syscalls =
+        if strace { Some(syscalls(kattu, &cluster, leader, load.with_total(total / 6))?) } else { None };
     let puts = total as f64;
     let member = |i: usize| {
         let (before, after) = (&before[i], &after[i]);
@@ -280,7 +301,7 @@ fn of_each(members: &[PerPut], one: impl Fn(&[f64]) -> f64) -> PerPut {
 
 /// Puts at the leader, from Kattu's own load tool.
 pub(super) fn load(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Result<Value, Failure> {
-    Load { total, value_bytes: "256", clients: CLIENTS, conns: CONNECTIONS }.run(kattu, cluster, leader)
+    Load::of(Face::Etcd, total).run(kattu, cluster, leader)
 }
 
 /// Puts of keys of eight bytes.
@@ -291,14 +312,31 @@ pub(super) struct Load<'a> {
     pub value_bytes: &'a str,
     pub clients: &'a str,
     pub conns: &'a str,
+    pub face: Face,
 }
 
-impl Load<'_> {
+impl<'a> Load<'a> {
+    /// Puts of 256 bytes, as this table has them.
+    pub fn of(face: Face, total: u64) -> Load<'a> {
+        let (clients, conns) = match face {
+            Face::Etcd => (CLIENTS, CONNECTIONS),
+            Face::Native => (SESSIONS, SESSIONS),
+        };
+        Load { total, value_bytes: "256", clients, conns, face }
+    }
+
+    fn with_total(self, total: u64) -> Load<'a> {
+        Load { total, ..self }
+    }
+
     /// The tool's report, if no put failed.
     pub fn run(self, kattu: &Path, cluster: &Cluster, leader: usize) -> Result<Value, Failure> {
         let mut bench = Command::new(kattu);
         bench.args(["bench", "put", "--endpoints", cluster.endpoint(leader)]);
         bench.args(["--clients", self.clients, "--conns", self.conns, "--total", &self.total.to_string()]);
+        if self.face == Face::Native {
+            bench.args(["--native", "--sessions", SESSIONS, "--pipeline", PIPELINE]);
+        }
         bench.args(["--key-size", "8", "--val-size", self.value_bytes, "-o", "json"]);
         let text = shell::output(&mut bench, Duration::from_secs(300))?;
         let report: Value = serde_json::from_str(&text)
@@ -311,7 +349,7 @@ impl Load<'_> {
 }
 
 /// System calls per put of each member, counted by strace.
-fn syscalls(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Result<Vec<f64>, Failure> {
+fn syscalls(kattu: &Path, cluster: &Cluster, leader: usize, load: Load<'_>) -> Result<Vec<f64>, Failure> {
     let folder = shell::target().join("bench/counts");
     let mut watchers: Vec<(PathBuf, Child)> = Vec::new();
     for (i, pid) in cluster.pids().into_iter().enumerate() {
@@ -324,7 +362,7 @@ fn syscalls(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -> Resul
     for pid in cluster.pids() {
         wait_until_traced(pid)?;
     }
-    let loaded = load(kattu, cluster, leader, total);
+    let (total, loaded) = (load.total, load.run(kattu, cluster, leader));
     let mut counts = Vec::new();
     for (out, mut watcher) in watchers {
         shell::signal(&watcher.id().to_string(), "INT");
@@ -398,10 +436,14 @@ fn metrics(address: &str) -> Result<String, Failure> {
     Ok(page)
 }
 
-fn print(name: &str, rows: &[Row]) {
-    println!(
-        "\n{name}: one put of 8 + 256 bytes, {CLIENTS} clients over {CONNECTIONS} connections; leader / follower\n"
-    );
+fn print(name: &str, face: Face, rows: &[Row]) {
+    let clients = match face {
+        Face::Etcd => format!("{CLIENTS} clients over {CONNECTIONS} connections"),
+        Face::Native => {
+            format!("{SESSIONS} sessions of the native protocol, {PIPELINE} puts of each under way")
+        }
+    };
+    println!("\n{name}: one put of 8 + 256 bytes, {clients}; leader / follower\n");
     print!("| per put |");
     rows.iter().for_each(|row| print!(" {} |", row.setting));
     print!("\n|---|");

@@ -99,8 +99,15 @@ fn measure(kattu: &Path, counting: &Path, rounds: usize) -> Result<(Member, Memb
     let (mut costs, mut rows) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let cost = instructions::measure(kattu, instructions::TOTAL, 2 * round).map_err(again)?;
-        let row =
-            counts::measure(counting, &[], counts::INLINE, round, counts::TOTAL, strace).map_err(again)?;
+        let row = counts::measure(
+            counting,
+            &[],
+            counts::INLINE,
+            round,
+            counts::Load::of(counts::Face::Etcd, counts::TOTAL),
+            strace,
+        )
+        .map_err(again)?;
         println!(
             "round {}: instructions {:.0} / {:.0}, allocations {:.2} / {:.2}, log syncs {:.4} / {:.4}",
             round + 1,

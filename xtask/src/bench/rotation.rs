@@ -6,7 +6,7 @@
 //! Knows nothing of: how a segment is made.
 
 use super::cluster::{Cluster, Program};
-use super::counts::{CLIENTS, CONNECTIONS, Load, fact};
+use super::counts::{CLIENTS, CONNECTIONS, Face, Load, fact};
 use super::report::{Header, median_of};
 use crate::commands::misused;
 use crate::shell::{self, Failure};
@@ -70,7 +70,8 @@ fn measure(kattu: &Path, flags: &[&str], number: usize, total: u64) -> Result<Ru
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
     let cluster = Cluster::start(&program, &folder, 180 + number, &etcdctl)?;
     let leader = cluster.leader().ok_or_else(|| Failure::new("the leader went away"))?;
-    let load = Load { total, value_bytes: VALUE_BYTES, clients: CLIENTS, conns: CONNECTIONS };
+    let load =
+        Load { total, value_bytes: VALUE_BYTES, clients: CLIENTS, conns: CONNECTIONS, face: Face::Etcd };
     Load { total: total / 10, ..load }.run(kattu, &cluster, leader)?; // warm-up, and the first segments are made
     let segments = |cluster: &Cluster| fact(cluster.endpoint(leader), "kattu_log_segments");
     let before = segments(&cluster)?;

@@ -6,7 +6,7 @@
 //! Knows nothing of: the layout of the log.
 
 use super::cluster::{Cluster, Program};
-use super::counts::{Load, fact};
+use super::counts::{Face, Load, fact};
 use super::report::{Header, median_of};
 use crate::commands::misused;
 use crate::shell::{self, Failure};
@@ -49,7 +49,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         for (place, (sector, flags)) in SECTORS.into_iter().enumerate() {
             for (other, (clients, conns, part)) in CLIENTS.into_iter().enumerate() {
                 let cell = place * CLIENTS.len() + other;
-                let load = Load { total: total / part, value_bytes: "256", clients, conns };
+                let load = Load { total: total / part, value_bytes: "256", clients, conns, face: Face::Etcd };
                 let run = measure(&kattu, flags, 4 * round + cell, load)?;
                 let name = format!("{sector}, {clients}");
                 println!("{}", row(&name, run));

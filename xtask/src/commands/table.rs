@@ -250,9 +250,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench counts",
-        arguments: "[--total PUTS (60000)] [--against PATH] [--rounds N] [--flag FLAG ...]",
+        arguments: "[--native] [--total PUTS (60000)] [--against PATH] [--rounds N] [--flag FLAG ...]",
         about: "the cost of one put: CPU, switches, system calls, fsyncs, bytes, allocations",
-        more: "With `--against` two programs run in turns, 3 rounds by default, and this one must not cost more.",
+        more: "With `--native` puts come in sessions of the native protocol. With `--against` two programs run in turns, 3 rounds by default, and this one must not cost more.",
         time: "",
         group: Group::Benches,
         run: bench::counts::run,
