@@ -248,7 +248,7 @@ pub fn has_budget(command: &[u8]) -> bool {
 /// or an alarm. Publications, marks and reports are a replica's own, and a change of members is never an entry of its own.
 #[must_use]
 pub(crate) fn is_of_client(command: &[u8]) -> bool {
-    is_for_store(command) || matches!(command.first(), Some(&alarms::BYTE | &session::BYTE))
+    matches!(command.first(), Some(&alarms::BYTE | &session::BYTE)) || is_for_store(command)
 }
 
 /// Whether the payload of an entry is one that this version can apply.

@@ -179,7 +179,7 @@ impl Node {
     ) -> bool {
         let is_of_store = match request {
             Request::Write(command) | Request::CommitOnly(command) => {
-                is_for_store(command) || is_of_session(command)
+                is_of_session(command) || is_for_store(command)
             }
             Request::Weigh(..) | Request::Read(..) => true,
             _ => false,

@@ -789,7 +789,7 @@ fn whole(entry: &Entry) -> &[u8] {
 
 /// Whether a command's answer shows what clients have stored, which is wrong on a divergent member.
 fn is_client_data(command: &[u8]) -> bool {
-    is_for_store(command) || is_of_session(command)
+    is_of_session(command) || is_for_store(command)
 }
 
 fn refuse_work(effects: &mut KeeperEffects, ticket: Ticket) {

@@ -89,7 +89,7 @@ fn count_txn(message: &[u8], depth: usize, in_all: &mut usize) -> Option<()> {
 }
 
 /// Operations and compares of one transaction with all that are nested in it: one level has three lists of so many.
-fn in_all_max(ops_max: usize) -> usize {
+pub(crate) fn in_all_max(ops_max: usize) -> usize {
     TXN_IN_ALL_MAX.max(ops_max.saturating_mul(3))
 }
 

@@ -5,7 +5,8 @@
 //! Knows nothing of: connections, how the replica carries out a request.
 
 use crate::face::FaceConfig;
-use kattu_kv::api::{Command as StoreCommand, Error, Query};
+use crate::gate;
+use kattu_kv::api::{Command as StoreCommand, Error, Operation, Query, Txn};
 use kattu_kv::check::{self, CheckLimits};
 use kattu_kv::sessions::Order;
 use kattu_native::frame::Message;
@@ -125,13 +126,25 @@ fn check_command(command: &StoreCommand, config: &FaceConfig) -> Result<(), Erro
     match command {
         StoreCommand::Put(put) => check::check_put(put.as_ref()),
         StoreCommand::DeleteRange(delete) => check::check_delete_range(delete),
-        StoreCommand::Txn(txn) => check::check_txn(txn, &txn_limits(config)),
+        StoreCommand::Txn(txn) => check_txn(txn, config),
         StoreCommand::Compact(_) => Ok(()),
     }
 }
 
-fn txn_limits(config: &FaceConfig) -> CheckLimits {
-    CheckLimits { txn_ops_max: config.max_txn_ops, ..CheckLimits::default() }
+fn check_txn(txn: &Txn, config: &FaceConfig) -> Result<(), Error> {
+    if gate::in_all_max(config.max_txn_ops) < in_all(txn) {
+        return Err(Error::TooManyOps);
+    }
+    check::check_txn(txn, &CheckLimits { txn_ops_max: config.max_txn_ops, ..CheckLimits::default() })
+}
+
+/// Compares and operations of a transaction, those of nested ones included.
+fn in_all(txn: &Txn) -> usize {
+    let nested = txn.success.iter().chain(&txn.failure).map(|operation| match operation {
+        Operation::Txn(nested) => 1 + in_all(nested),
+        Operation::Range(_) | Operation::Put(_) | Operation::DeleteRange(_) => 1,
+    });
+    txn.compare.len() + nested.sum::<usize>()
 }
 
 fn judge_read(level: Level, query: &[u8], config: &FaceConfig) -> Judged {
@@ -141,7 +154,7 @@ fn judge_read(level: Level, query: &[u8], config: &FaceConfig) -> Judged {
     let Ok(query) = Query::decode(query) else { return Judged::Malformed };
     let checked = match &query {
         Query::Range(range) => check::check_range(range),
-        Query::Txn(txn) => check::check_txn(txn, &txn_limits(config)),
+        Query::Txn(txn) => check_txn(txn, config),
     };
     let consistency = match level {
         Level::Linearizable => Consistency::Linearizable,

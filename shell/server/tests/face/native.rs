@@ -450,6 +450,34 @@ async fn many_requests_in_a_frame_are_answered_each_under_its_name() {
 }
 
 #[tokio::test]
+async fn a_transaction_has_the_limits_that_it_has_over_grpc() {
+    let face = Face::start(FaceConfig::default()).await;
+    let mut client = face.client().await;
+    let puts = |from: usize, count: usize| -> Vec<Operation> {
+        let put = |n: usize| Put { key: format!("k{n}").into(), ..Put::default() };
+        (from..from + count).map(|n| Operation::Put(put(n))).collect()
+    };
+    let txn = |success| Txn { success, ..Txn::default() };
+    let said = |txn: Txn| encode_kv(&Command::Txn(txn));
+    let too_many = Said::Done(Err(Error::TooManyOps));
+    assert_eq!(client.write(&said(txn(puts(0, 129)))).await, too_many, "in one branch");
+    assert!(matches!(client.write(&said(txn(puts(0, 128)))).await, Said::Done(Ok(_))));
+    // In each branch fewer than allowed, and in all more: 63 of 132 and themselves.
+    let nested = |each: usize| {
+        let parts = (0..63).map(|n| {
+            Operation::Txn(Txn { success: puts(n * 66, 65), failure: puts(n * 66, each), ..Txn::default() })
+        });
+        said(txn(parts.collect()))
+    };
+    assert_eq!(client.write(&nested(65)).await, too_many, "in all");
+    assert!(matches!(client.write(&nested(60)).await, Said::Done(Ok(_))));
+    assert_eq!(
+        client.write(&said(txn([puts(0, 1), puts(0, 1)].concat()))).await,
+        Said::Done(Err(Error::DuplicateKey))
+    );
+}
+
+#[tokio::test]
 async fn a_session_executes_a_command_once_on_any_connection() {
     let face = Face::start(FaceConfig::default()).await;
     let mut client = face.client().await;
