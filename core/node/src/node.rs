@@ -216,7 +216,7 @@ impl Node {
             }
             Event::Members(members) => self.on_members(members),
             Event::Health(health) => self.on_health(now, health, out),
-            Event::Admitted(admitted) => self.on_admitted(now, admitted, out, effects),
+            Event::Admitted(admitted) => self.on_admitted(now, admitted, effects),
             Event::Knows(member, level) => self.on_level(member, level),
             Event::Priority(member, priority) => self.on_priority(member, priority),
             Event::Transfer(to) => {
@@ -265,10 +265,10 @@ impl Node {
             return;
         }
         match request {
-            Request::Write(command) => self.on_write(now, ticket, command, out, effects),
+            Request::Write(command) => self.on_write(now, ticket, command, effects),
             Request::CommitOnly(command) => {
                 self.writes.wants_no_result(ticket);
-                self.on_write(now, ticket, command, out, effects);
+                self.on_write(now, ticket, command, effects);
             }
             Request::Weigh(command, bytes) => {
                 effects.apply.push(KeeperTask::Weigh { ticket, command, bytes })

@@ -33,6 +33,9 @@ use kattu_raft::{
     SharedBytes,
 };
 
+/// Writes that a leader puts into its log at once.
+const RUN_MAX: usize = 1024;
+
 /// Runs of one follower from which a leader accepts writes in one term.
 const RUNS_MAX: usize = 16_384;
 
@@ -358,21 +361,14 @@ impl Writes {
 }
 
 impl Node {
-    /// A client's write: straight into the log on the leader, otherwise held until the batch is complete.
+    /// A client's write: held until the batch is complete.
     ///
     /// Only the first byte, which says whose command it is, is checked: the API layer of this process has just encoded
     /// the rest. A command from a peer is decoded in full. [fault-model F71]
     ///
     /// # Panics
     /// If a client may not put this command into the log: every keeper would stop at it, now and after each start.
-    pub(crate) fn on_write(
-        &mut self,
-        now: Instant,
-        ticket: Ticket,
-        command: Vec<u8>,
-        out: &mut kattu_raft::Effects,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn on_write(&mut self, now: Instant, ticket: Ticket, command: Vec<u8>, effects: &mut Effects) {
         assert!(
             crate::command::is_of_client(&command),
             "a client's write is for the store, of a session or an alarm, this begins with {:?}",
@@ -388,20 +384,11 @@ impl Node {
             return self.writes.refuse(ticket, Refusal::TooManyRequests, effects);
         }
         self.writes.queue(Unplaced { whose: Whose::Ours(ticket), command, since: now, expires });
-        if self.raft.is_leader() && self.writes.unplaced.len() == 1 {
-            self.propose_next(now, out, &mut Verdicts::default(), effects);
-        }
     }
 
     /// A client's write whose cost was checked. The values that it keeps are written again when it is applied. Their
     /// bytes count as those of waiting writes do, until it is applied or its client has got another answer.
-    pub(crate) fn on_admitted(
-        &mut self,
-        now: Instant,
-        admitted: Admitted,
-        out: &mut kattu_raft::Effects,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn on_admitted(&mut self, now: Instant, admitted: Admitted, effects: &mut Effects) {
         let Admitted { ticket, command, kept_bytes } = admitted;
         if kept_bytes > 0 {
             let under_way: u64 = self.writes.keeping.values().sum();
@@ -411,7 +398,7 @@ impl Node {
             }
             self.writes.keeping.insert(ticket, kept_bytes);
         }
-        self.on_write(now, ticket, command, out, effects);
+        self.on_write(now, ticket, command, effects);
     }
 
     /// A write of this replica's own: no client waits for it, and its sender repeats it.
@@ -443,6 +430,28 @@ impl Node {
             verdict => self.settle_unplaced(write, verdict, verdicts, effects),
         }
         true
+    }
+
+    /// Leader: puts the oldest waiting writes into the log, up to the first that may have to wait or be refused.
+    fn propose_run(
+        &mut self,
+        now: Instant,
+        out: &mut kattu_raft::Effects,
+        verdicts: &mut Verdicts,
+        effects: &mut Effects,
+    ) {
+        let (is_short, has_sessions) = (self.is_short(), SESSIONS <= self.compare.level());
+        let writes = self.writes.unplaced.iter().take(RUN_MAX).map(|write| &write.command[..]);
+        let run: Vec<&[u8]> =
+            writes.take_while(|command| !is_short && (has_sessions || !is_of_session(command))).collect();
+        let last = self.raft.last_id().index;
+        let (count, _) = self.raft.propose_run(now, &run, out);
+        let term = self.raft.term();
+        for number in 1..=count as u64 {
+            let write = self.writes.pop_unplaced().expect("it was proposed");
+            let id = EntryId { term, index: LogIndex(last.0 + number) };
+            self.settle_unplaced(write, Ok(id), verdicts, effects);
+        }
     }
 
     /// Ends the wait of a write: it is in the log now, or never will be.
@@ -514,7 +523,15 @@ impl Node {
         }
         if self.raft.is_leader() {
             let mut verdicts = Verdicts::default();
-            while !self.writes.unplaced.is_empty() && self.propose_next(now, out, &mut verdicts, effects) {}
+            while !self.writes.unplaced.is_empty() {
+                if !self.raft.slows_clients() {
+                    self.propose_run(now, out, &mut verdicts, effects);
+                }
+                // What stopped the run, if anything did, is judged alone.
+                if !self.writes.unplaced.is_empty() && !self.propose_next(now, out, &mut verdicts, effects) {
+                    break;
+                }
+            }
             verdicts.send(effects);
         } else if let Some(leader) = self.raft.leader()
             && self.writes.forward_after <= now

@@ -9,6 +9,7 @@
 
 use crate::bytes::SharedBytes;
 use crate::types::{EntryId, GroupId, Stamp};
+use alloc::vec::Vec;
 
 /// The purpose of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -174,16 +175,32 @@ impl Entry {
     }
 }
 
-/// Lays out a new entry's record, whole, and checksums it. Passed in by the shell; called once per entry in the whole
-/// cluster, on the leader that gives the entry its index.
+/// Appends a new entry's record, whole and with its checksum, to others. Returns how many bytes of it stand before the
+/// payload, which is its rest. Passed in by the shell; called once per entry in the whole cluster, on the leader that gives
+/// the entry its index.
 #[derive(Clone, Copy)]
-pub struct RecordEncoder(pub fn(group: GroupId, head: EntryHead, payload: &[u8]) -> Entry);
+pub struct RecordEncoder(
+    pub fn(group: GroupId, head: EntryHead, payload: &[u8], records: &mut Vec<u8>) -> usize,
+);
 
 impl RecordEncoder {
     /// The record is the payload and nothing else: for worlds that keep entries in memory.
-    pub const BARE: RecordEncoder =
-        RecordEncoder(|_, head, payload| Entry::new(head, payload.to_vec().into(), 0));
+    pub const BARE: RecordEncoder = RecordEncoder(|_, _, payload, records| {
+        records.extend_from_slice(payload);
+        0
+    });
+
+    /// One entry in a buffer of its own.
+    #[must_use]
+    pub fn entry(self, group: GroupId, head: EntryHead, payload: &[u8]) -> Entry {
+        let mut record = Vec::with_capacity(payload.len() + RECORD_ROOM);
+        let payload_start = (self.0)(group, head, payload, &mut record);
+        Entry::new(head, record.into(), payload_start)
+    }
 }
+
+/// Room for what stands before a payload in its record.
+pub(crate) const RECORD_ROOM: usize = 48;
 
 impl core::fmt::Debug for RecordEncoder {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -7,6 +7,7 @@
 //! Knows nothing of: clients, stores, bytes, disks, sockets.
 
 use crate::apply::Delivery;
+use crate::bytes::SharedBytes;
 use crate::compute::JobId;
 use crate::config::Config;
 use crate::configurations::Configurations;
@@ -14,7 +15,7 @@ use crate::contact::Origin;
 use crate::contract::{Effects, Fetch, LogBody, Recovered};
 use crate::distrust::Falsehood;
 use crate::durability::Durability;
-use crate::entry::{Entry, EntryHead, EntryKind, PayloadReader};
+use crate::entry::{Entry, EntryHead, EntryKind, PayloadReader, RECORD_ROOM};
 use crate::flow::PeerFlow;
 use crate::log::Log;
 use crate::marks::Marks;
@@ -28,6 +29,9 @@ use crate::snapshot::{Incoming, Installing, SnapshotMeta};
 use crate::trace::Trace;
 use crate::types::{Duration, EntryId, Instant, LogIndex, Lsn, NodeId, Round, Stamp, Term};
 use alloc::vec::Vec;
+
+/// Bytes of records that share a buffer: the buffer is freed when the last of them is. A longer record has its own.
+const RUN_BYTES: usize = 64 << 10;
 
 /// One peer of one group. Its whole state: cloning it forks the peer, equal states behave equally forever.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -389,6 +393,81 @@ impl Raft {
         Ok(id)
     }
 
+    /// Accepts commands one after the other, as [`Raft::propose`] does each; their records share buffers. Returns how many
+    /// are in the log, from the index after the last one on, and why the next one is not, if it was not accepted.
+    pub fn propose_run(
+        &mut self,
+        now: Instant,
+        payloads: &[&[u8]],
+        effects: &mut Effects,
+    ) -> (usize, Option<ProposeError>) {
+        let mut done = 0;
+        while done < payloads.len() {
+            match self.propose_some(now, &payloads[done..], effects) {
+                Ok(count) => done += count,
+                Err(refused) => return (done, Some(refused)),
+            }
+        }
+        (done, None)
+    }
+
+    /// As many of these commands as share a buffer: one at least, or the first is not accepted.
+    fn propose_some(
+        &mut self,
+        now: Instant,
+        payloads: &[&[u8]],
+        effects: &mut Effects,
+    ) -> Result<usize, ProposeError> {
+        let backlogged = self.apply_is_backlogged();
+        let Some(leader) = self.role.leader() else { return Err(ProposeError::NotLeader) };
+        if leader.transfer.is_some() {
+            return Err(ProposeError::Transferring);
+        }
+        let head = self.new_head(now, EntryKind::Command);
+        let (mut waiting, mut space) = (leader.uncommitted_bytes, self.log_space);
+        let most = payloads.iter().scan(0, |bytes, payload| {
+            let before = *bytes;
+            *bytes += payload.len() + RECORD_ROOM;
+            (before == 0 || *bytes <= RUN_BYTES).then_some(*bytes)
+        });
+        let (count, bytes) = most.fold((0, 0), |(count, _), bytes| (count + 1, bytes));
+        let mut records = Vec::with_capacity(bytes);
+        let mut places = Vec::with_capacity(count);
+        let mut refused = ProposeError::TooMuch;
+        for payload in &payloads[..count] {
+            let too_much = waiting > 0 && waiting + payload.len() > self.config.limits.uncommitted_bytes_max;
+            if too_much || backlogged {
+                break;
+            }
+            let index = LogIndex(head.id.index.0 + places.len() as u64);
+            let head = EntryHead { id: EntryId { index, ..head.id }, ..head };
+            let start = records.len();
+            let payload_start = (self.config.encoder.0)(self.config.group, head, payload, &mut records);
+            let length = records.len() - start;
+            if length as u64 > space {
+                records.truncate(start);
+                refused = ProposeError::NoSpace;
+                break;
+            }
+            waiting += length;
+            space -= length as u64;
+            places.push((head, start..records.len(), payload_start));
+        }
+        if places.is_empty() {
+            return Err(refused);
+        }
+        let (count, records) = (places.len(), SharedBytes::from(records));
+        for (head, place, payload_start) in places {
+            let entry = Entry::new(head, records.slice(place), payload_start);
+            if let Some(leader) = self.role.leader_mut() {
+                leader.uncommitted_bytes += entry.len();
+                leader.yielding.note(entry.len(), &self.config);
+            }
+            self.append(entry, effects);
+        }
+        Ok(count)
+    }
+
     /// The driver's inbox is empty: sends what was held back to form batches.
     pub fn drained(&mut self, now: Instant, effects: &mut Effects) {
         if let Some(mut leading) = self.leading() {
@@ -433,18 +512,18 @@ impl Raft {
     /// An entry of this term for the next position. The stamp follows this clock from the leadership's start and
     /// never falls along the log. [replication-protocols X5]
     pub(crate) fn new_entry(&self, now: Instant, kind: EntryKind, payload: &[u8]) -> Entry {
+        self.config.encoder.entry(self.config.group, self.new_head(now, kind), payload)
+    }
+
+    fn new_head(&self, now: Instant, kind: EntryKind) -> EntryHead {
         let Some(leader) = self.role.leader() else { unreachable!("only a leader creates entries") };
         let elapsed = u64::try_from(now.since(leader.since).as_millis()).unwrap_or(u64::MAX);
         let clock = Stamp(leader.stamp_since.0.saturating_add(elapsed));
-        let head = EntryHead {
+        EntryHead {
             id: EntryId { term: self.term, index: self.log.last().index.next() },
             kind,
             stamp: clock.max(self.log.stamp()),
-        };
-        let entry = (self.config.encoder.0)(self.config.group, head, payload);
-        assert_eq!(entry.head, head, "the encoder changed the head of an entry");
-        assert!(entry.payload().is_some(), "the encoder left out some of entry {}", entry.id());
-        entry
+        }
     }
 
     /// Adds an entry to the log and sends it to this disk.

@@ -11,6 +11,7 @@ mod joined;
 mod leader_leases;
 mod log_twin;
 mod rules;
+mod runs;
 mod scripts;
 mod shared_bytes;
 mod storms;

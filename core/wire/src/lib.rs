@@ -36,7 +36,7 @@ pub use handshake::{
     ASK_ME, Challenge, Goodbye, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, PROTOCOL_PROOFS, Refused, Welcome,
 };
 pub use joining::{Conflict, Introduction, Join, MemberList, Removed};
-pub use record::{RecordError, record_decode, record_encode, records_encoded};
+pub use record::{RecordError, record_append, record_decode, record_encode, records_encoded};
 
 /// A CRC32C that continues from `seed` over `bytes`; 0 is the seed of a fresh sum.
 ///

@@ -256,6 +256,22 @@ impl RecordHeader {
 /// If the record would reach 4 GiB.
 #[must_use]
 pub fn record_encode(crc: Crc, group: GroupId, head: EntryHead, body: Body<'_>) -> Entry {
+    let mut record = Vec::with_capacity(HEADER_BYTES + body.bytes().len());
+    let payload_start = record_append(crc, group, head, body, &mut record);
+    Entry::in_form(body.form(), head, SharedBytes::from(record), payload_start)
+}
+
+/// The same, appended to other records; returns how many bytes of it stand before the payload.
+///
+/// # Panics
+/// As [`record_encode`].
+pub fn record_append(
+    crc: Crc,
+    group: GroupId,
+    head: EntryHead,
+    body: Body<'_>,
+    records: &mut Vec<u8>,
+) -> usize {
     let (form, payload) = (body.form(), body.bytes());
     ENCODED.fetch_add(1, Ordering::Relaxed);
     let header = RecordHeader {
@@ -269,10 +285,9 @@ pub fn record_encode(crc: Crc, group: GroupId, head: EntryHead, body: Body<'_>) 
         payload_crc: crc(0, payload),
         header_crc: 0,
     };
-    let mut record = Vec::with_capacity(header.len);
-    record.extend_from_slice(&header.to_bytes(crc));
-    record.extend_from_slice(payload);
-    Entry::in_form(form, head, SharedBytes::from(record), HEADER_BYTES)
+    records.extend_from_slice(&header.to_bytes(crc));
+    records.extend_from_slice(payload);
+    HEADER_BYTES
 }
 
 /// Encodes the removal of all entries of `group` from `first` on.

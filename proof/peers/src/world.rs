@@ -18,10 +18,10 @@ pub const HEADER: usize = 8;
 
 /// A record is a header of zeros and the payload.
 pub fn encoder() -> RecordEncoder {
-    RecordEncoder(|_, head, payload| {
-        let mut record = vec![0; HEADER];
-        record.extend_from_slice(payload);
-        Entry::new(head, record.into(), HEADER)
+    RecordEncoder(|_, _, payload, records| {
+        records.extend_from_slice(&[0; HEADER]);
+        records.extend_from_slice(payload);
+        HEADER
     })
 }
 

@@ -7,17 +7,16 @@ use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessag
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, FetchFor, GroupId, Instant, Limits, LogBody, LogIndex,
-    LogRecord, Lsn, NodeId, RecordEncoder, Recovered, SharedBytes, Stamp,
+    LogRecord, Lsn, NodeId, RecordEncoder, Recovered, Stamp,
 };
 use kattu_random::Random;
 use kattu_verify::invariants::{Invariants, Violation};
 
-fn encode(_: GroupId, head: EntryHead, payload: &[u8]) -> Entry {
-    let mut record = head.id.term.0.to_le_bytes().to_vec();
-    record.extend_from_slice(&head.id.index.0.to_le_bytes());
-    let start = record.len();
-    record.extend_from_slice(payload);
-    Entry::new(head, SharedBytes::from(record), start)
+fn encode(_: GroupId, head: EntryHead, payload: &[u8], records: &mut Vec<u8>) -> usize {
+    records.extend_from_slice(&head.id.term.0.to_le_bytes());
+    records.extend_from_slice(&head.id.index.0.to_le_bytes());
+    records.extend_from_slice(payload);
+    16
 }
 
 struct Member {

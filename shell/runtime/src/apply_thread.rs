@@ -234,7 +234,7 @@ mod tests {
         let apply = |(at, command): (usize, Command)| {
             let id = EntryId::new(1, 1 + at as u64);
             let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
-            let entry = (kattu_wal::encoder().0)(GroupId(0), head, &encode_kv(&command));
+            let entry = kattu_wal::encoder().entry(GroupId(0), head, &encode_kv(&command));
             KeeperTask::Apply { entry, ticket: None, term: Term(1) }
         };
         commands.enumerate().map(apply).collect()

@@ -804,7 +804,7 @@ mod tests {
             .map(|at| {
                 let id = EntryId::new(1, at);
                 let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
-                let entry = (kattu_wal::encoder().0)(GroupId(0), head, &[7; 10 << 10]);
+                let entry = kattu_wal::encoder().entry(GroupId(0), head, &[7; 10 << 10]);
                 LogRecord { lsn: Lsn(at), body: LogBody::Entry(entry) }
             })
             .collect()
@@ -1009,7 +1009,7 @@ mod tests {
     fn small(at: u64) -> Vec<LogRecord> {
         let id = EntryId::new(1, at);
         let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
-        let entry = (kattu_wal::encoder().0)(GroupId(0), head, &at.to_le_bytes());
+        let entry = kattu_wal::encoder().entry(GroupId(0), head, &at.to_le_bytes());
         vec![LogRecord { lsn: Lsn(at), body: LogBody::Entry(entry) }]
     }
 

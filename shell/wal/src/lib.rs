@@ -81,7 +81,7 @@ use kattu_raft::{Body, RecordEncoder};
 /// Lays out new entries as the log stores them, with the checksum that the processor computes.
 #[must_use]
 pub fn encoder() -> RecordEncoder {
-    RecordEncoder(|group, head, payload| {
-        kattu_wire::record_encode(crc32c::crc32c_append, group, head, Body::Whole(payload))
+    RecordEncoder(|group, head, payload, records| {
+        kattu_wire::record_append(crc32c::crc32c_append, group, head, Body::Whole(payload), records)
     })
 }
