@@ -44,19 +44,22 @@ fn main() -> ExitCode {
             ms(it.outage)
         );
     });
-    let mut outages: Vec<Duration> = report.kills.iter().map(|kill| kill.outage).collect();
+    // A kill that came too late hit no put: it shows nothing.
+    let hits = report.kills.iter().filter(|kill| 0 < kill.under_way);
+    let mut outages: Vec<Duration> = hits.map(|kill| kill.outage).collect();
     outages.sort();
     let median = outages.get(outages.len() / 2).copied().unwrap_or_default();
     let longest = outages.last().copied().unwrap_or_default();
     println!(
-        "\n| sessions | puts answered | kills | under way at kills | sent again | seconds | puts/s | outage p50, ms | longest, ms |"
+        "\n| sessions | puts answered | kills | of puts under way | puts under way | sent again | seconds | puts/s | outage p50, ms | longest, ms |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     println!(
-        "| {} | {} | {} | {} | {} | {:.1} | {:.0} | {:.1} | {:.1} |",
+        "| {} | {} | {} | {} | {} | {} | {:.1} | {:.0} | {:.1} | {:.1} |",
         settings.sessions,
         report.answered,
         report.kills.len(),
+        outages.len(),
         report.kills.iter().map(|kill| kill.under_way).sum::<u64>(),
         report.repeated,
         report.took.as_secs_f64(),
