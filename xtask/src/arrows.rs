@@ -152,10 +152,18 @@ const CRATES: &[Crate] = &[
         never: &[],
     },
     Crate { name: "kattu-differential", may_know: &["kattu-rig", "kattu-random", "kattu-proto"], never: &[] },
-    // It may use the log, because only that can write valid files with false content.
+    // It may use the log, because only that can write valid files with false content, and the client, whose sessions it judges.
     Crate {
         name: "kattu-e2e",
-        may_know: &["kattu-rig", "kattu-random", "kattu-verify", "kattu-proto", "kattu-mutants", "kattu-wal"],
+        may_know: &[
+            "kattu-rig",
+            "kattu-random",
+            "kattu-verify",
+            "kattu-client",
+            "kattu-proto",
+            "kattu-mutants",
+            "kattu-wal",
+        ],
         never: &[],
     },
     Crate {

@@ -126,6 +126,7 @@ mod tests {
         ("bench failover", "proof/e2e/src/bin/gaps.rs"),
         ("bench floods", "proof/e2e/src/bin/floods.rs"),
         ("bench heavy", "proof/e2e/src/bin/heavy.rs"),
+        ("bench once", "proof/e2e/src/bin/once.rs"),
         ("bench overload", "proof/e2e/src/bin/overload.rs"),
         ("bench soak", "proof/e2e/src/bin/soak.rs"),
         ("bench tail", "proof/e2e/src/bin/tail.rs"),

@@ -11,6 +11,7 @@ use crate::rules::Rules;
 use crate::storm::skipped;
 use crate::trial::{self, Setting};
 use indicatif::ProgressBar;
+use kattu_rig::faces::Answers;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::progress::bar;
 use kattu_rig::target::Target;
@@ -163,13 +164,15 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         BTreeMap::<&str, u64>::new(),
         Vec::new(),
         Vec::new(),
+        Vec::new(),
     ));
     let caught = AtomicU64::new(0);
     each(settings, |seed| {
         let outcome = trial::run(seed, &setting);
         let mut total = total.lock().expect("nobody panics with it");
-        let (sum, faults, pieces, backs, limited) = &mut *total;
+        let (sum, faults, pieces, backs, limited, native) = &mut *total;
         limited.extend(outcome.limited.0.then_some(outcome.limited.1));
+        native.extend(outcome.native);
         sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
         for (fault, count) in outcome.faults {
             *faults.entry(fault).or_default() += count;
@@ -192,7 +195,8 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         step(&bar, sum);
     });
     bar.finish_and_clear();
-    let (sum, faults, pieces, mut backs, limited) = total.into_inner().expect("nobody panics with it");
+    let (sum, faults, pieces, mut backs, limited, native) =
+        total.into_inner().expect("nobody panics with it");
     println!("{:<5} {:<36} {:>7}", "id", "fault", "times");
     let mut all: Vec<Fault> = Fault::OF_PROCESSES.iter().chain(Fault::OF_NETWORKS).copied().collect();
     all.sort_by_key(|fault| fault.id());
@@ -213,12 +217,25 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         println!("everybody serves after the faults: median {middle:.2?}, longest {longest:.2?}");
     }
     println!("{}", used(&limited));
+    println!("{}", spoken(&native));
     if settings.is_control {
         let caught = caught.into_inner();
         println!("{} trials that cheated, {caught} caught", sum.trials);
         return if caught == sum.trials { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     sum.end(begun)
+}
+
+/// A summary of all trials with native clients.
+fn spoken(native: &[(Answers, u64)]) -> String {
+    let sum = |of: fn(&(Answers, u64)) -> u64| native.iter().map(of).sum::<u64>();
+    format!(
+        "{} trials with native clients: {} answers, and {} of clients in sessions, where {} commands were sent again",
+        native.len(),
+        sum(|(answers, _)| answers[1]),
+        sum(|(answers, _)| answers[2]),
+        sum(|(_, repeated)| *repeated)
+    )
 }
 
 /// A summary of all trials with limited links.

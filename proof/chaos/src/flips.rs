@@ -28,6 +28,7 @@ use kattu_proto::etcdserverpb::RangeRequest;
 use kattu_random::Random;
 use kattu_rig::clients::Clients;
 use kattu_rig::cluster::{BACK_LIMIT, Cluster};
+use kattu_rig::faces::Faces;
 use kattu_rig::flags::Flags;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::place::Place;
@@ -121,7 +122,8 @@ fn one(
     let recorder = Arc::new(Recorder::default());
     // Without compaction every revision can be compared. Segments and snapshots of 1 MiB come and go.
     let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max: 4, value_bytes: (100, 8 << 10), compact: 0 };
-    let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, seed, &recorder)?;
+    let faces = Faces::etcd(&shape);
+    let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, &faces, seed, &recorder)?;
     let mut trial = Trial { cluster, clients, recorder, random: Random::of_part(seed, "flips") };
     let result = trial.go(flips, outcome, timeline);
     let result = result.and_then(|()| {

@@ -17,6 +17,7 @@ use kattu_random::Random;
 use kattu_rig::READY;
 use kattu_rig::clients::Clients;
 use kattu_rig::cluster::{BACK_LIMIT, Cluster};
+use kattu_rig::faces::Faces;
 use kattu_rig::flags::Flags;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::place::Place;
@@ -213,7 +214,8 @@ impl Trial {
         // A member that catches up shares the machine with the load: large values without pauses would take all of it.
         let pause_ms_max = if is_large { 10 } else { 1 };
         let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max, value_bytes, compact: 2 };
-        let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, seed, &recorder)?;
+        let faces = Faces::etcd(&shape);
+        let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, &faces, seed, &recorder)?;
         Ok(Trial {
             cluster,
             clients: Some(clients),

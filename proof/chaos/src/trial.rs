@@ -1,8 +1,8 @@
 //! One trial: a cluster, clients, a storm, calm, the verdict.
 //!
 //! 1. Start, and wait until all members serve.
-//! 2. Clients send without pause; the plan of the seed is carried out.
-//! 3. All faults end; every member must serve, writes must be acknowledged again; comparisons, scrubs and leader leases
+//! 2. Clients send without pause, in a third of the trials by the native protocol, too; the plan of the seed is carried out.
+//! 3. All faults end; every member must serve, writes be acknowledged and clients of each face answered again; comparisons, scrubs and leader leases
 //!    go on, and no member is reported.
 //! 4. Clients stop; all replicas must hold the same.
 //! 5. All members are killed and restarted: the state now is the final one.
@@ -21,6 +21,7 @@ use kattu_rig::clients::Clients;
 use kattu_rig::clocks::{self, Clock};
 use kattu_rig::cluster::{BACK_LIMIT, Cluster};
 use kattu_rig::disk::SmallDisk;
+use kattu_rig::faces::{Answers, Faces};
 use kattu_rig::flags::Flags;
 use kattu_rig::member::Standing;
 use kattu_rig::metrics_check::Seen;
@@ -78,6 +79,8 @@ pub struct Outcome {
     pub back: Duration,
     /// Whether links were limited, and their use.
     pub limited: (bool, Option<Use>),
+    /// Where clients spoke the native protocol: answers by face, and commands of sessions that were sent again.
+    pub native: Option<(Answers, u64)>,
 }
 
 /// Runs one trial.
@@ -97,6 +100,14 @@ struct Trial {
     outcome: Outcome,
     timeline: Timeline,
     history: Vec<Record>,
+}
+
+/// The clients of a trial, and what they record.
+#[derive(Clone, Copy)]
+struct Load<'a> {
+    recorder: &'a Arc<Recorder>,
+    clients: &'a Clients,
+    faces: &'a Faces,
 }
 
 impl Trial {
@@ -146,7 +157,10 @@ impl Trial {
         let recorder = Arc::new(Recorder::default());
         let shape = Shape::of_storm(&mut Random::of_part(seed, "shape"));
         self.timeline.say(format!("{shape:?}"));
-        let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, seed, &recorder)?;
+        let faces = Faces::draw(seed, setting.target, &shape);
+        self.timeline.say(faces.to_string());
+        let mut clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, &faces, seed, &recorder)?;
+        let load = Load { recorder: &recorder, clients: &clients, faces: &faces };
         let mut storm = Storm::new(
             &mut cluster,
             &proxy,
@@ -158,11 +172,12 @@ impl Trial {
         let raged = storm.rage(&plan);
         self.outcome.faults = std::mem::take(&mut storm.counts);
         self.outcome.pieces = proxy.links.counts();
-        let mut ended = raged.and_then(|()| self.calm(&mut cluster, &recorder));
+        let mut ended = raged.and_then(|()| self.calm(&mut cluster, load));
         if setting.is_control && ended.is_ok() {
-            ended = remember(&mut cluster).and_then(|()| self.calm(&mut cluster, &recorder));
+            ended = remember(&mut cluster).and_then(|()| self.calm(&mut cluster, load));
         }
-        clients.stop();
+        clients.end();
+        self.outcome.native = faces.is_native().then(|| (clients.answers(), clients.repeated()));
         let ended = ended.and_then(|()| self.settle(&mut cluster, &recorder, setting.is_control));
         self.history = recorder.take();
         self.outcome.ends = ends(&self.history);
@@ -186,22 +201,29 @@ impl Trial {
     }
 
     /// After the faults the service must come back by itself.
-    fn calm(&mut self, cluster: &mut Cluster, recorder: &Arc<Recorder>) -> Result<(), String> {
+    fn calm(&mut self, cluster: &mut Cluster, load: Load<'_>) -> Result<(), String> {
+        let Load { recorder, clients, faces } = load;
         cluster.part()?;
-        let before = recorder.acknowledged();
+        let (before, answers) = (recorder.acknowledged(), clients.answers());
         self.outcome.back = cluster.until_served()?;
         self.timeline.say(format!("everybody serves after {:?}", self.outcome.back));
         let begun = Instant::now();
-        while recorder.acknowledged() < before + WRITES_AFTER {
+        loop {
+            let unanswered = faces.unanswered(answers, clients.answers());
+            let acknowledged = recorder.acknowledged() - before;
+            if WRITES_AFTER <= acknowledged && unanswered.is_none() {
+                break;
+            }
             cluster.check_ended()?;
             if BACK_LIMIT < begun.elapsed() {
                 return Err(format!(
-                    "no {WRITES_AFTER} writes were acknowledged {BACK_LIMIT:?} after the faults"
+                    "{BACK_LIMIT:?} after the faults {acknowledged} writes of {WRITES_AFTER} were acknowledged; no answer: \
+                     {unanswered:?}"
                 ));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.timeline.say("writes are acknowledged");
+        self.timeline.say("writes are acknowledged, and clients of each face answered");
         cluster.agree_on_members()?;
         self.outcome.seen = cluster.prove(false)?;
         self.timeline.say(self.outcome.seen.line());

@@ -17,6 +17,7 @@ pub mod grow;
 pub mod heavy;
 pub mod host_memory;
 pub mod kills;
+pub mod once;
 mod open_loop;
 pub mod overload;
 pub mod processors;

@@ -16,6 +16,7 @@ mod log_output;
 mod members;
 mod native;
 mod no_bugs_aboard;
+mod once;
 mod operations;
 mod peer_tls;
 mod strangers;

@@ -24,6 +24,7 @@ use kattu_random::Random;
 use kattu_rig::changes::Change;
 use kattu_rig::clients::Clients;
 use kattu_rig::cluster::{BACK_LIMIT, Cluster};
+use kattu_rig::faces::Faces;
 use kattu_rig::member::Standing;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::place::Place;
@@ -191,7 +192,8 @@ impl Trial {
         }
         self.await_service(cluster)?;
         let (shape, seed) = (&self.plan.shape, self.plan.seed);
-        let clients = Clients::start(hosts, cluster.ca.as_deref(), shape, seed, recorder);
+        let faces = Faces::etcd(shape);
+        let clients = Clients::start(hosts, cluster.ca.as_deref(), shape, &faces, seed, recorder);
         let clients = clients.map_err(Trouble::Rig)?;
         for power_cut in power_cuts {
             let When::Load { after, point } = power_cut.when else { continue };

@@ -2,30 +2,34 @@
 //!
 //! Knows nothing of: faults.
 
+use crate::faces::{Answers, Faces, Speaker};
 use crate::record::Recorder;
-use crate::words;
 use crate::workload::{Questions, Shape};
-use kattu_client::Endpoint;
-use kattu_proto::etcdserverpb::kv_client::KvClient;
 use kattu_tls::ClientTls;
 use kattu_verify::history::What;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tonic::transport::Channel;
 
-/// After this a client records the outcome as unknown and goes on.
-const PATIENCE: Duration = Duration::from_secs(2);
-const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Between a failure and the next attempt: no storm of refusals.
 const AFTER_FAILURE: Duration = Duration::from_millis(20);
 
 /// The load of one trial.
 pub struct Clients {
+    told: Told,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What the clients are told, and what they tell.
+#[derive(Clone, Default)]
+struct Told {
     stop: Arc<AtomicBool>,
     rest: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    /// By face.
+    answers: Arc<[AtomicU64; 3]>,
+    /// Commands of sessions that were sent again.
+    repeated: Arc<AtomicU64>,
 }
 
 impl Clients {
@@ -37,16 +41,16 @@ impl Clients {
         hosts: &[String],
         ca: Option<&Path>,
         shape: &Shape,
+        faces: &Faces,
         seed: u64,
         recorder: &Arc<Recorder>,
     ) -> Result<Clients, String> {
         let tls = ca.map(|ca| ClientTls::load(Some(ca), None)).transpose();
         let tls = tls.map_err(|error| error.to_string())?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let rest = Arc::new(AtomicBool::new(false));
-        let rests = rest.clone();
-        let (stopped, recorder, shape, hosts) =
-            (stop.clone(), recorder.clone(), shape.clone(), hosts.to_vec());
+        let told = Told::default();
+        let all = told.clone();
+        let (recorder, shape, hosts, faces) =
+            (recorder.clone(), shape.clone(), hosts.to_vec(), faces.clone());
         let thread = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -54,9 +58,14 @@ impl Clients {
                 let clients: Vec<_> = (0..shape.clients)
                     .map(|client| {
                         let questions = Questions::new(seed, client, &shape);
-                        let channels = hosts.iter().map(|host| channel(host, tls.as_ref())).collect();
-                        let told = (stopped.clone(), rests.clone());
-                        tokio::spawn(run(client, questions, channels, recorder.clone(), told))
+                        let speaker = Speaker::new(faces.of(client), &hosts, tls.as_ref());
+                        tokio::spawn(run(
+                            client,
+                            questions,
+                            (speaker, hosts.len()),
+                            recorder.clone(),
+                            all.clone(),
+                        ))
                     })
                     .collect();
                 for client in clients {
@@ -64,12 +73,22 @@ impl Clients {
                 }
             });
         });
-        Ok(Clients { stop, rest, thread: Some(thread) })
+        Ok(Clients { told, thread: Some(thread) })
     }
 
     /// While resting, they send nothing.
     pub fn rest(&self, is_resting: bool) {
-        self.rest.store(is_resting, Ordering::Relaxed);
+        self.told.rest.store(is_resting, Ordering::Relaxed);
+    }
+
+    /// Answers so far, by face.
+    pub fn answers(&self) -> Answers {
+        self.told.answers.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// How often a command of a session was sent that had been sent before: by clients that have stopped.
+    pub fn repeated(&self) -> u64 {
+        self.told.repeated.load(Ordering::Relaxed)
     }
 
     /// Stops them after their operations under way.
@@ -79,7 +98,7 @@ impl Clients {
 
     /// The same; may be called again.
     pub fn end(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.told.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -92,38 +111,32 @@ impl Drop for Clients {
     }
 }
 
-/// A connection to one member, made at first use and after a loss.
-pub fn channel(host: &str, tls: Option<&ClientTls>) -> KvClient<Channel> {
-    let endpoint = Endpoint::new(&format!("{host}:2379"), Duration::from_millis(500), tls);
-    KvClient::new(endpoint.expect("an address").channel()).max_decoding_message_size(MESSAGE_BYTES_MAX)
-}
-
 async fn run(
     client: u32,
     mut questions: Questions,
-    mut channels: Vec<KvClient<Channel>>,
+    (mut speaker, members): (Speaker, usize),
     recorder: Arc<Recorder>,
-    (stopped, rests): (Arc<AtomicBool>, Arc<AtomicBool>),
+    told: Told,
 ) {
-    let mut at = client as usize % channels.len();
-    while !stopped.load(Ordering::Relaxed) {
-        if rests.load(Ordering::Relaxed) {
+    let mut at = client as usize % members;
+    while !told.stop.load(Ordering::Relaxed) {
+        if told.rest.load(Ordering::Relaxed) {
             tokio::time::sleep(AFTER_FAILURE).await;
             continue;
         }
+        speaker.prepare().await;
         let operation = questions.next(recorder.revision());
         let id = recorder.invoke(client, at as u64, operation.clone());
-        let end = match tokio::time::timeout(PATIENCE, words::ask(&mut channels[at], &operation)).await {
-            Ok(end) => end,
-            Err(_) => What::Unknown { reason: "no answer in time".into() },
-        };
+        let (end, face) = speaker.ask(at, &operation).await;
         let is_done = matches!(end, What::Done { .. });
         recorder.end(client, id, end);
         if is_done {
+            told.answers[face].fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_millis(questions.pause_ms())).await;
         } else {
-            at = (at + 1) % channels.len();
+            at = (at + 1) % members;
             tokio::time::sleep(AFTER_FAILURE).await;
         }
     }
+    told.repeated.fetch_add(speaker.repeated(), Ordering::Relaxed);
 }

@@ -11,7 +11,7 @@
 //! | `grpc.rs`, `page.rs`, `authority.rs` | a client in one line per call, metrics, certificates |
 //! | `weather.rs`, `frames.rs`, `proxy.rs` | the link proxy |
 //! | `disk.rs` | small disks, and system calls that fail |
-//! | `workload.rs`, `words.rs`, `record.rs`, `clients.rs` | clients and their history |
+//! | `workload.rs`, `words.rs`, `native.rs`, `faces.rs`, `record.rs`, `clients.rs` | clients and their history |
 //! | `metrics_check.rs` | work that members must show in their metrics |
 //! | `timeline.rs`, `verdict.rs`, `progress.rs` | what happened, what the judges say, how far a campaign is |
 //!
@@ -25,12 +25,14 @@ pub mod clients;
 pub mod clocks;
 pub mod cluster;
 pub mod disk;
+pub mod faces;
 pub mod flags;
 pub mod frames;
 pub mod freezer;
 pub mod grpc;
 pub mod member;
 pub mod metrics_check;
+mod native;
 pub mod page;
 pub mod place;
 pub mod process;

@@ -55,26 +55,35 @@ pub fn own_folder(what: &str) -> PathBuf {
     fresh_folder("e2e", &format!("{what}-{}-{number}", std::process::id()))
 }
 
-/// A folder of one's own under `target/e2e`. Dropped, it is removed, unless the thread panics.
+/// A folder of one's own under `target/e2e`. Dropped, it is removed, unless the thread panics or it is kept.
 #[derive(Debug)]
-pub struct OwnFolder(PathBuf);
+pub struct OwnFolder {
+    path: PathBuf,
+    is_kept: bool,
+}
 
 impl OwnFolder {
     /// Makes it.
     pub fn new(what: &str) -> OwnFolder {
-        OwnFolder(own_folder(what))
+        OwnFolder { path: own_folder(what), is_kept: false }
     }
 
     /// Its path.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// It stays when it is dropped; its path.
+    pub fn keep(&mut self) -> &Path {
+        self.is_kept = true;
+        &self.path
     }
 }
 
 impl Drop for OwnFolder {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.0);
+        if !std::thread::panicking() && !self.is_kept {
+            let _ = std::fs::remove_dir_all(&self.path);
         }
     }
 }

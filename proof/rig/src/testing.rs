@@ -10,7 +10,7 @@ use crate::member::{Member, READY};
 use crate::place::Place;
 use crate::process::last_lines;
 use crate::programs::{Ended, OwnFolder, signal, until};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A member that is asked to stop ends within this.
@@ -90,6 +90,11 @@ impl Cluster {
     /// The cluster's folder, for files of the test.
     pub fn folder(&self) -> &Path {
         self.of_test.as_ref().expect("the cluster of a test").0.path()
+    }
+
+    /// Directories and logs of all members stay when the cluster is dropped; where.
+    pub fn keep_folder(&mut self) -> PathBuf {
+        self.of_test.as_mut().expect("the cluster of a test").0.keep().to_path_buf()
     }
 
     /// The place of the leader, from the members' own status; waits for one.

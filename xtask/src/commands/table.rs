@@ -322,6 +322,15 @@ pub const COMMANDS: &[Command] = &[
         run: bench::memory::run,
     },
     Command {
+        name: "bench once",
+        arguments: "[--sessions N (64)] [--puts N (1000000)] [--kills N (100)] [--control]",
+        about: "sessions put while leaders are killed: each put executed once, each answer of its put",
+        more: "`--control` gives one put twice: it must be found.",
+        time: "",
+        group: Group::Benches,
+        run: |words| rigs::in_foreground("once", words),
+    },
+    Command {
         name: "bench overload",
         arguments: "[--seconds N (60)] [--connections N (64)]",
         about: "ten times the load that can be served: how much is served, and the time to recover",

@@ -230,6 +230,11 @@ impl Live {
         !state.is_dropped && state.ended.is_none()
     }
 
+    /// How often a command was sent that had been sent before.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.lock().pipeline.repeated()
+    }
+
     pub(crate) fn id(&self) -> SessionId {
         self.id
     }

@@ -84,11 +84,22 @@ pub(crate) struct Pipeline {
     sending: u64,
     /// Callers of all numbers below were told a result, or that it is unknown.
     told: u64,
+    /// Sendings of commands that had been sent before.
+    repeated: u64,
 }
 
 impl Pipeline {
     pub(crate) fn new(id: SessionId, order: Order) -> Pipeline {
-        Pipeline { id, order, first: 1, entries: VecDeque::new(), cursor: 1, sending: 1, told: 1 }
+        Pipeline {
+            id,
+            order,
+            first: 1,
+            entries: VecDeque::new(),
+            cursor: 1,
+            sending: 1,
+            told: 1,
+            repeated: 0,
+        }
     }
 
     /// The first number without an answer.
@@ -104,6 +115,11 @@ impl Pipeline {
     /// Callers of all numbers below know what there is to know.
     pub(crate) fn told(&self) -> u64 {
         self.told.max(self.first)
+    }
+
+    /// How often a command was sent that had been sent before.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// Adds a command behind all others.
@@ -132,6 +148,7 @@ impl Pipeline {
             let entry = self.entries.get_mut((number - self.first) as usize)?;
             self.cursor += 1;
             if !entry.is_answered {
+                self.repeated += u64::from(entry.sending != 0);
                 entry.sending = self.sending;
                 let header = SessionHeader { id: self.id, number, first_unacked: self.first };
                 return Some((header, entry.command.clone(), self.sending));
@@ -407,6 +424,7 @@ mod tests {
         pipeline.answered(3, 3, done(30), "");
         pipeline.answered(4, 3, done(40), "");
         assert_eq!(waiting.iter_mut().map(revision).collect::<Vec<_>>(), [10, 20, 30, 40]);
+        assert_eq!(pipeline.repeated(), 5, "three of the first sending, two of the second");
     }
 
     #[test]

@@ -111,6 +111,13 @@ impl Session {
         self.live.id()
     }
 
+    /// How often a command was sent that had been sent before, because its first answer did not come. The members have
+    /// executed each of them once.
+    #[must_use]
+    pub fn repeated(&self) -> u64 {
+        self.live.repeated()
+    }
+
     /// The client that has opened it, at its level.
     #[must_use]
     pub fn client(&self) -> NativeClient {
