@@ -13,6 +13,8 @@
 //! A tool with the right stamp is left alone; a tool that cannot be fetched is skipped by name.
 //! Knows nothing of: tests, benches.
 
+pub mod rivals;
+
 use crate::shell::{self, Failure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,18 +51,33 @@ pub fn run() -> Result<(), Failure> {
 
 /// Fetches all missing tools; never fails as a whole, each tool reports why it is missing.
 pub fn fetch_all() -> Vec<Tool> {
-    let debian = [("etcd-server", "etcd34/etcd", "etcd"), ("etcd-client", "etcd34/etcdctl", "etcdctl")]
-        .map(|(package, path, program)| (path, debian(package, path, program)));
-    let others = [("iptables", iptables()), (FAKETIME, faketime()), ("sslyze", sslyze())];
+    let debian = [("etcd-server", "etcd34/etcd", "etcd"), ("etcd-client", OLD_ETCDCTL, "etcdctl")]
+        .map(|(package, path, program)| Tool { name: path, state: debian(package, path, program) });
+    let others = [("iptables", iptables()), (FAKETIME, faketime()), ("sslyze", sslyze())]
+        .map(|(name, state)| Tool { name, state });
+    debian.into_iter().chain(others).chain(etcd()).collect()
+}
+
+/// etcd's server, etcdctl and benchmark tool, in this order.
+pub fn etcd() -> [Tool; 3] {
     let go = find_go();
-    let built = [
+    [
         ("etcd36/etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION, "go.etcd.io/etcd/server/v3"),
         ("etcd36/etcdctl", "go.etcd.io/etcd/etcdctl/v3", ETCD_VERSION, "go.etcd.io/etcd/etcdctl/v3"),
         ("etcd36/benchmark", "go.etcd.io/etcd/v3", BENCHMARK_VERSION, "go.etcd.io/etcd/v3/tools/benchmark"),
     ]
-    .map(|(path, module, version, package)| (path, go_program(&go, path, module, version, package)));
-    debian.into_iter().chain(others).chain(built).map(|(name, state)| Tool { name, state }).collect()
+    .map(|(name, module, version, package)| Tool {
+        name,
+        state: go_program(&go, name, module, version, package),
+    })
 }
+
+/// Debian's etcdctl, for machines on which no Go can be had.
+pub fn old_etcdctl() -> Result<PathBuf, String> {
+    debian("etcd-client", OLD_ETCDCTL, "etcdctl")
+}
+
+const OLD_ETCDCTL: &str = "etcd34/etcdctl";
 
 fn shown(path: &Path) -> String {
     path.strip_prefix(shell::root()).unwrap_or(path).display().to_string()

@@ -151,6 +151,19 @@ fn a_short_bench_reports_what_its_help_says() {
 }
 
 #[test]
+fn a_bench_of_reads_writes_its_keys_first_unless_it_is_told_that_they_are_there() {
+    let cluster = Cluster::start("bench-filled", 1);
+    let read = |more: &[&str]| {
+        let words = ["bench", "range", "--total", "50", "--key-space", "20", "-o", "json"];
+        run(&mut at(&cluster.endpoints(), &[&words, more].concat())).expect_code(0);
+        let keys = says(&cluster.endpoints(), &["get", "0", "--prefix", "--keys-only"]);
+        keys.lines().filter(|line| !line.is_empty()).count()
+    };
+    assert_eq!(read(&["--filled"]), 0);
+    assert_eq!(read(&[]), 20);
+}
+
+#[test]
 fn exit_codes_tell_usage_from_absence() {
     let nobody = format!("{}:2379", own_host());
     run(&mut at(&nobody, &["put"])).expect_code(2);

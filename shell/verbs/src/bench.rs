@@ -33,8 +33,8 @@ const LATENCY_MAX_US: u64 = 600_000_000;
 /// Arguments of bench.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
-`range` (or `get`) and `mixed` first write the keys they will read. Latencies are in microseconds. The exit code is 1 if
-any operation failed.
+`range` (or `get`) and `mixed` first write the keys they will read, unless with --filled. Latencies are in microseconds. The
+exit code is 1 if any operation failed.
 
 With --rate the load is an open loop: a latency counts from the time at which its operation should have begun, so that a
 stall counts for all that it held up. Operations begin up to a millisecond late, and later if all clients are busy: both
@@ -79,6 +79,9 @@ pub(crate) struct BenchArgs {
     /// Number of different keys
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     key_space: u64,
+    /// Do not write the keys before they are read: an earlier load with as many keys of this size did
+    #[arg(long)]
+    filled: bool,
     /// Read from the member's own state, which may be old
     #[arg(long)]
     serializable: bool,
@@ -129,7 +132,7 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome {
         return Err(Ended::usage("--rate 0: nothing would ever begin"));
     }
     let (mut score, took) = block_on(LocalSet::new().run_until(async {
-        if args.operation != Operation::Put {
+        if args.operation != Operation::Put && !args.filled {
             let fill = BenchArgs {
                 operation: Operation::Put,
                 total: args.key_space,

@@ -32,6 +32,27 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         return Err(misused("bench baseline"));
     }
     Header::now(1, false).print();
+    let Syncs { one, two } = syncs()?;
+    let face = face()?;
+    println!("\n| of a put by one client, ms | median |\n|---|---:|");
+    for (name, time) in
+        [("face", face), ("one sync", one), ("two of three syncs", two), ("baseline", face + two)]
+    {
+        println!("| {name} | {:.3} |", time.as_secs_f64() * 1e3);
+    }
+    Ok(())
+}
+
+/// Median times of syncs, without any server.
+pub(super) struct Syncs {
+    /// Of one.
+    pub one: Duration,
+    /// Until two of three are done.
+    pub two: Duration,
+}
+
+/// Measures them.
+pub(super) fn syncs() -> Result<Syncs, Failure> {
     let folder = shell::target().join("bench/floor");
     std::fs::create_dir_all(&folder)?;
     let one = median(rounds(&folder, 1)?.into_iter().map(|mut ends| ends.remove(0)).collect());
@@ -41,14 +62,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     };
     let two = median(rounds(&folder, MEMBERS)?.into_iter().map(second).collect());
     std::fs::remove_dir_all(&folder)?;
-    let face = face()?;
-    println!("\n| of a put by one client, ms | median |\n|---|---:|");
-    for (name, time) in
-        [("face", face), ("one sync", one), ("two of three syncs", two), ("baseline", face + two)]
-    {
-        println!("| {name} | {:.3} |", time.as_secs_f64() * 1e3);
-    }
-    Ok(())
+    Ok(Syncs { one, two })
 }
 
 /// For each round, the time of each of `writers` to write and sync a sector, all starting together.
@@ -93,7 +107,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// Median of etcd's tool against the face alone.
-fn face() -> Result<Duration, Failure> {
+pub(super) fn face() -> Result<Duration, Failure> {
     let tool = shell::tools_dir().join("etcd36/benchmark");
     if !tool.exists() {
         return Err(Failure::new(format!("{} is not there", tool.display())).then("cargo xtask tools"));

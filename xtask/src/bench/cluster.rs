@@ -41,6 +41,8 @@ impl Program {
 /// A running cluster; dropped, it is stopped and its data removed.
 pub struct Cluster {
     children: Vec<Child>,
+    /// Each starts one member.
+    commands: Vec<Command>,
     /// With `https://` if TLS is used.
     client_addresses: Vec<String>,
     folder: PathBuf,
@@ -71,13 +73,7 @@ impl Cluster {
             std::fs::remove_dir_all(folder)?;
         }
         std::fs::create_dir_all(folder)?;
-        let process = std::process::id();
-        let hosts: Vec<String> = (0..MEMBERS)
-            .map(|member| {
-                let (high, low) = ((process >> 8) & 0x3f, process & 0xff);
-                format!("127.{}.{}.{}", 64 + high, low, 1 + (number * MEMBERS + member) % 250)
-            })
-            .collect();
+        let hosts = hosts(number);
         let certificates = if in_tls { Some(Certificates::new(&hosts)?) } else { None };
         let scheme = if in_tls { "https://" } else { "" };
         let client_addresses = hosts.iter().map(|host| format!("{scheme}{host}:2379")).collect::<Vec<_>>();
@@ -86,6 +82,7 @@ impl Cluster {
             hosts.iter().enumerate().map(|(i, host)| format!("n{i}={scheme}://{host}:2380")).collect();
         let mut cluster = Cluster {
             children: Vec::new(),
+            commands: Vec::new(),
             client_addresses,
             folder: folder.to_path_buf(),
             etcdctl: etcdctl.to_path_buf(),
@@ -111,6 +108,7 @@ impl Cluster {
                 .stdout(log.try_clone()?)
                 .stderr(log);
             cluster.children.push(command.spawn()?);
+            cluster.commands.push(command);
         }
         let end = Instant::now() + START_LIMIT;
         while cluster.leader().is_none() {
@@ -204,6 +202,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// Stops one member cleanly and starts it again on its data; returns the time at which it was started.
+    pub fn restart(&mut self, member: usize) -> Result<Instant, Failure> {
+        shell::signal(&self.children[member].id().to_string(), "TERM");
+        self.children[member].wait()?;
+        let begun = Instant::now();
+        self.children[member] = self.commands[member].spawn()?;
+        Ok(begun)
+    }
+
     /// Runs etcdctl against all members.
     pub fn etcdctl(&self, words: &[&str]) -> Result<String, Failure> {
         let mut ask = Command::new(&self.etcdctl);
@@ -211,6 +218,15 @@ impl Cluster {
         ask.args(self.client_flags());
         shell::output(&mut ask, Duration::from_secs(20))
     }
+}
+
+/// Loopback addresses of a cluster of this process, by its number.
+pub fn hosts(number: usize) -> Vec<String> {
+    let process = std::process::id();
+    let (high, low) = ((process >> 8) & 0x3f, process & 0xff);
+    (0..MEMBERS)
+        .map(|member| format!("127.{}.{low}.{}", 64 + high, 1 + (number * MEMBERS + member) % 250))
+        .collect()
 }
 
 impl Drop for Cluster {

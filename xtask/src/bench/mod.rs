@@ -18,6 +18,7 @@ pub mod pause;
 pub mod record;
 pub mod replay;
 mod report;
+pub mod rivals;
 pub mod rotation;
 pub mod sectors;
 pub mod sessions;

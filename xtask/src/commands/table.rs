@@ -358,6 +358,16 @@ pub const COMMANDS: &[Command] = &[
         run: bench::replay::run,
     },
     Command {
+        name: "bench rivals",
+        arguments: "[--runs N (5)] [--only ROW ...] [--seconds N (5)] [--keys N (1000000)] [--kattu PATH] [--no-wait]",
+        about: "Kattu beside dragonboat, Redis, hashicorp/raft and etcd, in one table with its goals",
+        more: "Fetches the rivals below target/tools, and skips by name those that cannot be had. `--kattu` measures another \
+               binary than this tree's. `--no-wait` begins on a busy machine, too.",
+        time: "30 min; the first time 5 min more",
+        group: Group::Benches,
+        run: bench::rivals::run,
+    },
+    Command {
         name: "bench rotation",
         arguments: "[--rounds N (5)] [--total PUTS (50000)]",
         about: "whether moving to the log's next segment shows in the tail latency of puts",
