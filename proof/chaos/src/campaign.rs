@@ -11,7 +11,7 @@ use crate::rules::Rules;
 use crate::storm::skipped;
 use crate::trial::{self, Setting};
 use indicatif::ProgressBar;
-use kattu_rig::faces::Answers;
+use kattu_rig::faces::Spoken;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::progress::bar;
 use kattu_rig::target::Target;
@@ -54,6 +54,7 @@ struct Sum {
     judged: u64,
     lost: u64,
     seen: Seen,
+    spoken: Spoken,
     /// Violations, one line each, to be repeated at the end of a long output.
     broken: Vec<String>,
 }
@@ -79,6 +80,7 @@ impl Sum {
     /// Prints the violations and the last line, which other programs read.
     fn end(&self, begun: Instant) -> ExitCode {
         println!("{}", self.seen.line());
+        println!("{}", self.spoken.line());
         println!(
             "{} operations: {} refused, {} of unknown outcome; {} answers judged; {:.0} s",
             self.operations,
@@ -164,16 +166,15 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         BTreeMap::<&str, u64>::new(),
         Vec::new(),
         Vec::new(),
-        Vec::new(),
     ));
     let caught = AtomicU64::new(0);
     each(settings, |seed| {
         let outcome = trial::run(seed, &setting);
         let mut total = total.lock().expect("nobody panics with it");
-        let (sum, faults, pieces, backs, limited, native) = &mut *total;
+        let (sum, faults, pieces, backs, limited) = &mut *total;
         limited.extend(outcome.limited.0.then_some(outcome.limited.1));
-        native.extend(outcome.native);
         sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
+        sum.spoken.add(outcome.spoken);
         for (fault, count) in outcome.faults {
             *faults.entry(fault).or_default() += count;
         }
@@ -195,8 +196,7 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         step(&bar, sum);
     });
     bar.finish_and_clear();
-    let (sum, faults, pieces, mut backs, limited, native) =
-        total.into_inner().expect("nobody panics with it");
+    let (sum, faults, pieces, mut backs, limited) = total.into_inner().expect("nobody panics with it");
     println!("{:<5} {:<36} {:>7}", "id", "fault", "times");
     let mut all: Vec<Fault> = Fault::OF_PROCESSES.iter().chain(Fault::OF_NETWORKS).copied().collect();
     all.sort_by_key(|fault| fault.id());
@@ -217,25 +217,12 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         println!("everybody serves after the faults: median {middle:.2?}, longest {longest:.2?}");
     }
     println!("{}", used(&limited));
-    println!("{}", spoken(&native));
     if settings.is_control {
         let caught = caught.into_inner();
         println!("{} trials that cheated, {caught} caught", sum.trials);
         return if caught == sum.trials { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     sum.end(begun)
-}
-
-/// A summary of all trials with native clients.
-fn spoken(native: &[(Answers, u64)]) -> String {
-    let sum = |of: fn(&(Answers, u64)) -> u64| native.iter().map(of).sum::<u64>();
-    format!(
-        "{} trials with native clients: {} answers, and {} of clients in sessions, where {} commands were sent again",
-        native.len(),
-        sum(|(answers, _)| answers[1]),
-        sum(|(answers, _)| answers[2]),
-        sum(|(_, repeated)| *repeated)
-    )
 }
 
 /// A summary of all trials with limited links.
@@ -291,6 +278,7 @@ pub fn kills(settings: &Settings) -> ExitCode {
         let mut total = total.lock().expect("nobody panics with it");
         let (sum, cells, phases) = &mut *total;
         sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
+        sum.spoken.add(outcome.spoken);
         cells
             .entry((outcome.strike.kind, outcome.strike.harm))
             .or_default()
@@ -357,6 +345,7 @@ pub fn flips(settings: &Settings) -> ExitCode {
     while all.flips < settings.trials && settings.most.is_none_or(|most| begun.elapsed() < most) {
         let outcome = flips::run(seed, FLIPS_AT_ONCE.min(settings.trials - all.flips), until);
         sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
+        sum.spoken.add(outcome.spoken);
         sum.violations += outcome.violations.len() as u64;
         all.repaired += outcome.repaired;
         all.reported += outcome.reported;

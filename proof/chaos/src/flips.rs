@@ -28,7 +28,7 @@ use kattu_proto::etcdserverpb::RangeRequest;
 use kattu_random::Random;
 use kattu_rig::clients::Clients;
 use kattu_rig::cluster::{BACK_LIMIT, Cluster};
-use kattu_rig::faces::Faces;
+use kattu_rig::faces::{Faces, Spoken};
 use kattu_rig::flags::Flags;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::place::Place;
@@ -77,6 +77,8 @@ pub struct Outcome {
     pub scrubbed: u64,
     /// Work of members that was seen at the end.
     pub seen: Seen,
+    /// What native clients did.
+    pub spoken: Spoken,
     /// Violations.
     pub violations: Vec<String>,
     /// How operations ended.
@@ -122,7 +124,8 @@ fn one(
     let recorder = Arc::new(Recorder::default());
     // Without compaction every revision can be compared. Segments and snapshots of 1 MiB come and go.
     let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max: 4, value_bytes: (100, 8 << 10), compact: 0 };
-    let faces = Faces::etcd(&shape);
+    let faces = Faces::draw(seed, Target::Kattu, &shape);
+    timeline.say(faces.to_string());
     let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, &faces, seed, &recorder)?;
     let mut trial = Trial { cluster, clients, recorder, random: Random::of_part(seed, "flips") };
     let result = trial.go(flips, outcome, timeline);
@@ -132,6 +135,7 @@ fn one(
         Ok(())
     });
     trial.clients.end();
+    outcome.spoken = trial.clients.spoken();
     let result = result.and_then(|()| trial.settle(timeline));
     *history = trial.recorder.take();
     outcome.ends = ends(history);

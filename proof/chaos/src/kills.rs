@@ -17,7 +17,7 @@ use kattu_random::Random;
 use kattu_rig::READY;
 use kattu_rig::clients::Clients;
 use kattu_rig::cluster::{BACK_LIMIT, Cluster};
-use kattu_rig::faces::Faces;
+use kattu_rig::faces::{Faces, Spoken};
 use kattu_rig::flags::Flags;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::place::Place;
@@ -65,6 +65,8 @@ pub struct Outcome {
     pub judged: u64,
     /// Work of members that was seen after the strike.
     pub seen: Seen,
+    /// What native clients did.
+    pub spoken: Spoken,
 }
 
 /// Measures how many calls of each kind a member makes in each phase.
@@ -135,6 +137,7 @@ pub fn run(seed: u64, target: Target, ranges: &Ranges) -> Outcome {
         lost: 0,
         judged: 0,
         seen: Seen::default(),
+        spoken: Spoken::default(),
     };
     let mut timeline = Timeline::default();
     let mut history = Vec::new();
@@ -169,7 +172,7 @@ fn one(
         Ok(())
     });
     if let Some(clients) = trial.clients.take() {
-        clients.stop();
+        outcome.spoken = clients.stop();
     }
     let result = result.and_then(|()| trial.settle(timeline));
     *history = trial.recorder.take();
@@ -214,7 +217,7 @@ impl Trial {
         // A member that catches up shares the machine with the load: large values without pauses would take all of it.
         let pause_ms_max = if is_large { 10 } else { 1 };
         let shape = Shape { clients: 4, hot_keys: 8, pause_ms_max, value_bytes, compact: 2 };
-        let faces = Faces::etcd(&shape);
+        let faces = Faces::draw(seed, target, &shape);
         let clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, &faces, seed, &recorder)?;
         Ok(Trial {
             cluster,

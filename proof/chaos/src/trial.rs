@@ -21,7 +21,7 @@ use kattu_rig::clients::Clients;
 use kattu_rig::clocks::{self, Clock};
 use kattu_rig::cluster::{BACK_LIMIT, Cluster};
 use kattu_rig::disk::SmallDisk;
-use kattu_rig::faces::{Answers, Faces};
+use kattu_rig::faces::{Faces, Spoken};
 use kattu_rig::flags::Flags;
 use kattu_rig::member::Standing;
 use kattu_rig::metrics_check::Seen;
@@ -79,8 +79,8 @@ pub struct Outcome {
     pub back: Duration,
     /// Whether links were limited, and their use.
     pub limited: (bool, Option<Use>),
-    /// Where clients spoke the native protocol: answers by face, and commands of sessions that were sent again.
-    pub native: Option<(Answers, u64)>,
+    /// What native clients did.
+    pub spoken: Spoken,
 }
 
 /// Runs one trial.
@@ -177,7 +177,7 @@ impl Trial {
             ended = remember(&mut cluster).and_then(|()| self.calm(&mut cluster, load));
         }
         clients.end();
-        self.outcome.native = faces.is_native().then(|| (clients.answers(), clients.repeated()));
+        self.outcome.spoken = clients.spoken();
         let ended = ended.and_then(|()| self.settle(&mut cluster, &recorder, setting.is_control));
         self.history = recorder.take();
         self.outcome.ends = ends(&self.history);

@@ -6,6 +6,7 @@ use crate::fuse_disk::Counts;
 use crate::plan::Plan;
 use crate::trial::trial;
 use crate::volatile_disk::Loss;
+use kattu_rig::faces::Spoken;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::progress::bar;
 use kattu_rig::target::Target;
@@ -32,6 +33,7 @@ struct Sum {
     loss: Loss,
     counts: Counts,
     seen: Seen,
+    spoken: Spoken,
 }
 
 /// Runs `trials` seeds from `seed` on; no trial begins after `most`.
@@ -63,6 +65,7 @@ pub fn campaign(trials: u64, seed: u64, target: Target, most: Option<Duration>) 
         sum.snapshots.0 += outcome.snapshots.0;
         sum.snapshots.1 += outcome.snapshots.1;
         sum.seen.add(outcome.seen);
+        sum.spoken.add(outcome.spoken);
         sum.loss.add(outcome.loss);
         sum.counts.add(outcome.counts);
         outcome
@@ -105,6 +108,7 @@ impl Sum {
         println!("the disks saw {writes} writes of {} MiB and {flushes} flushes", bytes >> 20);
         println!("{} logs inspected, {} of them with a torn tail", self.logs, self.torn_tails);
         println!("{}", self.seen.line());
+        println!("{}", self.spoken.line());
         println!("{} snapshots taken, {} starts from one", self.snapshots.0, self.snapshots.1);
         println!(
             "{} operations, {} of unknown outcome; {} answers judged; {:.0} s",

@@ -24,7 +24,7 @@ use kattu_random::Random;
 use kattu_rig::changes::Change;
 use kattu_rig::clients::Clients;
 use kattu_rig::cluster::{BACK_LIMIT, Cluster};
-use kattu_rig::faces::Faces;
+use kattu_rig::faces::{Faces, Spoken};
 use kattu_rig::member::Standing;
 use kattu_rig::metrics_check::Seen;
 use kattu_rig::place::Place;
@@ -90,6 +90,8 @@ pub struct Outcome {
     pub changes: BTreeMap<String, u64>,
     /// Work of members that was seen after the last power cut.
     pub seen: Seen,
+    /// What native clients did.
+    pub spoken: Spoken,
     /// Counts of the disks' requests.
     pub counts: Counts,
     /// The folder, if it is kept.
@@ -192,7 +194,8 @@ impl Trial {
         }
         self.await_service(cluster)?;
         let (shape, seed) = (&self.plan.shape, self.plan.seed);
-        let faces = Faces::etcd(shape);
+        let faces = Faces::draw(seed, self.target, shape);
+        self.timeline.say(faces.to_string());
         let clients = Clients::start(hosts, cluster.ca.as_deref(), shape, &faces, seed, recorder);
         let clients = clients.map_err(Trouble::Rig)?;
         for power_cut in power_cuts {
@@ -229,7 +232,7 @@ impl Trial {
             self.outcome.seen = cluster.prove(false).map_err(Trouble::Broken)?;
             self.timeline.say(self.outcome.seen.line());
         }
-        clients.stop();
+        self.outcome.spoken = clients.stop();
         self.timeline.say("clients stop");
         self.judge(cluster)?;
         self.end_in_order(cluster)

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: faults.
 
-use crate::faces::{Answers, Faces, Speaker};
+use crate::faces::{Answers, Faces, Speaker, Spoken};
 use crate::record::Recorder;
 use crate::workload::{Questions, Shape};
 use kattu_tls::ClientTls;
@@ -18,6 +18,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(20);
 /// The load of one trial.
 pub struct Clients {
     told: Told,
+    is_native: bool,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -48,7 +49,7 @@ impl Clients {
         let tls = ca.map(|ca| ClientTls::load(Some(ca), None)).transpose();
         let tls = tls.map_err(|error| error.to_string())?;
         let told = Told::default();
-        let all = told.clone();
+        let (all, is_native) = (told.clone(), faces.is_native());
         let (recorder, shape, hosts, faces) =
             (recorder.clone(), shape.clone(), hosts.to_vec(), faces.clone());
         let thread = std::thread::spawn(move || {
@@ -73,7 +74,7 @@ impl Clients {
                 }
             });
         });
-        Ok(Clients { told, thread: Some(thread) })
+        Ok(Clients { told, is_native, thread: Some(thread) })
     }
 
     /// While resting, they send nothing.
@@ -86,14 +87,20 @@ impl Clients {
         self.told.answers.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// How often a command of a session was sent that had been sent before: by clients that have stopped.
-    pub fn repeated(&self) -> u64 {
-        self.told.repeated.load(Ordering::Relaxed)
+    /// What the native ones did, once all have stopped.
+    pub fn spoken(&self) -> Spoken {
+        let [_, native, in_sessions] = self.answers();
+        let repeated = self.told.repeated.load(Ordering::Relaxed);
+        match self.is_native {
+            true => Spoken { trials: 1, native, in_sessions, repeated },
+            false => Spoken::default(),
+        }
     }
 
-    /// Stops them after their operations under way.
-    pub fn stop(mut self) {
+    /// Stops them after their operations under way; what the native ones did.
+    pub fn stop(mut self) -> Spoken {
         self.end();
+        self.spoken()
     }
 
     /// The same; may be called again.

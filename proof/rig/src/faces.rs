@@ -58,21 +58,48 @@ impl Face {
 /// Answers by face: etcd's, native, in a session.
 pub type Answers = [u64; 3];
 
+/// What the native clients of one trial, or of several, did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spoken {
+    /// Trials that had any.
+    pub trials: u64,
+    /// Answers to those without a session.
+    pub native: u64,
+    /// Answers to those in sessions.
+    pub in_sessions: u64,
+    /// Commands of sessions that were sent again.
+    pub repeated: u64,
+}
+
+impl Spoken {
+    /// Adds that of another trial.
+    pub fn add(&mut self, other: Spoken) {
+        self.trials += other.trials;
+        self.native += other.native;
+        self.in_sessions += other.in_sessions;
+        self.repeated += other.repeated;
+    }
+
+    /// One line.
+    pub fn line(&self) -> String {
+        let Spoken { trials, native, in_sessions, repeated } = self;
+        format!(
+            "{trials} trials with native clients: {native} answers, and {in_sessions} of clients in sessions, where {repeated} \
+             commands were sent again"
+        )
+    }
+}
+
 /// The face of each client of a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faces(Vec<Face>);
 
 impl Faces {
-    /// All speak etcd's API.
-    pub fn etcd(shape: &Shape) -> Faces {
-        Faces(vec![Face::Etcd; shape.clients as usize])
-    }
-
     /// Draws those of a seed. Nothing else is drawn from the same numbers.
     pub fn draw(seed: u64, target: Target, shape: &Shape) -> Faces {
         let mut random = Random::of_part(seed, "faces");
         if target != Target::Kattu || !random.per_mille(334) {
-            return Faces::etcd(shape);
+            return Faces(vec![Face::Etcd; shape.clients as usize]);
         }
         let all = *random.pick(&[None, None, Some(Face::Native), Some(Face::ALL[2]), Some(Face::ALL[3])]);
         let mut faces: Vec<Face> =
