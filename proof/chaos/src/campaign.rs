@@ -375,6 +375,7 @@ pub fn flips(settings: &Settings) -> ExitCode {
     }
     bar.finish_and_clear();
     println!("{}", sum.seen.line());
+    println!("{}", sum.spoken.line());
     println!(
         "{} promises hit, {} of them waited for; {} members ended by a scrub after their start",
         all.promises.0, all.promises.1, all.scrubbed
