@@ -204,6 +204,13 @@ impl FrameWriter {
         bytes
     }
 
+    /// Gives memory back beyond so many bytes, if the frame is empty.
+    pub fn rest(&mut self, most: usize) {
+        if self.is_empty() {
+            self.bytes.shrink_to(most);
+        }
+    }
+
     /// Takes empty memory for the next frame, and leaves the bytes of this one there.
     ///
     /// # Panics

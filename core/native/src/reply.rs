@@ -11,6 +11,8 @@ use crate::frame::{FrameWriter, Message};
 use crate::handshake::Leader;
 use crate::message::{list, put_id, take_id};
 use alloc::vec::Vec;
+use kattu_kv::answer;
+use kattu_kv::api::{Error, Response};
 use kattu_kv::sessions::{NAMED_MAX, SessionError, SessionId};
 use kattu_wire::fields::{FieldError, Reader, Write};
 
@@ -154,56 +156,81 @@ numbered! {
     AnswerTooLarge = 4,
 }
 
+/// Adds the answer to the request of this name, done with this result, to a frame: as [`Reply::write`] with
+/// [`Outcome::Done`] does, and the result is not laid out anywhere else before.
+pub fn write_done(
+    request: u64,
+    index: u64,
+    strong: u64,
+    result: &Result<Response, Error>,
+    writer: &mut FrameWriter,
+) {
+    write_with(request, index, strong, writer, |out| {
+        out.put_u8(DONE);
+        answer::encode(result, out);
+    });
+}
+
+fn write_with(
+    request: u64,
+    index: u64,
+    strong: u64,
+    writer: &mut FrameWriter,
+    outcome: impl FnOnce(&mut Vec<u8>),
+) {
+    writer.message(REPLY, 0, request, |out| {
+        out.put_u64(index);
+        out.put_u64(strong);
+        outcome(out);
+    });
+}
+
 impl<'a> Reply<'a> {
     /// Adds the answer to the request of this name to a frame.
     pub fn write(&self, request: u64, writer: &mut FrameWriter) {
-        writer.message(REPLY, 0, request, |out| {
-            out.put_u64(self.index);
-            out.put_u64(self.strong);
-            match &self.outcome {
-                Outcome::Done(answer) => {
-                    out.put_u8(DONE);
-                    out.extend_from_slice(answer);
-                }
-                Outcome::Committed => out.put_u8(COMMITTED),
-                Outcome::Opened { id, idle } => {
-                    out.put_u8(OPENED);
-                    out.put_u64(*idle);
-                    put_id(*id, out);
-                }
-                Outcome::Named { idle, gone } => {
-                    out.put_u8(NAMED);
-                    out.put_u64(*idle);
-                    gone.iter().for_each(|id| put_id(*id, out));
-                }
-                Outcome::SessionError(error) => {
-                    out.put_u8(SESSION_ERROR);
-                    let (number, expected) = match *error {
-                        SessionError::Expired => (1, 0),
-                        SessionError::OutOfOrder { expected } => (2, expected),
-                        SessionError::Stale => (3, 0),
-                        SessionError::TooManyAnswers => (4, 0),
-                        SessionError::TooManySessions => (5, 0),
-                    };
-                    out.put_u8(number);
-                    out.put_u64(expected);
-                }
-                Outcome::Refused(refusal, leader) => {
-                    out.extend_from_slice(&[REFUSED, refusal.number()]);
-                    leader.write(out);
-                }
-                Outcome::Unknown(doubt, leader) => {
-                    out.extend_from_slice(&[UNKNOWN, doubt.number()]);
-                    leader.write(out);
-                }
-                Outcome::Malformed => out.put_u8(MALFORMED),
-                Outcome::Sessions { all, list } => {
-                    out.put_u8(SESSIONS);
-                    out.put_u64(*all);
-                    for (number, silent) in list {
-                        out.put_u64(*number);
-                        out.put_u64(*silent);
-                    }
+        write_with(request, self.index, self.strong, writer, |out| match &self.outcome {
+            Outcome::Done(answer) => {
+                out.put_u8(DONE);
+                out.extend_from_slice(answer);
+            }
+            Outcome::Committed => out.put_u8(COMMITTED),
+            Outcome::Opened { id, idle } => {
+                out.put_u8(OPENED);
+                out.put_u64(*idle);
+                put_id(*id, out);
+            }
+            Outcome::Named { idle, gone } => {
+                out.put_u8(NAMED);
+                out.put_u64(*idle);
+                gone.iter().for_each(|id| put_id(*id, out));
+            }
+            Outcome::SessionError(error) => {
+                out.put_u8(SESSION_ERROR);
+                let (number, expected) = match *error {
+                    SessionError::Expired => (1, 0),
+                    SessionError::OutOfOrder { expected } => (2, expected),
+                    SessionError::Stale => (3, 0),
+                    SessionError::TooManyAnswers => (4, 0),
+                    SessionError::TooManySessions => (5, 0),
+                };
+                out.put_u8(number);
+                out.put_u64(expected);
+            }
+            Outcome::Refused(refusal, leader) => {
+                out.extend_from_slice(&[REFUSED, refusal.number()]);
+                leader.write(out);
+            }
+            Outcome::Unknown(doubt, leader) => {
+                out.extend_from_slice(&[UNKNOWN, doubt.number()]);
+                leader.write(out);
+            }
+            Outcome::Malformed => out.put_u8(MALFORMED),
+            Outcome::Sessions { all, list } => {
+                out.put_u8(SESSIONS);
+                out.put_u64(*all);
+                for (number, silent) in list {
+                    out.put_u64(*number);
+                    out.put_u64(*silent);
                 }
             }
         });

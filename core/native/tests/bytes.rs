@@ -312,6 +312,10 @@ fn the_bytes_are_as_the_page_says() {
             [&(fields.len() as u32).to_le_bytes()[..], &[3, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]].concat();
         assert_eq!(bytes[FRAME_HEADER..], [header, fields].concat(), "{name}");
     }
+    let result = kattu_kv::answer::decode(&[0, 4, 1, 0]).expect("an answer");
+    let reply = Reply { index: 4, strong: 6, outcome: Outcome::Done(&[0, 4, 1, 0]) };
+    let directly = alone(|writer| kattu_native::reply::write_done(9, 4, 6, &result, writer));
+    assert_eq!(directly, alone(|writer| reply.write(9, writer)));
     // A whole frame, its checksum included.
     let bytes = alone(|writer| Request::Ping.write(9, writer));
     assert_eq!(bytes[..FRAME_HEADER], [0x11, 0, 0, 0, 0x9e, 0xff, 0xd3, 0xf0]);

@@ -29,7 +29,6 @@ use crate::kv;
 use crate::patience::{Enough, Patience};
 use crate::replica::Replica;
 use crate::turns::{self, Talker};
-use answer::Answerer;
 use input::Input;
 use kattu_kv::sessions::Order;
 use kattu_native::handshake::{Hello, Leader, Welcome};
@@ -71,6 +70,9 @@ const INPUT_BYTES: u64 = 16 << 10;
 
 /// What is counted changes in steps of this size, so that it is not changed with each request.
 const HOLD_STEP: u64 = 16 << 10;
+
+/// Places for requests that a connection keeps with nothing under way.
+const PLACES_KEPT: usize = 16;
 
 /// Requests that a thread's talkers begin in one round, and one connection in a turn.
 const ROUND_REQUESTS: usize = 4096;
@@ -243,7 +245,6 @@ struct Connection<'a, R> {
     face: &'a Face<R>,
     input: Input,
     output: Output,
-    answerer: Answerer,
     mailbox: Arc<Mailbox>,
     arrived: Vec<Arrived>,
     /// Requests under way, each at its key; and keys that are free.
@@ -277,7 +278,6 @@ impl<'a, R: Replica> Connection<'a, R> {
             face,
             input,
             output: Output::new(),
-            answerer: Answerer::default(),
             mailbox: Arc::default(),
             arrived: Vec::new(),
             under_way: Vec::new(),
@@ -388,7 +388,7 @@ impl<'a, R: Replica> Connection<'a, R> {
         let before = self.output.unsent() as u64;
         let face = self.face;
         let index = face.replica.committed().0;
-        self.answerer.write(name, kind, outcome, index, || leader(face), self.output.frame());
+        answer::write(name, kind, outcome, index, || leader(face), self.output.frame());
         self.trade(bytes, before);
     }
 
@@ -433,11 +433,23 @@ impl<'a, R: Replica> Connection<'a, R> {
     /// Gives back what is not needed any more.
     fn settle_hold(&mut self) {
         self.input.rest();
+        if self.count == 0 {
+            self.rest();
+        }
         let needed = self.needed();
         if needed == 0 {
             drop(self.hold.split(self.hold.bytes()));
         } else if needed + 4 * HOLD_STEP <= self.hold.bytes() {
             let _ = self.hold.resize(needed + HOLD_STEP); // less is always granted
+        }
+    }
+
+    /// Gives back the room of many requests, where none is under way: it is counted for each of them, and for no connection.
+    fn rest(&mut self) {
+        self.output.rest();
+        if PLACES_KEPT < self.under_way.capacity().max(self.arrived.capacity()) {
+            (self.under_way, self.free, self.arrived) = Default::default();
+            self.mailbox.rest();
         }
     }
 
@@ -571,7 +583,7 @@ impl<'a, R: Replica> Connection<'a, R> {
             Judged::Invalid(error) => {
                 let before = self.output.unsent() as u64;
                 let index = self.face.replica.committed().0;
-                self.answerer.write_invalid(name, error, index, self.output.frame());
+                reply::write_done(name, index, 0, &Err(error), self.output.frame());
                 self.trade(0, before);
             }
             Judged::Refused(refusal) => self.refuse(name, refusal),

@@ -3,85 +3,57 @@
 //! Knows nothing of: connections, memory limits.
 
 use super::request::Kind;
-use kattu_kv::answer;
-use kattu_kv::api::{Answer, Error, Response};
+use kattu_kv::api::Answer;
 use kattu_native::frame::FrameWriter;
 use kattu_native::handshake::Leader;
-use kattu_native::reply::{Doubt, Outcome, Refusal, Reply};
+use kattu_native::reply::{Doubt, Outcome, Refusal, Reply, write_done};
 use kattu_node::contract::{self, ReplyBody};
 use std::time::Duration;
 
-/// Writes answers.
-#[derive(Debug, Default)]
-pub(crate) struct Answerer {
-    /// Bytes of one answer of the store.
-    bytes: Vec<u8>,
-}
-
-/// Memory that is kept between two answers.
-const KEPT_BYTES: usize = 64 << 10;
-
-impl Answerer {
-    /// Writes the answer to the request of this name. `index` is a log position at which it holds, `leader` whom a client may
-    /// ask instead.
-    pub(crate) fn write(
-        &mut self,
-        request: u64,
-        kind: Kind,
-        outcome: contract::Outcome,
-        index: u64,
-        leader: impl FnOnce() -> Leader,
-        out: &mut FrameWriter,
-    ) {
-        let strong = match &outcome {
-            contract::Outcome::Done(reply) => reply.strong,
-            _ => 0,
-        };
-        let outcome = match outcome {
-            contract::Outcome::Done(_) if kind == Kind::CommitOnly => Outcome::Committed,
-            contract::Outcome::Done(reply) => match reply.body {
-                ReplyBody::Kv(response) => self.done(&Ok(response)),
-                ReplyBody::KvError(error) => self.done(&Err(error)),
-                ReplyBody::Registered { id, idle } => Outcome::Opened { id, idle: millis(idle) },
-                ReplyBody::SessionError(error) => Outcome::SessionError(error),
-                ReplyBody::Named { gone, idle } => Outcome::Named { idle: millis(idle), gone },
-                ReplyBody::Pinned(tables) => {
-                    let Kind::Sessions { from, count } = kind else { unreachable!("nothing else pins") };
-                    let sessions = tables.sessions();
-                    let list = sessions.list(from, count).into_iter();
-                    let list = list.map(|(number, silent)| (number, millis(silent))).collect();
-                    Outcome::Sessions { all: sessions.count(), list }
-                }
-                body @ (ReplyBody::Members(_)
-                | ReplyBody::Status(_)
-                | ReplyBody::Changed(_)
-                | ReplyBody::Moved
-                | ReplyBody::Alarmed(_)
-                | ReplyBody::Published
-                | ReplyBody::Committed
-                | ReplyBody::SessionsSet) => {
-                    unreachable!("no request of this protocol is answered by {body:?}")
-                }
-            },
-            contract::Outcome::Refused(refusal) => Outcome::Refused(refusal_of(refusal), leader()),
-            contract::Outcome::Unknown(doubt) => Outcome::Unknown(doubt_of(doubt), leader()),
-        };
-        Reply { index, strong, outcome }.write(request, out);
-        self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES);
-    }
-
-    /// Writes that the store would refuse the request whatever it holds.
-    pub(crate) fn write_invalid(&mut self, request: u64, error: Error, index: u64, out: &mut FrameWriter) {
-        let outcome = self.done(&Err(error));
-        Reply { index, strong: 0, outcome }.write(request, out);
-        self.bytes.clear();
-    }
-
-    fn done(&mut self, result: &Result<Response, Error>) -> Outcome<'_> {
-        answer::encode(result, &mut self.bytes);
-        Outcome::Done(&self.bytes)
-    }
+/// Writes the answer to the request of this name. `index` is a log position at which it holds, `leader` whom a client may ask
+/// instead.
+pub(crate) fn write(
+    request: u64,
+    kind: Kind,
+    outcome: contract::Outcome,
+    index: u64,
+    leader: impl FnOnce() -> Leader,
+    out: &mut FrameWriter,
+) {
+    let strong = match &outcome {
+        contract::Outcome::Done(reply) => reply.strong,
+        _ => 0,
+    };
+    let outcome = match outcome {
+        contract::Outcome::Done(_) if kind == Kind::CommitOnly => Outcome::Committed,
+        contract::Outcome::Done(reply) => match reply.body {
+            ReplyBody::Kv(response) => return write_done(request, index, strong, &Ok(response), out),
+            ReplyBody::KvError(error) => return write_done(request, index, strong, &Err(error), out),
+            ReplyBody::Registered { id, idle } => Outcome::Opened { id, idle: millis(idle) },
+            ReplyBody::SessionError(error) => Outcome::SessionError(error),
+            ReplyBody::Named { gone, idle } => Outcome::Named { idle: millis(idle), gone },
+            ReplyBody::Pinned(tables) => {
+                let Kind::Sessions { from, count } = kind else { unreachable!("nothing else pins") };
+                let sessions = tables.sessions();
+                let list = sessions.list(from, count).into_iter();
+                let list = list.map(|(number, silent)| (number, millis(silent))).collect();
+                Outcome::Sessions { all: sessions.count(), list }
+            }
+            body @ (ReplyBody::Members(_)
+            | ReplyBody::Status(_)
+            | ReplyBody::Changed(_)
+            | ReplyBody::Moved
+            | ReplyBody::Alarmed(_)
+            | ReplyBody::Published
+            | ReplyBody::Committed
+            | ReplyBody::SessionsSet) => {
+                unreachable!("no request of this protocol is answered by {body:?}")
+            }
+        },
+        contract::Outcome::Refused(refusal) => Outcome::Refused(refusal_of(refusal), leader()),
+        contract::Outcome::Unknown(doubt) => Outcome::Unknown(doubt_of(doubt), leader()),
+    };
+    Reply { index, strong, outcome }.write(request, out);
 }
 
 /// What an answer holds besides its own bytes on their way: nothing, where it has no pairs.

@@ -14,6 +14,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
+/// Bytes of a frame to which no more answers are added.
+const SEALED_FROM: usize = 32 << 10;
+
+/// Memory that is kept with nothing under way.
+const KEPT_BYTES: usize = 4 << 10;
+
 /// Answers on their way.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -32,9 +38,33 @@ impl Output {
         Output { frame, bytes: Vec::new(), sent: 0, is_flushed: true, taken: 0, emptied: 0 }
     }
 
-    /// The frame to which answers are added.
+    /// The frame to which an answer is added. One that is long is sealed before: with the longest answer it stays below what
+    /// the welcome promised.
     pub(crate) fn frame(&mut self) -> &mut FrameWriter {
+        if SEALED_FROM <= self.frame.len() {
+            self.seal();
+        }
         &mut self.frame
+    }
+
+    fn seal(&mut self) {
+        if self.sent == self.bytes.len() {
+            self.frame.swap_into(&mut self.bytes);
+        } else {
+            self.bytes.drain(..self.sent);
+            self.frame.append_to(&mut self.bytes);
+        }
+        self.sent = 0;
+    }
+
+    /// Gives memory back, where nothing waits.
+    pub(crate) fn rest(&mut self) {
+        if self.unsent() == 0 {
+            self.bytes.clear();
+            self.sent = 0;
+            self.bytes.shrink_to(KEPT_BYTES);
+            self.frame.rest(KEPT_BYTES);
+        }
     }
 
     /// Bytes that are not sent yet.
@@ -56,14 +86,7 @@ impl Output {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         if !self.frame.is_empty() {
-            if self.sent == self.bytes.len() {
-                self.frame.swap_into(&mut self.bytes);
-                self.sent = 0;
-            } else {
-                self.bytes.drain(..self.sent);
-                self.sent = 0;
-                self.frame.append_to(&mut self.bytes);
-            }
+            self.seal();
         }
         while self.sent < self.bytes.len() {
             let written = ready!(Pin::new(&mut *stream).poll_write(context, &self.bytes[self.sent..]))?;

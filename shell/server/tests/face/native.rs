@@ -179,7 +179,7 @@ impl Face {
     async fn stranger(&self) -> Client {
         let stream = TcpStream::connect(self.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Client { stream, bytes: vec![], answers: BTreeMap::new(), last: 0 }
+        Client { stream, bytes: vec![], answers: BTreeMap::new(), last: 0, frame_max: 1 << 16 }
     }
 }
 
@@ -214,6 +214,8 @@ struct Client {
     bytes: Vec<u8>,
     answers: BTreeMap<u64, Got>,
     last: u64,
+    /// Bytes of a frame of answers, as the welcome promised.
+    frame_max: u32,
 }
 
 impl Client {
@@ -230,6 +232,7 @@ impl Client {
             if let Some((mut messages, length)) = reader.next(&self.bytes).unwrap() {
                 let welcome = Welcome::read(&messages.next().unwrap().unwrap()).unwrap();
                 self.bytes.drain(..length);
+                self.frame_max = welcome.answer_bytes_max;
                 return welcome;
             }
             assert!(self.read().await, "the connection is closed");
@@ -246,7 +249,7 @@ impl Client {
 
     /// Sorts the answers that have come.
     fn sort(&mut self) {
-        let reader = FrameReader::new(crc32c::crc32c_append, u32::MAX);
+        let reader = FrameReader::new(crc32c::crc32c_append, self.frame_max);
         while let Some((messages, length)) = reader.next(&self.bytes).expect("frames") {
             for message in messages {
                 let message = message.expect("a message");
@@ -752,6 +755,34 @@ async fn answers_that_are_too_large_are_told_so() {
 }
 
 #[tokio::test]
+async fn no_frame_is_longer_than_the_welcome_promised_however_much_is_answered_at_once() {
+    let face = Face::start(FaceConfig { max_response_bytes: 100 << 10, ..FaceConfig::default() }).await;
+    let mut client = face.client().await;
+    assert!(matches!(client.write(&encode_kv(&put("k", &"x".repeat(60 << 10)))).await, Said::Done(Ok(_))));
+    face.lone.set(|state| state.holds = Some(vec![]));
+    let query = query("k", "");
+    let names = client.send(&vec![at_once(&query); 50]).await;
+    eventually(|| face.lone.held() == 50).await;
+    face.lone.release();
+    for name in names {
+        assert!(matches!(client.got(name).await.says, Said::Done(Ok(_))));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_has_no_more_to_say_is_answered_all_that_it_asked() {
+    let face = Face::start(FaceConfig::default()).await;
+    let mut client = face.client().await;
+    let names = client.send(&vec![Asks::Ping; 5000]).await;
+    client.stream.shutdown().await.unwrap();
+    for name in names {
+        assert_eq!(client.got(name).await.says, Said::Pong);
+    }
+    assert!(client.is_closed().await);
+    assert_eq!(face.config.counters.connections_broken.get(), 0);
+}
+
+#[tokio::test]
 async fn refusals_and_doubts_name_the_leader() {
     use kattu_node::contract;
     let face = Face::start(FaceConfig::default()).await;
@@ -809,7 +840,7 @@ async fn the_port_for_metrics_does_not_serve_it() {
     let _served =
         on_a_thread(listener, |listener| kattu_server::serve_metrics(listener, Lone::new(), config, stopped));
     let stream = TcpStream::connect(address).await.unwrap();
-    let mut client = Client { stream, bytes: vec![], answers: BTreeMap::new(), last: 0 };
+    let mut client = Client { stream, bytes: vec![], answers: BTreeMap::new(), last: 0, frame_max: 1 << 16 };
     client.stream.write_all(&PREFACE).await.unwrap();
     assert!(client.is_closed().await);
     eventually(|| counted.counters.connections_broken.get() == 1).await;
