@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// Room for one read.
 const READ_BYTES: usize = 16 << 10;
 
-/// Memory that is kept while nothing is there to be read.
-const KEPT_BYTES: usize = READ_BYTES;
+/// Room for the first read after a rest, and memory that is kept while nothing is there to be read.
+const KEPT_BYTES: usize = READ_BYTES / 2;
 
 /// The bytes that a client has sent.
 #[derive(Debug)]
@@ -101,7 +101,8 @@ impl Input {
         self.bytes.advance(self.at);
         self.frame_end -= self.at;
         self.at = 0;
-        self.bytes.reserve(READ_BYTES.max(self.missing()).min(most.max(READ_BYTES)));
+        let room = if self.bytes.is_empty() { KEPT_BYTES } else { READ_BYTES };
+        self.bytes.reserve(room.max(self.missing()).min(most.max(room)));
         let mut limited = bytes::BufMut::limit(&mut self.bytes, most);
         let read = ready!(pin!(Pin::new(stream).read_buf(&mut limited)).poll(context))?;
         Poll::Ready(Ok(read))
