@@ -4,9 +4,10 @@
 //! final answer where a history has one for it; else it is a refusal.
 //! Knows nothing of: connections, sessions.
 
-use kattu_client::api::{self, CompareResult, CompareTarget, KeyRange, Revision};
+use kattu_client::api::{self, Command, Query};
 use kattu_client::{Error, Kind, Store};
-use kattu_verify::history::{Answer, Compare, How, Operation, Pair, Rejection, Target, What};
+use kattu_verify::convert::{Request, to_rejection, to_request};
+use kattu_verify::history::{Answer, Operation, Pair, What};
 
 /// Carries out an operation; its revision and its answer.
 ///
@@ -14,15 +15,18 @@ use kattu_verify::history::{Answer, Compare, How, Operation, Pair, Rejection, Ta
 /// Those of the client.
 pub(crate) async fn ask(store: &Store, operation: &Operation) -> Result<(i64, Answer), Error> {
     let of = |response: api::Response| (response.revision.0, answer(response.answer));
-    match operation {
-        Operation::Put { key, value } => store.put(key.as_str(), value.as_str()).await.map(of),
-        Operation::Range { .. } => {
-            let found = store.range(range(operation)).await?;
+    match to_request(operation) {
+        Request::Command(Command::Put(put)) => store.put_with(put).await.map(of),
+        Request::Command(Command::DeleteRange(delete)) => store.delete_range(delete).await.map(of),
+        Request::Command(Command::Compact(revision)) => store.compact(revision).await.map(of),
+        // The level of a read is the store's.
+        Request::Command(Command::Txn(txn)) | Request::Query(Query::Txn(txn), _) => {
+            store.txn(txn).await.map(of)
+        }
+        Request::Query(Query::Range(range), _) => {
+            let found = store.range(range).await?;
             Ok((found.revision.0, pairs(found)))
         }
-        Operation::Delete { key, end } => store.delete_range(delete(key, end)).await.map(of),
-        Operation::Txn { compare, then, otherwise } => store.txn(txn(compare, then, otherwise)).await.map(of),
-        Operation::Compact { revision } => store.compact(Revision(*revision)).await.map(of),
     }
 }
 
@@ -31,20 +35,10 @@ pub(crate) fn meaning(error: &Error) -> What {
     let rejected = |why| What::Done { revision: None, answer: Err(why) };
     let reason = error.to_string();
     match error {
-        Error::Store(error) => match error {
-            api::Error::Compacted => rejected(Rejection::Compacted),
-            api::Error::FutureRevision => rejected(Rejection::Future),
-            api::Error::EmptyKey
-            | api::Error::KeyNotFound
-            | api::Error::ValueProvided
-            | api::Error::LeaseProvided
-            | api::Error::TooManyOps
-            | api::Error::DuplicateKey
-            | api::Error::InvalidSort => rejected(Rejection::Invalid),
-            api::Error::LeaseNotFound | api::Error::AnswerTooLarge | api::Error::TooMuchWork => {
-                What::Refused { reason }
-            }
-        },
+        Error::Store(api::Error::LeaseNotFound | api::Error::AnswerTooLarge | api::Error::TooMuchWork) => {
+            What::Refused { reason }
+        }
+        Error::Store(error) => rejected(to_rejection(*error)),
         Error::Session { .. } | Error::Call(_) => match error.kind() {
             Kind::Refused | Kind::Unreachable => What::Refused { reason },
             Kind::Unknown => What::Unknown { reason },
@@ -52,66 +46,7 @@ pub(crate) fn meaning(error: &Error) -> What {
     }
 }
 
-fn keys(key: &str, end: &str) -> KeyRange {
-    KeyRange { start: key.into(), end: end.into() }
-}
-
-/// Of a range; its level is the store's.
-fn range(operation: &Operation) -> api::Range {
-    let Operation::Range { key, end, revision, limit, count_only, serializable: _ } = operation else {
-        unreachable!("{operation:?} is no range");
-    };
-    api::Range {
-        keys: keys(key, end),
-        revision: Revision(*revision),
-        limit: *limit,
-        count_only: *count_only,
-        ..api::Range::default()
-    }
-}
-
-fn delete(key: &str, end: &str) -> api::DeleteRange {
-    api::DeleteRange { keys: keys(key, end), prev_kv: false }
-}
-
-fn txn(compare: &[Compare], then: &[Operation], otherwise: &[Operation]) -> api::Txn {
-    api::Txn {
-        compare: compare.iter().map(condition).collect(),
-        success: then.iter().map(part).collect(),
-        failure: otherwise.iter().map(part).collect(),
-    }
-}
-
-fn part(operation: &Operation) -> api::Operation {
-    match operation {
-        Operation::Put { key, value } => api::Operation::Put(api::Put {
-            key: key.as_str().into(),
-            value: value.as_str().into(),
-            ..api::Put::default()
-        }),
-        Operation::Range { .. } => api::Operation::Range(range(operation)),
-        Operation::Delete { key, end } => api::Operation::DeleteRange(delete(key, end)),
-        Operation::Txn { compare, then, otherwise } => api::Operation::Txn(txn(compare, then, otherwise)),
-        Operation::Compact { .. } => unreachable!("no transaction has a compaction"),
-    }
-}
-
-fn condition(compare: &Compare) -> api::Compare {
-    let result = match compare.how {
-        How::Equal => CompareResult::Equal,
-        How::Greater => CompareResult::Greater,
-        How::Less => CompareResult::Less,
-        How::NotEqual => CompareResult::NotEqual,
-    };
-    let target = match &compare.target {
-        Target::Value(value) => CompareTarget::Value(value.as_str().into()),
-        Target::Version(version) => CompareTarget::Version(*version),
-        Target::Create(revision) => CompareTarget::Create(Revision(*revision)),
-        Target::Mod(revision) => CompareTarget::Mod(Revision(*revision)),
-    };
-    api::Compare { keys: keys(&compare.key, ""), result, target }
-}
-
+/// What a member says need not be text, where it is wrong: so this is more lenient than the judges' own translation.
 fn answer(it: api::Answer) -> Answer {
     match it {
         api::Answer::Put { .. } => Answer::Put,
@@ -141,7 +76,13 @@ fn pair(kv: &api::KeyValue) -> Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::{CompareResult, CompareTarget, KeyRange, Revision};
     use kattu_client::{Code, Failure, SessionError};
+    use kattu_verify::history::{Compare, How, Rejection, Target};
+
+    fn keys(key: &str, end: &str) -> KeyRange {
+        KeyRange { start: key.into(), end: end.into() }
+    }
 
     #[test]
     fn the_stores_no_is_a_final_answer_where_a_history_has_one() {
@@ -193,7 +134,14 @@ mod tests {
             count_only: true,
             ..api::Range::default()
         };
-        assert_eq!((range(&get(false)), range(&get(true))), (read.clone(), read.clone()));
+        for serializable in [false, true] {
+            let expected = Request::Query(Query::Range(read.clone()), serializable);
+            assert_eq!(to_request(&get(serializable)), expected);
+        }
+        let txn = |compare, then, otherwise| match to_request(&Operation::Txn { compare, then, otherwise }) {
+            Request::Command(Command::Txn(txn)) | Request::Query(Query::Txn(txn), _) => txn,
+            other => panic!("{other:?}"),
+        };
         let compares = [
             (
                 How::Equal,
@@ -208,7 +156,7 @@ mod tests {
         for (how, target, result, operand) in compares {
             let compare = Compare { key: "k".into(), how, target };
             let whole = api::Compare { keys: keys("k", ""), result, target: operand };
-            assert_eq!(condition(&compare), whole);
+            assert_eq!(txn(vec![compare], vec![], vec![]).compare, [whole]);
         }
         let put = Operation::Put { key: "k".into(), value: "v".into() };
         let inner = Operation::Txn { compare: vec![], then: vec![put], otherwise: vec![] };
@@ -218,9 +166,12 @@ mod tests {
         let whole = api::Txn {
             compare: vec![],
             success: vec![api::Operation::Range(read), api::Operation::Txn(nested)],
-            failure: vec![api::Operation::DeleteRange(delete("d", ""))],
+            failure: vec![api::Operation::DeleteRange(api::DeleteRange {
+                keys: keys("d", ""),
+                prev_kv: false,
+            })],
         };
-        assert_eq!(txn(&[], &[get(false), inner], &[gone]), whole);
+        assert_eq!(txn(vec![], vec![get(false), inner], vec![gone]), whole);
     }
 
     #[test]
