@@ -370,14 +370,8 @@ impl Raft {
         effects: &mut Effects,
     ) -> Result<EntryId, ProposeError> {
         assert!(kind != EntryKind::Config, "members change through Raft::propose_change");
-        let backlogged = self.apply_is_backlogged();
-        let Some(leader) = self.role.leader() else { return Err(ProposeError::NotLeader) };
-        if leader.transfer.is_some() {
-            return Err(ProposeError::Transferring);
-        }
-        let waiting = leader.uncommitted_bytes;
-        let too_much = waiting > 0 && waiting + payload.len() > self.config.limits.uncommitted_bytes_max;
-        if too_much || backlogged {
+        let waiting = self.may_propose()?;
+        if self.is_too_much(waiting, payload) {
             return Err(ProposeError::TooMuch);
         }
         let entry = self.new_entry(now, kind, payload);
@@ -385,12 +379,34 @@ impl Raft {
             return Err(ProposeError::NoSpace);
         }
         let id = entry.id();
+        self.accept(entry, effects);
+        Ok(id)
+    }
+
+    /// Whether proposals are accepted at all; the bytes that are proposed and not committed.
+    fn may_propose(&self) -> Result<usize, ProposeError> {
+        let Some(leader) = self.role.leader() else { return Err(ProposeError::NotLeader) };
+        if leader.transfer.is_some() {
+            return Err(ProposeError::Transferring);
+        }
+        if self.apply_is_backlogged() {
+            return Err(ProposeError::TooMuch);
+        }
+        Ok(leader.uncommitted_bytes)
+    }
+
+    /// Whether a payload has to wait while so many bytes are not committed. One always passes.
+    fn is_too_much(&self, waiting: usize, payload: &[u8]) -> bool {
+        waiting > 0 && waiting + payload.len() > self.config.limits.uncommitted_bytes_max
+    }
+
+    /// A new entry of this leader's goes into its log.
+    fn accept(&mut self, entry: Entry, effects: &mut Effects) {
         if let Some(leader) = self.role.leader_mut() {
             leader.uncommitted_bytes += entry.len();
             leader.yielding.note(entry.len(), &self.config);
         }
         self.append(entry, effects);
-        Ok(id)
     }
 
     /// Accepts commands one after the other, as [`Raft::propose`] does each; their records share buffers. Returns how many
@@ -418,13 +434,8 @@ impl Raft {
         payloads: &[&[u8]],
         effects: &mut Effects,
     ) -> Result<usize, ProposeError> {
-        let backlogged = self.apply_is_backlogged();
-        let Some(leader) = self.role.leader() else { return Err(ProposeError::NotLeader) };
-        if leader.transfer.is_some() {
-            return Err(ProposeError::Transferring);
-        }
+        let (mut waiting, mut space) = (self.may_propose()?, self.log_space);
         let head = self.new_head(now, EntryKind::Command);
-        let (mut waiting, mut space) = (leader.uncommitted_bytes, self.log_space);
         let most = payloads.iter().scan(0, |bytes, payload| {
             let before = *bytes;
             *bytes += payload.len() + RECORD_ROOM;
@@ -435,8 +446,7 @@ impl Raft {
         let mut places = Vec::with_capacity(count);
         let mut refused = ProposeError::TooMuch;
         for payload in &payloads[..count] {
-            let too_much = waiting > 0 && waiting + payload.len() > self.config.limits.uncommitted_bytes_max;
-            if too_much || backlogged {
+            if self.is_too_much(waiting, payload) {
                 break;
             }
             let index = LogIndex(head.id.index.0 + places.len() as u64);
@@ -458,12 +468,7 @@ impl Raft {
         }
         let (count, records) = (places.len(), SharedBytes::from(records));
         for (head, place, payload_start) in places {
-            let entry = Entry::new(head, records.slice(place), payload_start);
-            if let Some(leader) = self.role.leader_mut() {
-                leader.uncommitted_bytes += entry.len();
-                leader.yielding.note(entry.len(), &self.config);
-            }
-            self.append(entry, effects);
+            self.accept(Entry::new(head, records.slice(place), payload_start), effects);
         }
         Ok(count)
     }
