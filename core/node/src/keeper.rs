@@ -118,9 +118,8 @@ struct Waits {
 
 /// The result of applying an entry so far.
 enum Applied {
-    Done(Option<ReplyBody>),
-    /// As a command in a session, all of whose commands up to this number are executed.
-    InSession(Option<ReplyBody>, u64),
+    /// With what a command in a session tells beside its answer. [`Reply::strong`]
+    Done(Option<ReplyBody>, u64),
     /// It takes long.
     Begun(Work, Option<SessionHeader>),
     /// It was executed before, as a command in a session, and its answer was too large to be kept.
@@ -294,15 +293,8 @@ impl Keeper {
         match task {
             KeeperTask::Apply { entry, ticket, term } => {
                 *allowance = allowance.saturating_sub_unsigned((entry.len() / 1024) as u64);
-                let mut waits = Waits { ticket, term, strong: 0 };
-                let applied = match self.apply(&entry, waits, allowance, effects) {
-                    Applied::InSession(body, strong) => {
-                        waits.strong = strong;
-                        Applied::Done(body)
-                    }
-                    applied => applied,
-                };
-                match applied {
+                let waits = Waits { ticket, term, strong: 0 };
+                match self.apply(&entry, waits, allowance, effects) {
                     Applied::Refused => {
                         effects.refused_for_work += 1;
                         let waits = Waits { ticket: None, ..waits };
@@ -314,14 +306,14 @@ impl Keeper {
                         };
                         effects.reply.extend(ticket.map(|ticket| (ticket, outcome)));
                     }
-                    Applied::Done(body) => {
+                    Applied::Done(body, strong) => {
                         if entry.head.kind == EntryKind::Config {
                             effects.members = Some(self.members());
                         }
                         let is_of_client = ticket.is_some() && is_client_data(whole(&entry));
+                        let waits = Waits { strong, ..waits };
                         self.conclude(entry.id().index, is_of_client, waits, body, effects);
                     }
-                    Applied::InSession(..) => unreachable!("it is done by now"),
                     Applied::AnswerGone => {
                         self.conclude(entry.id().index, true, Waits { ticket: None, ..waits }, None, effects);
                         let outcome = Outcome::Unknown(Doubt::AnswerTooLarge);
@@ -557,7 +549,7 @@ impl Keeper {
         let applied = self.tables.applied;
         assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
         self.tables.sessions.advance(Duration::from_millis(entry.head.stamp.0));
-        Applied::Done(match entry.head.kind {
+        let body = match entry.head.kind {
             EntryKind::Noop => None,
             EntryKind::Config => Some(self.apply_configuration(entry)),
             EntryKind::Command => {
@@ -567,7 +559,7 @@ impl Keeper {
                 }
                 if let Some(put) = put_in(bytes) {
                     let result = self.apply_put(put, allowance);
-                    return Applied::Done(waits.ticket.map(|_| kv_body(result)));
+                    return Applied::Done(waits.ticket.map(|_| kv_body(result)), 0);
                 }
                 match decoded(id, bytes) {
                     Command::Kv(command) => return self.apply_to_store(command, waits, allowance),
@@ -582,12 +574,13 @@ impl Keeper {
                     command => Some(self.apply_command(id.index, command, allowance, effects)),
                 }
             }
-        })
+        };
+        Applied::Done(body, 0)
     }
 
     fn apply_to_store(&mut self, command: kv::Command, waits: Waits, allowance: &mut i64) -> Applied {
         match self.apply_small(&command, allowance) {
-            Some(result) => Applied::Done(waits.ticket.map(|_| kv_body(result))),
+            Some(result) => Applied::Done(waits.ticket.map(|_| kv_body(result)), 0),
             None => {
                 let wants = waits.ticket.map(|_| self.limits.answer_bytes_max);
                 let work = Work::on_command(command, wants).that_looks_at(self.limits.work_max);
@@ -624,9 +617,9 @@ impl Keeper {
             Verdict::Execute => {}
             Verdict::Answered(None) => return Applied::AnswerGone,
             Verdict::Answered(Some(result)) => {
-                return Applied::InSession(Some(kv_body(result)), self.tables.sessions.strong(id.number));
+                return Applied::Done(Some(kv_body(result)), self.tables.sessions.strong(id.number));
             }
-            Verdict::Refused(error) => return Applied::Done(Some(ReplyBody::SessionError(error))),
+            Verdict::Refused(error) => return Applied::Done(Some(ReplyBody::SessionError(error)), 0),
         }
         let result = if let Some(put) = put_in(bytes) {
             self.apply_put(put, allowance)
@@ -646,7 +639,7 @@ impl Keeper {
             }
         };
         let strong = self.tables.sessions.keep(id.number, number, &result, false);
-        Applied::InSession(waits.ticket.map(|_| kv_body(result)), strong)
+        Applied::Done(waits.ticket.map(|_| kv_body(result)), strong)
     }
 
     fn apply_to_sessions(&mut self, at: LogIndex, command: SessionCommand, allowance: &mut i64) -> ReplyBody {
