@@ -66,7 +66,7 @@ const UNSENT_MAX: usize = 256 << 10;
 const REQUEST_BYTES: u64 = 256;
 
 /// Input buffers up to this size are counted with the connection. [`crate::budget::CONNECTION_BYTES`]
-const INPUT_BYTES: u64 = 16 << 10;
+const INPUT_BYTES: u64 = input::ROOM as u64;
 
 /// What is counted changes in steps of this size, so that it is not changed with each request.
 const HOLD_STEP: u64 = 16 << 10;
@@ -526,8 +526,8 @@ impl<'a, R: Replica> Connection<'a, R> {
             if self.is_over {
                 return Ok(reading);
             }
-            let missing = self.input.missing() as u64;
-            if INPUT_BYTES < missing && !self.may_hold(REQUEST_BYTES + missing) {
+            let more = self.input.grows_by() as u64;
+            if 0 < more && !self.may_hold(REQUEST_BYTES + more) {
                 return Ok(self.starve(context));
             }
             match self.input.poll_read(stream, turn.bytes, context)? {

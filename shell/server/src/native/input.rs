@@ -7,23 +7,23 @@
 //! A frame may have more messages than its client may have under way: the rest of it waits here, checked once.
 //! Knows nothing of: requests, memory limits.
 
-use bytes::{Buf, BytesMut};
+use bytes::BufMut;
 use kattu_native::frame::{FRAME_HEADER, FrameError, FrameReader, Message, Messages};
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Room for one read.
-const READ_BYTES: usize = 16 << 10;
+/// The room of a client whose frames fit in it. A longer frame has as much as it needs, and no more.
+pub(super) const ROOM: usize = 16 << 10;
 
 /// Room for the first read after a rest, and memory that is kept while nothing is there to be read.
-const KEPT_BYTES: usize = READ_BYTES / 2;
+const KEPT_BYTES: usize = ROOM / 2;
 
 /// The bytes that a client has sent.
 #[derive(Debug)]
 pub(crate) struct Input {
-    bytes: BytesMut,
+    bytes: Vec<u8>,
     at: usize,
     frame_end: usize,
     reader: FrameReader,
@@ -33,7 +33,7 @@ pub(crate) struct Input {
 impl Input {
     /// Of a client that has sent nothing yet; its frames have so many bytes at most.
     pub(crate) fn new(most: u32) -> Input {
-        Input { bytes: BytesMut::new(), at: 0, frame_end: 0, reader: reader(most), frames: 0 }
+        Input { bytes: Vec::new(), at: 0, frame_end: 0, reader: reader(most), frames: 0 }
     }
 
     /// From here on frames may have so many bytes.
@@ -62,15 +62,15 @@ impl Input {
         FRAME_HEADER + length as usize
     }
 
-    /// … and those of them that have not come.
-    pub(crate) fn missing(&self) -> usize {
-        self.length().saturating_sub(self.bytes.len() - self.at)
+    /// Bytes above [`ROOM`] that the next read takes for a frame that has no room.
+    pub(crate) fn grows_by(&self) -> usize {
+        self.length().saturating_sub(self.bytes.capacity().max(ROOM))
     }
 
     /// Takes these bytes, which come before any frame; `None` while they are not all there.
     pub(crate) fn take_first<const N: usize>(&mut self) -> Option<[u8; N]> {
         let first = *self.bytes.first_chunk()?;
-        self.bytes.advance(N);
+        self.bytes.drain(..N);
         Some(first)
     }
 
@@ -98,12 +98,13 @@ impl Input {
         most: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        self.bytes.advance(self.at);
+        self.bytes.drain(..self.at);
         self.frame_end -= self.at;
         self.at = 0;
-        let room = if self.bytes.is_empty() { KEPT_BYTES } else { READ_BYTES };
-        self.bytes.reserve(room.max(self.missing()).min(most.max(room)));
-        let mut limited = bytes::BufMut::limit(&mut self.bytes, most);
+        let room = if self.bytes.is_empty() { KEPT_BYTES } else { ROOM };
+        // Exactly: memory above `ROOM` is counted, and what was not asked for might not be granted.
+        self.bytes.reserve_exact(room.max(self.length()) - self.bytes.len());
+        let mut limited = (&mut self.bytes).limit(most);
         let read = ready!(pin!(Pin::new(stream).read_buf(&mut limited)).poll(context))?;
         Poll::Ready(Ok(read))
     }
@@ -111,7 +112,7 @@ impl Input {
     /// Gives memory back that nothing is in.
     pub(crate) fn rest(&mut self) {
         if self.at == self.bytes.len() && KEPT_BYTES < self.bytes.capacity() {
-            (self.bytes, self.at, self.frame_end) = (BytesMut::new(), 0, 0);
+            (self.bytes, self.at, self.frame_end) = (Vec::new(), 0, 0);
         }
     }
 }
