@@ -400,7 +400,8 @@ pub(crate) enum When {
     Quiet,
     /// A member was slow, away or behind when it began.
     Busy,
-    /// The leader then slowed its clients for a member that came back.
+    /// The leader then slowed its clients for a member that came back, or had done so within a heartbeat interval: what
+    /// was held back so long went before it.
     Slowed,
     /// This work was under way when it began, or began before its answer.
     Beside(Beside),
@@ -933,7 +934,7 @@ impl World {
             others.for_each(|judge| self.sh.service.sum.judged(judge, false));
         } else {
             let sum = &self.sh.service.sum;
-            // How long a write that began while clients were slowed may have waited for that. [fault-model F51]
+            // How long a write of [`When::Slowed`] may have waited for that. [fault-model F51]
             let may_wait = self.plan.settings.heartbeat_interval.as_nanos() as u64;
             let slowed = sum.slowed.iter().map(|took| took.saturating_sub(may_wait));
             let mut with: Vec<u64> = sum.busy.iter().copied().chain(slowed).collect();

@@ -70,6 +70,8 @@ pub(crate) struct Load {
     /// Open requests: the stream, when each began, and its situation.
     asked: BTreeMap<u64, (usize, u64, When)>,
     number: u64,
+    /// When a leader was last seen to slow its clients.
+    slowed_at: Option<u64>,
     pub(crate) timed: Vec<Timed>,
 }
 
@@ -81,6 +83,7 @@ impl Load {
             on: Vec::new(),
             asked: BTreeMap::new(),
             number: LOAD_FROM,
+            slowed_at: None,
             timed: Vec::new(),
         }
     }
@@ -88,6 +91,15 @@ impl Load {
     /// Whether any requests have ever come at a rate.
     pub(crate) fn has_begun(&self) -> bool {
         !self.streams.is_empty()
+    }
+
+    /// Whether a write that begins now may wait because clients are slowed, or were no longer than `after` ago: then it
+    /// may be behind those that were held back.
+    fn slowed(&mut self, slows: bool, now: u64, after: u64) -> bool {
+        if slows {
+            self.slowed_at = Some(now);
+        }
+        self.slowed_at.is_some_and(|at| now <= at + after)
     }
 
     fn request(&mut self, ask: Ask) -> Request {
@@ -154,6 +166,8 @@ impl World {
         let leads = self.leader();
         let slows = leads.and_then(|leader| self.raft(leader)).is_some_and(Raft::slows_clients);
         let now = self.sh.now;
+        let after = self.plan.settings.heartbeat_interval.as_nanos() as u64;
+        let slows = self.load.slowed(slows, now, after);
         let asked = self.sh.service.asked(slows, self.first_beside(|beside| beside.now(now)));
         self.load.asked.insert(operation, (number, self.sh.now, asked));
         let leader = leads.filter(|_| !anywhere);
@@ -192,5 +206,20 @@ impl World {
             self.sh.service.answered(self.sh.now - asked, done, when.or(begun));
         }
         self.load.timed.push(Timed { stream, asked, answered: self.sh.now, done });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_behind_those_that_were_held_back_are_slowed_and_later_ones_are_not() {
+        let mut load = Load::new(1);
+        assert!(!load.slowed(false, 0, 100), "never");
+        assert!(load.slowed(true, 50, 100));
+        assert!(load.slowed(true, 200, 100));
+        assert!(load.slowed(false, 300, 100));
+        assert!(!load.slowed(false, 301, 100));
     }
 }
