@@ -184,6 +184,20 @@ pub enum Verdict {
     Refused(SessionError),
 }
 
+/// What has become of a command. [`Sessions::once`]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Once {
+    /// It was executed now, with this result.
+    Executed {
+        /// Its result; it is kept, unless it is too large.
+        result: Result<Response, Error>,
+        /// The number up to which every command of the session is executed.
+        strong: u64,
+    },
+    /// It was executed before, or is not executed; never [`Verdict::Execute`].
+    Judged(Verdict),
+}
+
 /// An answer that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kept {
@@ -307,6 +321,23 @@ impl Session {
             return Verdict::Refused(SessionError::TooManyAnswers);
         }
         Verdict::Execute
+    }
+
+    /// Keeps an answer, unless it is too large beside those of all sessions, which have so many bytes. Returns it as it is
+    /// kept.
+    fn keep(&mut self, number: u64, answer: Kept, all: u64) -> Kept {
+        let is_too_large = matches!(answer, Kept::Whole(_))
+            && (SESSION_BYTES_MAX < self.bytes + answer.bytes() || ALL_BYTES_MAX < all + answer.bytes());
+        let kept = if is_too_large { Kept::TooLarge } else { answer };
+        self.last = self.last.max(number);
+        self.bytes += kept.bytes();
+        let answers = Arc::make_mut(self.answers.get_or_insert_default());
+        let place = match answers.back() {
+            Some((last, _)) if number < *last => answers.partition_point(|(other, _)| *other < number),
+            _ => answers.len(),
+        };
+        answers.insert(place, (number, kept.clone()));
+        kept
     }
 
     /// Drops the answers below a number that the client has acknowledged; returns their bytes.
@@ -473,34 +504,52 @@ impl Sessions {
         result: &Result<Response, Error>,
         lacks_pairs: bool,
     ) -> u64 {
-        let mut kept = if lacks_pairs { Kept::TooLarge } else { Kept::of(result) };
+        let answer = if lacks_pairs { Kept::TooLarge } else { Kept::of(result) };
         let all = self.bytes;
-        let change = |_: &_, session: &mut Session| {
-            let is_too_large = matches!(kept, Kept::Whole(_))
-                && (SESSION_BYTES_MAX < session.bytes + kept.bytes() || ALL_BYTES_MAX < all + kept.bytes());
-            if is_too_large {
-                kept = Kept::TooLarge;
-            }
-            session.last = session.last.max(number);
-            session.bytes += kept.bytes();
-            let answers = Arc::make_mut(session.answers.get_or_insert_default());
-            let place = match answers.back() {
-                Some((last, _)) if number < *last => answers.partition_point(|(other, _)| *other < number),
-                _ => answers.len(),
-            };
-            answers.insert(place, (number, kept.clone()));
-            session.strong()
-        };
-        let strong = self.index.update(&key(session), change).expect("a session that was judged");
+        let change = |_: &_, session: &mut Session| (session.keep(number, answer, all), session.strong());
+        let (kept, strong) = self.index.update(&key(session), change).expect("a session that was judged");
+        self.note_kept(session, number, &kept);
+        strong
+    }
+
+    /// Counts an answer that is kept now.
+    fn note_kept(&mut self, session: u64, number: u64, kept: &Kept) {
         self.bytes += kept.bytes();
         let mut hasher = Hasher::new();
-        match &kept {
+        match kept {
             Kept::Put(revision) => hasher.number(revision.0),
             Kept::Whole(bytes) => hasher.bytes(bytes),
             Kept::TooLarge => hasher.number(-1),
         }
         self.mix([session as i64, number as i64, hasher.finish() as i64]);
-        strong
+    }
+
+    /// Judges a command and, if it is to be executed, executes it and keeps its answer: [`Sessions::judge`] and
+    /// [`Sessions::keep`] with one look for the session.
+    pub fn once(
+        &mut self,
+        id: SessionId,
+        number: u64,
+        first_unacked: u64,
+        execute: impl FnOnce() -> Result<Response, Error>,
+    ) -> Once {
+        let all = self.bytes;
+        let done = self.see(id, first_unacked, |session, dropped| {
+            match session.verdict(number, all - dropped) {
+                Verdict::Execute => {}
+                verdict => return (Once::Judged(verdict), None),
+            }
+            let result = execute();
+            let kept = session.keep(number, Kept::of(&result), all - dropped);
+            (Once::Executed { result, strong: session.strong() }, Some(kept))
+        });
+        let Some((once, kept)) = done else {
+            return Once::Judged(Verdict::Refused(SessionError::Expired));
+        };
+        if let Some(kept) = kept {
+            self.note_kept(id.number, number, &kept);
+        }
+        once
     }
 
     /// The number up to which every command of a session is executed; 0 if there is no such session.
@@ -520,7 +569,7 @@ impl Sessions {
         &mut self,
         id: SessionId,
         first_unacked: u64,
-        look: impl FnOnce(&Session, u64) -> T,
+        look: impl FnOnce(&mut Session, u64) -> T,
     ) -> Option<T> {
         let clock = self.clock;
         let seen = self.index.update(&key(id.number), |_, session| {

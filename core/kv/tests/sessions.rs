@@ -3,7 +3,7 @@
 
 use kattu_kv::api::{Answer, Error, Key, KeyValue, Response, Revision, Value};
 use kattu_kv::sessions::{
-    ALL_BYTES_MAX, Loader, Order, SESSION_BYTES_MAX, SHARE_BYTES, SessionError, SessionId, Sessions,
+    ALL_BYTES_MAX, Loader, Once, Order, SESSION_BYTES_MAX, SHARE_BYTES, SessionError, SessionId, Sessions,
     Settings, UNUSED, Verdict, WINDOW,
 };
 use proptest::collection::vec;
@@ -240,6 +240,8 @@ impl Twins {
                 let (id, last) = &mut self.clients[*client];
                 let number = last.saturating_add_signed(*ahead).max(1);
                 let first_unacked = (*last + 1).saturating_sub(*acknowledged).clamp(1, number);
+                let mut at_once = self.sessions.clone();
+                let once = at_once.once(*id, number, first_unacked, || result.clone());
                 let verdict = self.sessions.judge(*id, number, first_unacked);
                 prop_assert_eq!(&verdict, &self.naive.judge(*id, number, first_unacked));
                 if verdict == Verdict::Execute {
@@ -247,7 +249,14 @@ impl Twins {
                     prop_assert_eq!(strong, self.naive.keep(id.number, number, result));
                     prop_assert_eq!(strong, self.sessions.strong(id.number));
                     *last = number.max(*last);
+                    prop_assert_eq!(once, Once::Executed { result: result.clone(), strong });
+                } else {
+                    prop_assert_eq!(once, Once::Judged(verdict));
                 }
+                prop_assert_eq!(at_once.digest(), self.sessions.digest());
+                prop_assert_eq!(at_once.bytes(), self.sessions.bytes());
+                prop_assert_eq!(bytes(&at_once), bytes(&self.sessions));
+                self.sessions = at_once;
             }
             Step::WrongSecret(client) => {
                 let (id, last) = self.clients[*client];

@@ -272,7 +272,13 @@ pub fn is_readable(kind: EntryKind, payload: &[u8]) -> bool {
 /// The put for the store that a command is, in a session or not, with its bytes where they lie. Most commands are.
 #[must_use]
 pub fn put_in(command: &[u8]) -> Option<kv::PutRef<'_>> {
-    match in_any(command).split_first() {
+    put_of_store(in_any(command))
+}
+
+/// The same of a command outside of sessions, or behind its session's header.
+#[must_use]
+pub fn put_of_store(command: &[u8]) -> Option<kv::PutRef<'_>> {
+    match command.split_first() {
         Some((&FOR_STORE, rest)) => kv::Command::put_in(rest),
         _ => None,
     }

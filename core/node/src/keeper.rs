@@ -8,7 +8,7 @@
 //! Knows nothing of: raft, terms (it passes the replica's on), clients behind tickets.
 
 use crate::alarms::{Alarm, AlarmChange};
-use crate::command::{Command, is_for_store, put_in, within};
+use crate::command::{Command, is_for_store, put_in, put_of_store, within};
 use crate::compare::Health;
 use crate::contract::{
     Admitted, Doubt, KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody,
@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use kattu_kv::api as kv;
 use kattu_kv::api::{Error, Response};
 use kattu_kv::cost::PUT_UNITS;
-use kattu_kv::sessions::{SESSION_BYTES_MAX, SessionId, Sessions, Verdict};
+use kattu_kv::sessions::{Once, SESSION_BYTES_MAX, SessionId, Sessions, Verdict};
 use kattu_kv::store::{GROUP_MAX, Stats, Store};
 use kattu_kv::work::Work;
 use kattu_raft::{Duration, Entry, EntryId, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
@@ -557,8 +557,8 @@ impl Keeper {
                 if let Some((header, bytes)) = SessionHeader::take(bytes) {
                     return self.apply_in_session(header, bytes, id, waits, allowance);
                 }
-                if let Some(put) = put_in(bytes) {
-                    let result = self.apply_put(put, allowance);
+                if let Some(put) = put_of_store(bytes) {
+                    let result = apply_put(&mut self.store, put, allowance);
                     return Applied::Done(waits.ticket.map(|_| kv_body(result)), 0);
                 }
                 match decoded(id, bytes) {
@@ -592,14 +592,9 @@ impl Keeper {
     /// Applies a command that is small whatever the store holds.
     fn apply_small(&mut self, command: &kv::Command, allowance: &mut i64) -> Option<Result<Response, Error>> {
         match command {
-            kv::Command::Put(put) => Some(self.apply_put(put.as_ref(), allowance)),
+            kv::Command::Put(put) => Some(apply_put(&mut self.store, put.as_ref(), allowance)),
             command => self.store.apply_small(command),
         }
-    }
-
-    fn apply_put(&mut self, put: kv::PutRef<'_>, allowance: &mut i64) -> Result<Response, Error> {
-        *allowance = allowance.saturating_sub_unsigned((self.store.kept_by(put) / 1024) as u64);
-        self.store.apply_put(put)
     }
 
     /// Applies a command in a session, if it is its turn. Its answer is kept on every member, so none may depend on a waiting
@@ -613,33 +608,47 @@ impl Keeper {
         allowance: &mut i64,
     ) -> Applied {
         let SessionHeader { id, number, first_unacked } = header;
+        if let Some(put) = put_of_store(bytes) {
+            let store = &mut self.store;
+            let execute = || apply_put(store, put, allowance);
+            return match self.tables.sessions.once(id, number, first_unacked, execute) {
+                Once::Executed { result, strong } => {
+                    Applied::Done(waits.ticket.map(|_| kv_body(result)), strong)
+                }
+                Once::Judged(verdict) => self.not_executed(id, verdict),
+            };
+        }
         match self.tables.sessions.judge(id, number, first_unacked) {
             Verdict::Execute => {}
-            Verdict::Answered(None) => return Applied::AnswerGone,
-            Verdict::Answered(Some(result)) => {
-                return Applied::Done(Some(kv_body(result)), self.tables.sessions.strong(id.number));
-            }
-            Verdict::Refused(error) => return Applied::Done(Some(ReplyBody::SessionError(error)), 0),
+            verdict => return self.not_executed(id, verdict),
         }
-        let result = if let Some(put) = put_in(bytes) {
-            self.apply_put(put, allowance)
+        let (work_max, command) = match decoded(entry, bytes) {
+            Command::Kv(command) => (SESSION_WORK_MAX, command),
+            Command::Within { work_max, command } => (work_max, command),
+            command => panic!("committed entry {entry} holds {command:?} in a session"),
+        };
+        let result = if work_max < self.store.cost_of(&command) {
+            Err(Error::TooMuchWork)
+        } else if let Some(result) = self.apply_small(&command, allowance) {
+            result
         } else {
-            let (work_max, command) = match decoded(entry, bytes) {
-                Command::Kv(command) => (SESSION_WORK_MAX, command),
-                Command::Within { work_max, command } => (work_max, command),
-                command => panic!("committed entry {entry} holds {command:?} in a session"),
-            };
-            if work_max < self.store.cost_of(&command) {
-                Err(Error::TooMuchWork)
-            } else if let Some(result) = self.apply_small(&command, allowance) {
-                result
-            } else {
-                let work = Work::on_command(command, Some(SESSION_BYTES_MAX as usize));
-                return Applied::Begun(work.that_looks_at(work_max), Some(header));
-            }
+            let work = Work::on_command(command, Some(SESSION_BYTES_MAX as usize));
+            return Applied::Begun(work.that_looks_at(work_max), Some(header));
         };
         let strong = self.tables.sessions.keep(id.number, number, &result, false);
         Applied::Done(waits.ticket.map(|_| kv_body(result)), strong)
+    }
+
+    /// A command of a session that was executed before, or is not executed.
+    fn not_executed(&self, id: SessionId, verdict: Verdict) -> Applied {
+        match verdict {
+            Verdict::Execute => unreachable!("it is not executed"),
+            Verdict::Answered(None) => Applied::AnswerGone,
+            Verdict::Answered(Some(result)) => {
+                Applied::Done(Some(kv_body(result)), self.tables.sessions.strong(id.number))
+            }
+            Verdict::Refused(error) => Applied::Done(Some(ReplyBody::SessionError(error)), 0),
+        }
     }
 
     fn apply_to_sessions(&mut self, at: LogIndex, command: SessionCommand, allowance: &mut i64) -> ReplyBody {
@@ -783,6 +792,12 @@ fn whole(entry: &Entry) -> &[u8] {
 /// Whether a command's answer shows what clients have stored, which is wrong on a divergent member.
 fn is_client_data(command: &[u8]) -> bool {
     is_of_session(command) || is_for_store(command)
+}
+
+/// Applies a put. What it keeps of a former value is work, too.
+fn apply_put(store: &mut Store, put: kv::PutRef<'_>, allowance: &mut i64) -> Result<Response, Error> {
+    *allowance = allowance.saturating_sub_unsigned((store.kept_by(put) / 1024) as u64);
+    store.apply_put(put)
 }
 
 fn refuse_work(effects: &mut KeeperEffects, ticket: Ticket) {

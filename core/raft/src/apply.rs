@@ -19,6 +19,9 @@ use alloc::vec::Vec;
 /// Credit comes back in pieces of at least this many bytes (the newest may be smaller), not entry by entry.
 const CREDIT_PIECE: usize = 64 << 10;
 
+/// Room is made for so many entries before they are handed out; at a start all of a log is.
+const RESERVED_MAX: usize = 1024;
+
 /// Entries delivered and not yet applied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Delivery {
@@ -85,6 +88,8 @@ impl Raft {
             return;
         }
         let limit = self.marks.appliable();
+        let count = usize::try_from(limit.0.saturating_sub(self.marks.delivered.0)).unwrap_or(usize::MAX);
+        effects.apply.reserve(count.min(RESERVED_MAX));
         while self.marks.delivered < limit {
             let next = self.marks.delivered.next();
             let Some(entry) = self.log.entry(next) else {

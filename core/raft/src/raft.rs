@@ -467,6 +467,7 @@ impl Raft {
             return Err(refused);
         }
         let (count, records) = (places.len(), SharedBytes::from(records));
+        effects.persist.reserve(count);
         for (head, place, payload_start) in places {
             self.accept(Entry::new(head, records.slice(place), payload_start), effects);
         }

@@ -138,12 +138,12 @@ impl Desk {
     }
 
     /// How far the keeper has come since this was last called, if there is anything to tell; answers go behind `answers`.
-    pub fn told<C>(&mut self, answers: &mut Vec<(Ticket, Outcome)>) -> Option<Progress<C>> {
+    pub fn told<C>(&mut self, answers: &mut impl Extend<(Ticket, Outcome)>) -> Option<Progress<C>> {
         if !std::mem::take(&mut self.is_news) {
             return None;
         }
         let effects = &mut self.effects;
-        answers.append(&mut effects.reply);
+        answers.extend(effects.reply.drain(..));
         effects.units = 0;
         let stats = self.keeper.store().stats();
         Some(Progress {

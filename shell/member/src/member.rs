@@ -54,8 +54,8 @@ pub struct Member<C, A> {
     limits: Limits,
     stage: Stage,
     effects: Effects,
-    /// Answers on their way out, the last first.
-    answers: Vec<(Ticket, Outcome)>,
+    /// Answers on their way out.
+    answers: VecDeque<(Ticket, Outcome)>,
     /// Pieces of the log that are still to be read back.
     fetches: VecDeque<Fetch>,
     fetches_left: usize,
@@ -129,7 +129,7 @@ impl<C, A> Member<C, A> {
             limits,
             stage: Stage::Idle,
             effects,
-            answers: Vec::new(),
+            answers: VecDeque::new(),
             fetches: VecDeque::new(),
             fetches_left: 0,
             computing: Computing::default(),
@@ -351,8 +351,7 @@ impl<C, A> Member<C, A> {
                 }
                 Stage::Answer => {
                     if self.answers.is_empty() {
-                        std::mem::swap(&mut self.answers, &mut self.effects.reply);
-                        self.answers.reverse();
+                        self.answers.extend(self.effects.reply.drain(..));
                     }
                     if let Some(step) = self.answer() {
                         return Ok(step);
@@ -433,7 +432,7 @@ impl<C, A> Member<C, A> {
 
     /// The next answer on its way out.
     fn answer(&mut self) -> Option<Step<'static, C>> {
-        let (ticket, outcome) = self.answers.pop()?;
+        let (ticket, outcome) = self.answers.pop_front()?;
         self.answered = true;
         if !matches!(outcome, Outcome::Done(_)) {
             self.counts.failed += 1;
@@ -458,7 +457,6 @@ impl<C, A> Member<C, A> {
                 self.counts.work_units += units;
                 self.counts.slice_units_max = self.counts.slice_units_max.max(units);
                 if let Some(progress) = desk.told(&mut self.answers) {
-                    self.answers.reverse();
                     self.progressed(host, progress)?;
                 }
                 Ok(None)

@@ -80,7 +80,10 @@ struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Face {
     Etcd,
+    /// Many under way in each session.
     Native,
+    /// One session with one put under way.
+    NativeAlone,
 }
 
 fn settings(words: &[&str]) -> Result<Settings, Failure> {
@@ -304,6 +307,24 @@ pub(super) fn load(kattu: &Path, cluster: &Cluster, leader: usize, total: u64) -
     Load::of(Face::Etcd, total).run(kattu, cluster, leader)
 }
 
+/// Puts at the leader in sessions of the native protocol: many under way, or one after the other.
+pub(super) fn native_load(
+    kattu: &Path,
+    cluster: &Cluster,
+    leader: usize,
+    total: u64,
+    value_bytes: &str,
+    is_alone: bool,
+) -> Result<Value, Failure> {
+    let load = Load { total, value_bytes, ..Load::of(Face::Native, total) };
+    match is_alone {
+        true => {
+            Load { clients: "1", conns: "1", face: Face::NativeAlone, ..load }.run(kattu, cluster, leader)
+        }
+        false => load.run(kattu, cluster, leader),
+    }
+}
+
 /// Puts of keys of eight bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load<'a> {
@@ -320,7 +341,7 @@ impl<'a> Load<'a> {
     pub fn of(face: Face, total: u64) -> Load<'a> {
         let (clients, conns) = match face {
             Face::Etcd => (CLIENTS, CONNECTIONS),
-            Face::Native => (SESSIONS, SESSIONS),
+            Face::Native | Face::NativeAlone => (SESSIONS, SESSIONS),
         };
         Load { total, value_bytes: "256", clients, conns, face }
     }
@@ -334,8 +355,10 @@ impl<'a> Load<'a> {
         let mut bench = Command::new(kattu);
         bench.args(["bench", "put", "--endpoints", cluster.endpoint(leader)]);
         bench.args(["--clients", self.clients, "--conns", self.conns, "--total", &self.total.to_string()]);
-        if self.face == Face::Native {
-            bench.args(["--native", "--sessions", SESSIONS, "--pipeline", PIPELINE]);
+        match self.face {
+            Face::Etcd => {}
+            Face::Native => drop(bench.args(["--native", "--sessions", SESSIONS, "--pipeline", PIPELINE])),
+            Face::NativeAlone => drop(bench.args(["--native", "--sessions", "1", "--pipeline", "1"])),
         }
         bench.args(["--key-size", "8", "--val-size", self.value_bytes, "-o", "json"]);
         let text = shell::output(&mut bench, Duration::from_secs(300))?;
@@ -420,6 +443,14 @@ pub(super) fn fact(address: &str, name: &str) -> Result<f64, Failure> {
     fact_in(&metrics(address)?, address, name)
 }
 
+/// The numbers of a metric with labels.
+pub(super) fn fact_of(address: &str, name: &str) -> Result<Vec<f64>, Failure> {
+    let page = metrics(address)?;
+    let of_name =
+        |line: &str| line.strip_prefix(name)?.strip_prefix('{')?.split_whitespace().last()?.parse().ok();
+    Ok(page.lines().filter_map(of_name).collect())
+}
+
 fn fact_in(page: &str, address: &str, name: &str) -> Result<f64, Failure> {
     let line = page.lines().find(|line| line.split_whitespace().next() == Some(name));
     let number = line.and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok());
@@ -439,7 +470,7 @@ fn metrics(address: &str) -> Result<String, Failure> {
 fn print(name: &str, face: Face, rows: &[Row]) {
     let clients = match face {
         Face::Etcd => format!("{CLIENTS} clients over {CONNECTIONS} connections"),
-        Face::Native => {
+        Face::Native | Face::NativeAlone => {
             format!("{SESSIONS} sessions of the native protocol, {PIPELINE} puts of each under way")
         }
     };

@@ -19,6 +19,8 @@ const DIGEST: &str = "kattu_kv::digest::change";
 const GOAL_PERCENT: f64 = 1.0;
 /// An odd number per second, so that periodic work is not hit each time or never.
 const SAMPLES_PER_S: &str = "9973";
+/// … where each sample is larger.
+const SAMPLES_WITH_CALLERS_PER_S: &str = "1999";
 
 /// Samples of the threads of one member.
 #[derive(Clone, Copy, Default)]
@@ -36,10 +38,7 @@ impl Samples {
 /// Builds, loads, prints the table; fails if the goal is missed.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let total = super::number_behind("--total", words, 600_000, "bench digest")?;
-    if !Command::new("perf").arg("--version").output().is_ok_and(|out| out.status.success()) {
-        return Err(Failure::new("this bench samples with `perf`, which is not installed")
-            .then("apt-get install linux-perf"));
-    }
+    has_perf()?;
     let kattu = shell::kattu()?;
     Header::now(1, false).print();
     let folder = shell::target().join("bench/digest");
@@ -49,7 +48,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     load(&kattu, &cluster, leader, total / 20)?; // warm-up
     let file = |member: usize| folder.join(format!("n{member}.perf"));
     let watchers: Vec<Child> = (cluster.pids().into_iter().enumerate())
-        .map(|(member, pid)| watch(pid, &file(member)))
+        .map(|(member, pid)| watch(pid, &file(member), false))
         .collect::<Result<_, _>>()?;
     let loaded = load(&kattu, &cluster, leader, total);
     for mut watcher in watchers {
@@ -79,10 +78,23 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     if is_met { Ok(()) } else { Err(Failure::said()) }
 }
 
-/// Samples all threads of one process until it is interrupted.
-fn watch(pid: u32, file: &Path) -> Result<Child, Failure> {
+/// An error where `perf` is missing.
+pub(super) fn has_perf() -> Result<(), Failure> {
+    if Command::new("perf").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        return Ok(());
+    }
+    Err(Failure::new("this bench samples with `perf`, which is not installed")
+        .then("apt-get install linux-perf"))
+}
+
+/// Samples all threads of one process until it is interrupted; with the functions around each sample's, if wanted.
+pub(super) fn watch(pid: u32, file: &Path, with_callers: bool) -> Result<Child, Failure> {
     let mut perf = Command::new("perf");
-    perf.args(["record", "--quiet", "--event", "cpu-clock", "--freq", SAMPLES_PER_S]);
+    perf.args(["record", "--quiet", "--event", "cpu-clock", "--freq"]);
+    match with_callers {
+        true => perf.args([SAMPLES_WITH_CALLERS_PER_S, "--call-graph", "fp"]),
+        false => perf.arg(SAMPLES_PER_S),
+    };
     perf.args(["--pid", &pid.to_string(), "--output"]).arg(file);
     Ok(perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
 }

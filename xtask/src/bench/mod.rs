@@ -22,6 +22,7 @@ pub mod rivals;
 pub mod rotation;
 pub mod sectors;
 pub mod sessions;
+pub mod stages;
 pub mod tls;
 pub mod trend;
 

@@ -73,6 +73,11 @@ impl Header {
         &self.date
     }
 
+    /// Cores of the machine.
+    pub fn cores(&self) -> usize {
+        self.cores
+    }
+
     /// The first twelve digits of the commit's id; `none` outside a clone.
     pub fn commit(&self) -> &str {
         self.commit.get(..12).unwrap_or(&self.commit)

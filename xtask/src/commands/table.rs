@@ -422,6 +422,15 @@ pub const COMMANDS: &[Command] = &[
         run: |words| rigs::in_foreground("soak", words),
     },
     Command {
+        name: "bench stages",
+        arguments: "[--total PUTS (1500000)] [--val-size BYTES (16)] [--plot FILE]",
+        about: "where the processor time and the waiting time of a put go, stage by stage",
+        more: "With `--plot`, also as a picture (SVG).",
+        time: "",
+        group: Group::Benches,
+        run: bench::stages::run,
+    },
+    Command {
         name: "bench tail",
         arguments: "[--seconds N (20)] [--rounds N (4)] [--times-not-judged]",
         about: "puts at a steady rate beside snapshots, and beside compactions: their p99 next to that without",

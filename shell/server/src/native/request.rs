@@ -87,7 +87,10 @@ fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged {
     if config.request_bytes_max < bytes.len() {
         return Judged::Refused(Refusal::RequestTooLarge);
     }
-    let is_in_session = SessionHeader::take(bytes).is_some();
+    let (is_in_session, of_store) = match SessionHeader::take(bytes) {
+        Some((_, command)) => (true, command),
+        None => (false, bytes),
+    };
     if commit_only && is_in_session {
         return Judged::Malformed; // its result must be kept, and told
     }
@@ -96,7 +99,7 @@ fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged {
         false => (Kind::Write, contract::Request::Write),
     };
     // Most commands are puts, and are only looked at.
-    if let Some(put) = command::put_in(bytes).filter(|put| !put.ignore_value) {
+    if let Some(put) = command::put_of_store(of_store).filter(|put| !put.ignore_value) {
         return match check::check_put(put) {
             Ok(()) => Judged::Ask(write(bytes.to_vec()), kind),
             Err(error) => invalid(error, is_in_session),
