@@ -32,23 +32,6 @@ fn take_long_number(bytes: &mut &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// The number that eight bytes begin with, and its length, unless it is longer than they are or not in its shortest form.
-/// All its bytes are looked at together.
-fn number_in(bytes: [u8; 8]) -> Option<(u64, usize)> {
-    let word = u64::from_le_bytes(bytes);
-    let ends = !word & 0x8080_8080_8080_8080;
-    let bits = ends.trailing_zeros() + 1;
-    let sevens = (word & (u64::MAX.checked_shr(64_u32.checked_sub(bits)?)?)) & 0x7f7f_7f7f_7f7f_7f7f;
-    if sevens >> (bits - 8) == 0 && bits != 8 {
-        return None;
-    }
-    // Groups of 7 bits become groups of 14, 28 and 56.
-    let pairs = (sevens & 0x007f_007f_007f_007f) | ((sevens & 0x7f00_7f00_7f00_7f00) >> 1);
-    let fours = (pairs & 0x0000_3fff_0000_3fff) | ((pairs & 0x3fff_0000_3fff_0000) >> 2);
-    let number = (fours & 0x0fff_ffff) | ((fours & 0x0fff_ffff_0000_0000) >> 4);
-    Some((number, bits as usize / 8))
-}
-
 /// Reads bytes from the front.
 pub(crate) struct Reader<'a> {
     pub(crate) bytes: &'a [u8],
@@ -225,11 +208,6 @@ impl<'a> Reader<'a> {
 
     fn long_number(&mut self) -> Result<u64, Malformed> {
         let offset = self.at;
-        if let Some((number, length)) = self.bytes[offset..].first_chunk().and_then(|bytes| number_in(*bytes))
-        {
-            self.at += length;
-            return Ok(number);
-        }
         let too_long = Malformed { offset, flaw: Flaw::Number };
         let mut n = 0;
         for shift in (0..64).step_by(7) {
