@@ -12,6 +12,9 @@
 //! | `pipeline.rs` | numbers of a session, and what is sent again; without a clock or a socket |
 //! | `session.rs` | a session, as its caller has it |
 //! | `live.rs` | a session at work: window, connection, steering |
+//! | `pipe.rs` | many requests under way for one caller, in batches in and out |
+//! | `desk.rs` | where their outcomes come together |
+//! | `caller.rs` | where the outcome of one request goes |
 //! | `alive.rs` | signs of life of all sessions of one client |
 //! | `dice.rs` | chance |
 //!
@@ -20,12 +23,15 @@
 
 mod alive;
 mod answer;
+mod caller;
 mod calls;
 mod client;
 mod connection;
+mod desk;
 mod dice;
 mod live;
 mod members;
+mod pipe;
 mod pipeline;
 mod reach;
 mod session;
@@ -33,4 +39,5 @@ mod under_way;
 
 pub use calls::ListedSession;
 pub use client::NativeClient;
+pub use pipe::Pipe;
 pub use session::{Pending, Session, SessionOptions};
