@@ -2,14 +2,10 @@
 //!
 //! Knows nothing of: requests, how they are repeated.
 
-use crate::error::Error;
+use crate::native::answer::Outcomes;
 use crate::native::desk::Desk;
-use kattu_kv::api::Response;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-
-/// The outcome of one request.
-pub(crate) type Outcomes = Result<Response, Error>;
 
 /// Waits for the outcome of a request.
 #[derive(Debug)]

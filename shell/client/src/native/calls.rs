@@ -5,9 +5,8 @@
 use crate::error::Error;
 use crate::failure::Kind;
 use crate::native::answer::{self, Answer, Outcome};
+use crate::native::ask::Ask;
 use crate::native::client::{Course, NativeClient};
-use crate::native::connection::Ask;
-use crate::native::pipe::Pipe;
 use kattu_kv::api::{
     Answer as Content, Command, DeleteRange, KeyRange, KeyValue, Put, PutRef, Query, Range, RangeResult,
     Response, Revision, Txn,
@@ -101,12 +100,6 @@ impl NativeClient {
         let (level, course) = self.read_level();
         let answer = self.call(course, Ask::Read(level, bytes.into())).await?;
         Wanted::by_query(query).of(answer)
-    }
-
-    /// Many requests under way at once, outside of a session.
-    #[must_use]
-    pub fn pipe(&self) -> Pipe<'static> {
-        Pipe::new(self.clone(), None)
     }
 
     /// Whether the leader, or another member, answers at all.

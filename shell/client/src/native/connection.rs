@@ -20,155 +20,24 @@
 
 use crate::failure::Failure;
 use crate::native::answer::{self, Answer, Lost, Why};
-use crate::native::under_way::UnderWay;
-use kattu_kv::sessions::{Order, SessionId};
-use kattu_native::frame::{FrameReader, FrameWriter, MESSAGE_HEADER, Message, Messages};
+use crate::native::ask::{Ask, bytes_around};
+use crate::native::listener::{Herald, Listener};
+use crate::native::outbox::{Out, Outbox};
+use kattu_native::frame::{FrameReader, FrameWriter, Message, Messages};
 use kattu_native::handshake::Welcome;
-use kattu_native::message::{self, Level, Request};
 use kattu_native::reply::Reply;
-use kattu_node::session::SessionHeader;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::mem::{swap, take};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 /// Room for what is read at once: some thousand answers to puts.
 const INPUT_BYTES: usize = 64 << 10;
-/// Most bytes of one frame that this side makes: a larger one takes longer to arrive whole, and gains nothing.
-const FRAME_BYTES: usize = 1 << 20;
-/// Bytes around a command: the principal, the session's header, the level of a read.
-const AROUND_BYTES: usize = 64;
-
-/// A request; its bytes are the caller's, unless it has to wait.
-#[derive(Clone, Debug)]
-pub(crate) enum Ask<'a> {
-    Open(Order),
-    Write(Cow<'a, [u8]>),
-    InSession(SessionHeader, Cow<'a, [u8]>),
-    Read(Level, Cow<'a, [u8]>),
-    KeepAlive(Vec<(SessionId, u64)>),
-    Close(Vec<SessionId>),
-    Ping,
-    Sessions { from: u64, count: u32 },
-    Expel(u64),
-}
-
-impl Ask<'_> {
-    /// Bytes of its command or query, or of the sessions that it names.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Ask::Write(bytes) | Ask::InSession(_, bytes) | Ask::Read(_, bytes) => bytes.len(),
-            Ask::KeepAlive(named) => 24 * named.len(),
-            Ask::Close(named) => 16 * named.len(),
-            Ask::Open(_) | Ask::Ping | Ask::Sessions { .. } | Ask::Expel(_) => 0,
-        }
-    }
-
-    /// The same request, whose command or query stays where it is.
-    pub(crate) fn again(&self) -> Ask<'_> {
-        match self {
-            Ask::Write(command) => Ask::Write(Cow::Borrowed(command)),
-            Ask::InSession(header, command) => Ask::InSession(*header, Cow::Borrowed(command)),
-            Ask::Read(level, query) => Ask::Read(*level, Cow::Borrowed(query)),
-            other => other.clone(),
-        }
-    }
-
-    fn into_owned(self) -> Ask<'static> {
-        let owned = |bytes: Cow<'_, [u8]>| Cow::Owned(bytes.into_owned());
-        match self {
-            Ask::Write(command) => Ask::Write(owned(command)),
-            Ask::InSession(header, command) => Ask::InSession(header, owned(command)),
-            Ask::Read(level, query) => Ask::Read(level, owned(query)),
-            Ask::Open(order) => Ask::Open(order),
-            Ask::KeepAlive(named) => Ask::KeepAlive(named),
-            Ask::Close(named) => Ask::Close(named),
-            Ask::Ping => Ask::Ping,
-            Ask::Sessions { from, count } => Ask::Sessions { from, count },
-            Ask::Expel(number) => Ask::Expel(number),
-        }
-    }
-
-    fn write(self, name: u64, writer: &mut FrameWriter) {
-        let request = match &self {
-            Ask::Write(command) => Request::Write { commit_only: false, command },
-            Ask::InSession(header, command) => {
-                return message::write_command(name, writer, |out| header.write_around(command, out));
-            }
-            Ask::Read(level, query) => Request::Read { level: *level, query },
-            Ask::Open(order) => Request::Open(*order),
-            Ask::KeepAlive(named) => Request::KeepAlive(named.clone()),
-            Ask::Close(named) => Request::Close(named.clone()),
-            Ask::Ping => Request::Ping,
-            Ask::Sessions { from, count } => Request::Sessions { from: *from, count: *count },
-            Ask::Expel(number) => Request::Expel(*number),
-        };
-        request.write(name, writer);
-    }
-}
-
-/// Hears the answers to requests of its own.
-pub(crate) trait Listen: Send + Sync + std::fmt::Debug {
-    /// What came together, in the order in which it came: takes all of it.
-    fn heard(self: Arc<Self>, heard: &mut Vec<Heard>);
-}
-
-/// What a listener hears of one request, which is told by two numbers of the listener's choice.
-#[derive(Debug)]
-pub(crate) struct Heard {
-    pub(crate) number: u64,
-    pub(crate) sending: u64,
-    pub(crate) result: Result<Answer, Lost>,
-}
-
-/// Where an answer goes.
-#[derive(Debug)]
-pub(crate) enum Listener {
-    /// To one caller.
-    Call(oneshot::Sender<Result<Answer, Lost>>),
-    /// To one of many that belong together.
-    Of(Arc<dyn Listen>, u64, u64),
-    /// Nowhere: any sign of the member was wanted.
-    Nowhere,
-}
-
-/// Tells listeners what has come, each all at once.
-#[derive(Default)]
-struct Herald {
-    listener: Option<Arc<dyn Listen>>,
-    heard: Vec<Heard>,
-}
-
-impl Herald {
-    fn tell(&mut self, listener: Listener, result: Result<Answer, Lost>) {
-        match listener {
-            Listener::Call(caller) => drop(caller.send(result)), // a caller that is gone needs no answer
-            Listener::Of(listener, number, sending) => {
-                if !self.listener.as_ref().is_some_and(|told| Arc::ptr_eq(told, &listener)) {
-                    self.end();
-                    self.listener = Some(listener);
-                }
-                self.heard.push(Heard { number, sending, result });
-            }
-            Listener::Nowhere => {}
-        }
-    }
-
-    /// Keeps nothing back.
-    fn end(&mut self) {
-        if let Some(listener) = self.listener.take() {
-            listener.heard(&mut self.heard);
-            self.heard.clear();
-        }
-    }
-}
 
 /// What a connection keeps to.
 #[derive(Clone, Copy, Debug)]
@@ -196,100 +65,6 @@ impl Drop for Handle {
     }
 }
 
-/// What callers and the task share: held while a request is written, or taken.
-#[derive(Debug)]
-struct Outbox(Mutex<Out>);
-
-/// Requests on their way.
-#[derive(Debug)]
-pub(crate) struct Out {
-    /// The next frame, and the names of its requests.
-    frame: FrameWriter,
-    names: Vec<u64>,
-    /// A frame is closed at this size.
-    frame_bytes_max: usize,
-    /// In the next frame, or sent, and without an answer.
-    under_way: UnderWay<Listener>,
-    requests_max: usize,
-    /// Beyond the limits so far.
-    waiting: VecDeque<(Ask<'static>, Listener)>,
-    /// The next frame has the first requests after a time without any.
-    begins: bool,
-    /// Wakes the task, if it waits.
-    waker: Option<Waker>,
-    /// The connection is over: nothing is sent any more.
-    ended: Option<Why>,
-}
-
-impl Out {
-    fn new(welcome: &Welcome) -> Out {
-        Out {
-            frame: FrameWriter::new(crc32c::crc32c_append),
-            names: Vec::new(),
-            frame_bytes_max: (welcome.frame_bytes_max as usize).min(FRAME_BYTES),
-            under_way: UnderWay::new(),
-            requests_max: welcome.requests_max as usize,
-            waiting: VecDeque::new(),
-            begins: false,
-            waker: None,
-            ended: None,
-        }
-    }
-
-    /// Sends a request that the member does not refuse for its size, behind all before it.
-    pub(crate) fn add(&mut self, ask: Ask<'_>, listener: Listener) {
-        match self.waiting.is_empty() && self.has_room_for(&ask, &listener) {
-            true => self.write(ask, listener),
-            false => self.waiting.push_back((ask.into_owned(), listener)),
-        }
-    }
-
-    /// Whether it may be in the next frame.
-    fn has_room_for(&self, ask: &Ask<'_>, listener: &Listener) -> bool {
-        // One place is kept for a ping, unless there is only one.
-        let is_ping = matches!(listener, Listener::Nowhere);
-        let most = if is_ping { self.requests_max } else { (self.requests_max - 1).max(1) };
-        let bytes = self.frame.len() + ask.bytes() + MESSAGE_HEADER + AROUND_BYTES;
-        self.under_way.len() < most && (self.frame.is_empty() || bytes <= self.frame_bytes_max)
-    }
-
-    fn write(&mut self, ask: Ask<'_>, listener: Listener) {
-        self.begins |= self.under_way.len() == 0;
-        let name = self.under_way.hold(listener);
-        ask.write(name, &mut self.frame);
-        self.names.push(name);
-    }
-
-    /// Of those that wait, what the limits allow by now.
-    fn fill(&mut self) {
-        while let Some((ask, listener)) = self.waiting.pop_front() {
-            if !self.has_room_for(&ask, &listener) {
-                self.waiting.push_front((ask, listener));
-                break;
-            }
-            self.write(ask, listener);
-        }
-    }
-}
-
-impl Outbox {
-    fn lock(&self) -> MutexGuard<'_, Out> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns why it has ended.
-    fn end(&self, why: Why) -> Why {
-        let (why, waker) = {
-            let mut out = self.lock();
-            (out.ended.get_or_insert(why).clone(), out.waker.take())
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        why
-    }
-}
-
 impl Connection {
     /// Takes over a socket on which both sides have said hello. `read` are bytes that came behind the welcome.
     pub(crate) fn start(
@@ -299,7 +74,7 @@ impl Connection {
         endpoint: &str,
         limits: Limits,
     ) -> Connection {
-        let outbox = Arc::new(Outbox(Mutex::new(Out::new(&welcome))));
+        let outbox = Arc::new(Outbox::new(&welcome));
         let now = Instant::now();
         let task = Task {
             socket,
@@ -337,7 +112,7 @@ impl Connection {
 
     /// Why the member would not read a request with so many bytes of a command or a query.
     pub(crate) fn refuses(&self, bytes: usize) -> Option<Failure> {
-        let (whole, most) = (bytes + MESSAGE_HEADER + AROUND_BYTES, self.0.welcome.frame_bytes_max);
+        let (whole, most) = (bytes_around(bytes), self.0.welcome.frame_bytes_max);
         (most as usize).lt(&whole).then(|| answer::too_large(whole, most, &self.0.endpoint))
     }
 
@@ -586,8 +361,11 @@ fn hear_frame(
 mod tests {
     use super::*;
     use crate::native::answer::Outcome;
+    use crate::native::listener::{Heard, Listen};
     use kattu_native::reply;
+    use std::sync::Mutex;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::sync::oneshot;
 
     const SILENCE: Duration = Duration::from_secs(6);
 

@@ -11,11 +11,11 @@
 //! Knows nothing of: frames, sessions.
 
 use crate::failure::Failure;
-use crate::native::answer::{Answer, Lost};
-use crate::native::caller::Outcomes;
+use crate::native::answer::{Answer, Lost, Outcomes};
+use crate::native::ask::Ask;
 use crate::native::calls::Wanted;
 use crate::native::client::{Attempt, Course, NativeClient, Turn};
-use crate::native::connection::{Ask, Heard, Listen, Listener};
+use crate::native::listener::{Heard, Listen, Listener};
 use crate::native::members::Member;
 use crate::native::under_way::UnderWay;
 use std::mem::swap;

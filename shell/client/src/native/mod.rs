@@ -3,6 +3,9 @@
 //! | File | One idea |
 //! |---|---|
 //! | `reach.rs` | from an address to a connection: name, TCP, TLS, hello and welcome |
+//! | `ask.rs` | a request, before it is in a frame |
+//! | `listener.rs` | where its answer goes |
+//! | `outbox.rs` | requests on their way into the next frame |
 //! | `connection.rs` | many requests under way on one socket, which one task owns |
 //! | `under_way.rs` | the requests under way, by name |
 //! | `answer.rs` | a member's reply, and each failure in words |
@@ -23,14 +26,17 @@
 
 mod alive;
 mod answer;
+mod ask;
 mod caller;
 mod calls;
 mod client;
 mod connection;
 mod desk;
 mod dice;
+mod listener;
 mod live;
 mod members;
+mod outbox;
 mod pipe;
 mod pipeline;
 mod reach;

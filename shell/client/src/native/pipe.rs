@@ -3,10 +3,11 @@
 //! Knows nothing of: how requests are repeated.
 
 use crate::error::Error;
-use crate::native::caller::{Caller, Outcomes};
+use crate::native::answer::Outcomes;
+use crate::native::ask::Ask;
+use crate::native::caller::Caller;
 use crate::native::calls::{Wanted, bytes_of, bytes_of_put, bytes_of_query, one};
 use crate::native::client::{Course, NativeClient};
-use crate::native::connection::Ask;
 use crate::native::desk::{Desk, Slot};
 use crate::native::live::Live;
 use kattu_kv::api::{Command, PutRef, Query, Range, Response};
@@ -52,6 +53,14 @@ pub struct Pipe<'a> {
     taken: Vec<(u64, Outcomes)>,
     /// Wakes the caller to find that answers are missing.
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl NativeClient {
+    /// Many requests under way at once, outside of a session.
+    #[must_use]
+    pub fn pipe(&self) -> Pipe<'static> {
+        Pipe::new(self.clone(), None)
+    }
 }
 
 impl<'a> Pipe<'a> {

@@ -21,8 +21,8 @@
 
 use crate::error::Error;
 use crate::failure::{Failure, Kind};
-use crate::native::answer::{self, Outcome};
-use crate::native::caller::{Caller, Outcomes};
+use crate::native::answer::{self, Outcome, Outcomes};
+use crate::native::caller::Caller;
 use kattu_kv::api::{self, Command, Response, Txn};
 use kattu_kv::sessions::{Order, SessionError, SessionId};
 use kattu_native::reply::Doubt;

@@ -11,11 +11,11 @@
 
 use crate::error::Error;
 use crate::failure::Kind;
-use crate::native::answer::{self, Outcome};
-use crate::native::caller::{Caller, Outcomes};
+use crate::native::answer::{self, Outcome, Outcomes};
+use crate::native::ask::Ask;
+use crate::native::caller::Caller;
 use crate::native::calls::{bytes_of, put, unfitting};
 use crate::native::client::{Course, NativeClient};
-use crate::native::connection::Ask;
 use crate::native::live::Live;
 use crate::native::pipe::Pipe;
 use crate::native::pipeline::Pipeline;
