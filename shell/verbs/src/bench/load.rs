@@ -34,6 +34,12 @@ struct Load {
     score: RefCell<Score>,
 }
 
+/// Where operations of the native protocol go.
+enum Target {
+    Client(NativeClient),
+    Session(Rc<Session>),
+}
+
 /// An operation that is to be begun.
 #[derive(Clone, Copy)]
 struct Next {
@@ -106,21 +112,15 @@ pub(super) async fn load(
         true => {
             let connections = native_connections(args).await?;
             sessions = open_sessions(args, &connections).await?;
+            let targets: Vec<Target> = match sessions.is_empty() {
+                true => connections.into_iter().map(Target::Client).collect(),
+                false => sessions.iter().cloned().map(Target::Session).collect(),
+            };
             let load = load(Instant::now());
-            // Clients that share a connection, or a session, are one pipe with the operations of all of them under way.
-            let pipes = if sessions.is_empty() { connections.len() } else { sessions.len() };
-            for number in 0..pipes.min(clients) {
+            let pipes = targets.len();
+            for (number, target) in targets.into_iter().enumerate().take(clients) {
                 let depth = (clients - number).div_ceil(pipes) * args.pipeline as usize;
-                let load = load.clone();
-                match sessions.get(number).cloned() {
-                    None => {
-                        let pipe = connections[number].pipe();
-                        running.spawn_local(async move { keep_full(pipe, depth, &load).await });
-                    }
-                    Some(session) => drop(running.spawn_local(async move {
-                        keep_full(session.pipe(), depth.min(WINDOW_MAX), &load).await;
-                    })),
-                }
+                running.spawn_local(ask_much(target, depth, load.clone()));
             }
             load
         }
@@ -226,6 +226,14 @@ async fn ask_again_and_again(client: Client, load: Rc<Load>) {
             }
         };
         load.record(start.elapsed(), outcome.err().map(Error::from));
+    }
+}
+
+/// Clients that share a connection, or a session, are one pipe with the operations of all of them under way.
+async fn ask_much(target: Target, depth: usize, load: Rc<Load>) {
+    match target {
+        Target::Client(client) => keep_full(client.pipe(), depth, &load).await,
+        Target::Session(session) => keep_full(session.pipe(), depth.min(WINDOW_MAX), &load).await,
     }
 }
 
