@@ -86,10 +86,7 @@ impl Command {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = |kind| VERSION << 4 | kind;
         match self {
-            Command::Put(put) => {
-                out.push(kind(PUT));
-                write_put(put, out);
-            }
+            Command::Put(put) => Command::encode_put(put.as_ref(), out),
             Command::DeleteRange(delete) => {
                 out.push(kind(DELETE_RANGE));
                 write_delete_range(delete, out);
@@ -103,6 +100,12 @@ impl Command {
                 write_signed(revision.0, out);
             }
         }
+    }
+
+    /// Appends the bytes of a command that is a put, whose key and value are copied from where they lie.
+    pub fn encode_put(put: PutRef<'_>, out: &mut Vec<u8>) {
+        out.push(VERSION << 4 | PUT);
+        write_put(put, out);
     }
 
     /// Decodes a command that takes up all of the bytes.

@@ -75,6 +75,15 @@ pub enum Request<'a> {
     Expel(u64),
 }
 
+/// Adds a write to a frame, under the client's name for it, as [`Request::write`] does: `command` appends its bytes, which
+/// are not laid out anywhere else before.
+pub fn write_command(request: u64, writer: &mut FrameWriter, command: impl FnOnce(&mut Vec<u8>)) {
+    writer.message(WRITE, 0, request, |out| {
+        write_number(PRINCIPAL, out);
+        command(out);
+    });
+}
+
 impl<'a> Request<'a> {
     /// Adds the request to a frame, under the client's name for it.
     ///

@@ -90,6 +90,15 @@ pub fn encode_kv(command: &kv::Command) -> Vec<u8> {
     out
 }
 
+/// The bytes of a put ([`encode_kv`]), whose key and value are copied from where they lie.
+#[must_use]
+pub fn encode_put(put: kv::PutRef<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(put_size_hint(put));
+    out.push(FOR_STORE);
+    kv::Command::encode_put(put, &mut out);
+    out
+}
+
 /// The request for a command of the store with these bytes ([`encode_kv`]): the cost of a command that may take long is
 /// checked where it enters, before it is sent to any other member.
 #[must_use]
@@ -147,9 +156,13 @@ fn txn_grows(txn: &kv::Txn) -> bool {
 /// Capacity for one command: its keys and values, and a little for the rest.
 fn size_hint(command: &kv::Command) -> usize {
     match command {
-        kv::Command::Put(put) => put.key.len() + put.value.len() + 32,
+        kv::Command::Put(put) => put_size_hint(put.as_ref()),
         _ => 128,
     }
+}
+
+fn put_size_hint(put: kv::PutRef<'_>) -> usize {
+    put.key.len() + put.value.len() + 32
 }
 
 impl Publish {

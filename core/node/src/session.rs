@@ -65,17 +65,26 @@ impl SessionHeader {
     /// If `first_unacked` is above the number or 0.
     #[must_use]
     pub fn around(&self, command: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(command.len() + 32);
+        self.write_around(command, &mut out);
+        out
+    }
+
+    /// Appends the bytes of a command in this session, as [`SessionHeader::around`].
+    ///
+    /// # Panics
+    /// If `first_unacked` is above the number or 0.
+    pub fn write_around(&self, command: &[u8], out: &mut Vec<u8>) {
         let SessionHeader { id, number, first_unacked } = *self;
         assert!(
             (1..=number).contains(&first_unacked),
             "number {number}, unacknowledged from {first_unacked}"
         );
-        let mut out = begin(WITHIN, command.len() + 32);
-        put_id(&mut out, id);
-        write_number(number, &mut out);
-        write_number(number - first_unacked, &mut out);
+        begin(WITHIN, out);
+        put_id(out, id);
+        write_number(number, out);
+        write_number(number - first_unacked, out);
         out.extend_from_slice(command);
-        out
     }
 
     /// Takes the header off the front of a command in a session; `None` if the bytes are another command or none.
@@ -98,41 +107,40 @@ impl SessionCommand {
     /// If it is about more than [`NAMED_MAX`] sessions.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
         match self {
             SessionCommand::Register { secret, order } => {
-                let mut out = begin(REGISTER, 16);
+                begin(REGISTER, &mut out);
                 out.push(u8::from(*order == Order::Any));
                 out.extend_from_slice(&secret.to_le_bytes());
-                out
             }
             SessionCommand::KeepAlive(alive) => {
-                let mut out = begin(KEEP_ALIVE, 16 * alive.len());
+                out.reserve(16 * alive.len());
+                begin(KEEP_ALIVE, &mut out);
                 put_count(&mut out, alive.len());
                 for (id, first_unacked) in alive {
                     put_id(&mut out, *id);
                     write_number(*first_unacked, &mut out);
                 }
-                out
             }
             SessionCommand::Close(ids) => {
-                let mut out = begin(CLOSE, 16 * ids.len());
+                out.reserve(16 * ids.len());
+                begin(CLOSE, &mut out);
                 put_count(&mut out, ids.len());
                 ids.iter().for_each(|id| put_id(&mut out, *id));
-                out
             }
             SessionCommand::Expel(number) => {
-                let mut out = begin(CLOSE, 12);
+                begin(CLOSE, &mut out);
                 put_count(&mut out, 0);
                 write_number(*number, &mut out);
-                out
             }
             SessionCommand::Set(settings) => {
-                let mut out = begin(SET, 24);
+                begin(SET, &mut out);
                 write_number(settings.idle_millis(), &mut out);
                 write_number(settings.sessions_max, &mut out);
-                out
             }
         }
+        out
     }
 
     /// Reads what follows the leading byte, unless it is a command in a session.
@@ -194,11 +202,9 @@ pub fn is_of_session(command: &[u8]) -> bool {
     command.first() == Some(&BYTE)
 }
 
-fn begin(kind: u8, capacity: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(capacity);
+fn begin(kind: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[BYTE, kind]);
-    write_number(PRINCIPAL, &mut out);
-    out
+    write_number(PRINCIPAL, out);
 }
 
 fn take_principal(rest: &mut &[u8]) -> Option<u64> {

@@ -39,6 +39,6 @@ pub use kattu_proto as proto;
 pub use keys::prefix_end;
 pub use level::{Level, Seen};
 pub use maintenance::SnapshotError;
-pub use native::{ListedSession, NativeClient, Pending, Session, SessionOptions};
+pub use native::{ListedSession, NativeClient, Pending, Pipe, Session, SessionOptions};
 pub use store::Store;
 pub use tonic::Code;

@@ -8,8 +8,8 @@ use super::{
     RANGE_HAS_MIN_MOD, RANGE_HAS_REVISION, RANGE_KEYS_ONLY, TXN,
 };
 use crate::api::{
-    Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, Put, Range, Revision, SortOrder,
-    SortTarget, Txn,
+    Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, PutRef, Range, Revision,
+    SortOrder, SortTarget, Txn,
 };
 use alloc::vec::Vec;
 
@@ -17,15 +17,15 @@ fn flag(set: bool, bit: u8) -> u8 {
     if set { bit } else { 0 }
 }
 
-pub(super) fn write_put(put: &Put, out: &mut Vec<u8>) {
+pub(super) fn write_put(put: PutRef<'_>, out: &mut Vec<u8>) {
     out.push(
         flag(put.prev_kv, PUT_PREV_KV)
             | flag(put.ignore_value, PUT_IGNORE_VALUE)
             | flag(put.ignore_lease, PUT_IGNORE_LEASE)
             | flag(put.lease != 0, PUT_HAS_LEASE),
     );
-    write_bytes(&put.key, out);
-    write_bytes(&put.value, out);
+    write_bytes(put.key, out);
+    write_bytes(put.value, out);
     write_present(put.lease, out);
 }
 
@@ -98,7 +98,7 @@ fn write_operation(operation: &Operation, out: &mut Vec<u8>) {
         }
         Operation::Put(put) => {
             out.push(PUT);
-            write_put(put, out);
+            write_put(put.as_ref(), out);
         }
         Operation::DeleteRange(delete) => {
             out.push(DELETE_RANGE);

@@ -9,8 +9,8 @@
 //! Knows nothing of: commands, windows.
 
 use crate::native::answer::Outcome;
+use crate::native::ask::Ask;
 use crate::native::client::{Course, Shared};
-use crate::native::connection::Ask;
 use crate::native::live::Live;
 use kattu_kv::sessions::{NAMED_MAX, UNUSED};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: connections, which member is asked next.
 
+use crate::error::Error;
 use crate::failure::{Failure, Kind};
 use kattu_kv::api;
 use kattu_kv::sessions::{SessionError, SessionId};
@@ -42,6 +43,9 @@ pub(crate) enum Outcome {
     Doubtful(Doubt, Leader),
     Malformed,
 }
+
+/// The outcome of one request of the store, as its caller is told.
+pub(crate) type Outcomes = Result<api::Response, Error>;
 
 /// Bytes that no member sends.
 #[derive(Debug)]

@@ -5,17 +5,16 @@
 use crate::error::Error;
 use crate::failure::Kind;
 use crate::native::answer::{self, Answer, Outcome};
+use crate::native::ask::Ask;
 use crate::native::client::{Course, NativeClient};
-use crate::native::connection::Ask;
 use kattu_kv::api::{
-    Answer as Content, Command, DeleteRange, KeyRange, KeyValue, Put, Query, Range, RangeResult, Response,
-    Revision, Txn,
+    Answer as Content, Command, DeleteRange, KeyRange, KeyValue, Put, PutRef, Query, Range, RangeResult,
+    Response, Revision, Txn,
 };
 use kattu_kv::check::{self, CheckLimits, is_read_only};
 use kattu_kv::command::TXN_DEPTH_MAX;
 use kattu_native::reply::LISTED_MAX;
-use kattu_node::command::encode_kv;
-use prost::bytes::Bytes;
+use kattu_node::command::{encode_kv, encode_put};
 use std::time::Duration;
 use tonic::Code;
 
@@ -88,8 +87,8 @@ impl NativeClient {
     /// # Errors
     /// See [`Error`]; one of kind `Unknown` may have taken effect, or may still.
     pub async fn command(&self, command: &Command) -> Result<Response, Error> {
-        let answer = self.call(Course::WRITE, Ask::Write(bytes_of(command)?)).await?;
-        fitting(answer, |content| is_answer_to(command, content))
+        let answer = self.call(Course::WRITE, Ask::Write(bytes_of(command)?.into())).await?;
+        Wanted::by_command(command).of(answer)
     }
 
     /// Any query.
@@ -97,21 +96,10 @@ impl NativeClient {
     /// # Errors
     /// See [`Error`]; a read has no effect in any case.
     pub async fn query(&self, query: &Query) -> Result<Response, Error> {
-        let checked = match query {
-            Query::Range(range) => check::check_range(range),
-            Query::Txn(txn) if !is_read_only(txn) => return Err(not_a_query()),
-            Query::Txn(txn) => check::check_txn(txn, &ANY_SIZE),
-        };
-        checked.map_err(Error::Store)?;
-        let mut bytes = Vec::new();
-        query.encode(&mut bytes);
+        let bytes = bytes_of_query(query)?;
         let (level, course) = self.read_level();
         let answer = self.call(course, Ask::Read(level, bytes.into())).await?;
-        let is_fit = |content: &Content| match query {
-            Query::Range(_) => matches!(content, Content::Range(_)),
-            Query::Txn(_) => matches!(content, Content::Txn { .. }),
-        };
-        fitting(answer, is_fit)
+        Wanted::by_query(query).of(answer)
     }
 
     /// Whether the leader, or another member, answers at all.
@@ -166,7 +154,7 @@ pub(crate) fn one(key: impl Into<Vec<u8>>) -> KeyRange {
 
 /// The bytes of a command as the log will hold them, unless the store would refuse it whatever it holds. Transactions that are
 /// nested too deep have no bytes; how many operations are allowed is the member's to say.
-pub(crate) fn bytes_of(command: &Command) -> Result<Bytes, Error> {
+pub(crate) fn bytes_of(command: &Command) -> Result<Vec<u8>, Error> {
     let checked = match command {
         Command::Put(put) => check::check_put(put.as_ref()),
         Command::DeleteRange(delete) => check::check_delete_range(delete),
@@ -174,31 +162,79 @@ pub(crate) fn bytes_of(command: &Command) -> Result<Bytes, Error> {
         Command::Compact(_) => Ok(()),
     };
     checked.map_err(Error::Store)?;
-    Ok(encode_kv(command).into())
+    Ok(encode_kv(command))
+}
+
+/// The same of a put, whose key and value are copied from where they lie.
+pub(crate) fn bytes_of_put(put: PutRef<'_>) -> Result<Vec<u8>, Error> {
+    check::check_put(put).map_err(Error::Store)?;
+    Ok(encode_put(put))
+}
+
+/// The bytes of a query, unless the store would refuse it whatever it holds.
+pub(crate) fn bytes_of_query(query: &Query) -> Result<Vec<u8>, Error> {
+    let checked = match query {
+        Query::Range(range) => check::check_range(range),
+        Query::Txn(txn) if !is_read_only(txn) => return Err(not_a_query()),
+        Query::Txn(txn) => check::check_txn(txn, &ANY_SIZE),
+    };
+    checked.map_err(Error::Store)?;
+    let mut bytes = Vec::with_capacity(64);
+    query.encode(&mut bytes);
+    Ok(bytes)
 }
 
 const ANY_SIZE: CheckLimits = CheckLimits { txn_ops_max: usize::MAX, txn_depth_max: TXN_DEPTH_MAX };
 
-/// Whether this is an answer to such a command.
-fn is_answer_to(command: &Command, content: &Content) -> bool {
-    match command {
-        Command::Put(_) => matches!(content, Content::Put { .. }),
-        Command::DeleteRange(_) => matches!(content, Content::DeleteRange { .. }),
-        Command::Txn(_) => matches!(content, Content::Txn { .. }),
-        Command::Compact(_) => matches!(content, Content::Compact),
+/// Which answer fits a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Put,
+    DeleteRange,
+    Txn,
+    Compact,
+    Range,
+}
+
+impl Wanted {
+    pub(crate) fn by_command(command: &Command) -> Wanted {
+        match command {
+            Command::Put(_) => Wanted::Put,
+            Command::DeleteRange(_) => Wanted::DeleteRange,
+            Command::Txn(_) => Wanted::Txn,
+            Command::Compact(_) => Wanted::Compact,
+        }
+    }
+
+    pub(crate) fn by_query(query: &Query) -> Wanted {
+        match query {
+            Query::Range(_) => Wanted::Range,
+            Query::Txn(_) => Wanted::Txn,
+        }
+    }
+
+    /// The response in an answer, if it is of this kind.
+    pub(crate) fn of(self, answer: Answer) -> Result<Response, Error> {
+        match answer.outcome {
+            Outcome::Done(Ok(response)) if self == Wanted::by_content(&response.answer) => Ok(response),
+            _ => Err(unfitting()),
+        }
+    }
+
+    fn by_content(content: &Content) -> Wanted {
+        match content {
+            Content::Put { .. } => Wanted::Put,
+            Content::DeleteRange { .. } => Wanted::DeleteRange,
+            Content::Txn { .. } => Wanted::Txn,
+            Content::Compact => Wanted::Compact,
+            Content::Range(_) => Wanted::Range,
+        }
     }
 }
 
 pub(crate) fn range_of(response: Response) -> Result<RangeResult, Error> {
     match response.answer {
         Content::Range(range) => Ok(range),
-        _ => Err(unfitting()),
-    }
-}
-
-fn fitting(answer: Answer, is_fit: impl Fn(&Content) -> bool) -> Result<Response, Error> {
-    match answer.outcome {
-        Outcome::Done(Ok(response)) if is_fit(&response.answer) => Ok(response),
         _ => Err(unfitting()),
     }
 }

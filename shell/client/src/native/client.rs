@@ -15,7 +15,9 @@ use crate::failure::{Failure, Kind};
 use crate::level::Level;
 use crate::native::alive::Alive;
 use crate::native::answer::{self, Answer, Lost, Outcome};
-use crate::native::connection::{Ask, Asked, Connection, Listener};
+use crate::native::ask::Ask;
+use crate::native::connection::Connection;
+use crate::native::listener::Listener;
 use crate::native::members::{Member, Members};
 use kattu_native::message;
 use kattu_tls::ClientTls;
@@ -66,13 +68,17 @@ impl Course {
 }
 
 /// What follows from one attempt.
-enum Turn {
+pub(crate) enum Turn {
     Over(Result<Answer, Failure>),
-    /// Again, after the pause if there is one to be made.
-    Again {
-        failure: Failure,
-        pauses: bool,
-    },
+    Again(Attempt),
+}
+
+/// An attempt that has failed, and is not the last.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    failure: Failure,
+    /// The next one is made after a pause.
+    pauses: bool,
 }
 
 impl NativeClient {
@@ -142,8 +148,13 @@ impl NativeClient {
     }
 
     /// One request, by the rules of this file. An answer that is an error of the store is an error here.
-    pub(crate) async fn call(&self, course: Course, ask: Ask) -> Result<Answer, Error> {
-        let answer = self.shared.call(course, ask, self.timeout()).await?;
+    pub(crate) async fn call(&self, course: Course, ask: Ask<'_>) -> Result<Answer, Error> {
+        self.result_of(self.shared.call(course, ask, self.timeout()).await)
+    }
+
+    /// What a call of this client came to.
+    pub(crate) fn result_of(&self, result: Result<Answer, Failure>) -> Result<Answer, Error> {
+        let answer = result?;
         self.level.note_position(answer.index);
         match answer.outcome {
             Outcome::Done(Err(error)) => Err(Error::Store(error)),
@@ -155,15 +166,55 @@ impl NativeClient {
 
 impl Shared {
     /// One request, by rules 1–4 of this file.
-    pub(crate) async fn call(&self, course: Course, ask: Ask, timeout: Duration) -> Result<Answer, Failure> {
-        let deadline = Instant::now() + timeout;
-        let share = match course.is_harmless {
+    pub(crate) async fn call(
+        &self,
+        course: Course,
+        ask: Ask<'_>,
+        timeout: Duration,
+    ) -> Result<Answer, Failure> {
+        let (deadline, share) = (Instant::now() + timeout, self.share(course, timeout));
+        self.go_on(course, ask, deadline, share, None).await
+    }
+
+    /// How long one member may take, of the time for all of a request.
+    pub(crate) fn share(&self, course: Course, timeout: Duration) -> Duration {
+        match course.is_harmless {
             true => timeout / u32::try_from(self.members.count()).unwrap_or(u32::MAX),
             false => timeout,
-        };
+        }
+    }
+
+    /// One request whose first attempt may have failed already.
+    pub(crate) async fn go_on(
+        &self,
+        course: Course,
+        ask: Ask<'_>,
+        deadline: Instant,
+        share: Duration,
+        mut failed: Option<Attempt>,
+    ) -> Result<Answer, Failure> {
         let mut failures = 0;
         let mut last: Option<Failure> = None;
         loop {
+            if let Some(Attempt { failure, pauses }) = failed.take() {
+                // A bare "no answer" tells less than the answer of an earlier member.
+                let tells_less = failure.kind != Kind::Refused
+                    && last.as_ref().is_some_and(|last| last.kind == Kind::Refused);
+                let failure = match last.take() {
+                    Some(before) if tells_less => before,
+                    _ => failure,
+                };
+                failures += 1;
+                // Members that name each other as the leader end no sooner.
+                if pauses || 2 < failures {
+                    tokio::time::sleep_until(deadline.min(Instant::now() + self.members.pause(failures)))
+                        .await;
+                }
+                if deadline <= Instant::now() {
+                    return Err(failure);
+                }
+                last = Some(failure);
+            }
             let (member, made) = match course.to_leader {
                 true => self.members.to_leader(deadline).await,
                 false => {
@@ -178,39 +229,23 @@ impl Shared {
                         return Err(failure);
                     }
                     let until = deadline.min(Instant::now() + share);
-                    let tried = self.try_once(&connection, ask.clone(), until).await;
-                    self.judge(course, &member, &connection, tried)
+                    let tried = self.try_once(&connection, ask.again(), until).await;
+                    self.judge(course, &member, tried)
                 }
-                Err(failure) => Turn::Again { failure, pauses: false }, // the member rests instead
+                Err(failure) => Turn::Again(Attempt { failure, pauses: false }), // the member rests instead
             };
-            let (failure, pauses) = match turn {
+            match turn {
                 Turn::Over(result) => return result,
-                Turn::Again { failure, pauses } => (failure, pauses),
-            };
-            // A bare "no answer" tells less than the answer of an earlier member.
-            let tells_less =
-                failure.kind != Kind::Refused && last.as_ref().is_some_and(|last| last.kind == Kind::Refused);
-            let failure = match last.take() {
-                Some(before) if tells_less => before,
-                _ => failure,
-            };
-            failures += 1;
-            // Members that name each other as the leader end no sooner.
-            if pauses || 2 < failures {
-                tokio::time::sleep_until(deadline.min(Instant::now() + self.members.pause(failures))).await;
+                Turn::Again(attempt) => failed = Some(attempt),
             }
-            if deadline <= Instant::now() {
-                return Err(failure);
-            }
-            last = Some(failure);
         }
     }
 
     /// One request on one connection; `Err` without an answer.
-    async fn try_once(&self, connection: &Connection, ask: Ask, until: Instant) -> Result<Answer, Lost> {
+    async fn try_once(&self, connection: &Connection, ask: Ask<'_>, until: Instant) -> Result<Answer, Lost> {
         let lost = |was_sent: bool, why: &str| Lost { was_sent, why: why.into() };
         let (caller, answer) = oneshot::channel();
-        if let Err(why) = connection.send([Asked { ask, listener: Listener::Call(caller) }]) {
+        if let Err(why) = connection.send(|out| out.add(ask, Listener::Call(caller))) {
             return Err(Lost { was_sent: false, why });
         }
         match timeout_at(until, answer).await {
@@ -220,14 +255,10 @@ impl Shared {
         }
     }
 
-    fn judge(
-        &self,
-        course: Course,
-        member: &Arc<Member>,
-        connection: &Connection,
-        tried: Result<Answer, Lost>,
-    ) -> Turn {
-        let endpoint = connection.endpoint();
+    /// What follows from what one member has answered, if it has.
+    pub(crate) fn judge(&self, course: Course, member: &Arc<Member>, tried: Result<Answer, Lost>) -> Turn {
+        let endpoint = &member.place.name;
+        let again = |failure, pauses| Turn::Again(Attempt { failure, pauses });
         let answer = match tried {
             Ok(answer) => answer,
             Err(lost) => {
@@ -237,7 +268,7 @@ impl Shared {
                 }
                 return match lost.was_sent && !course.is_harmless {
                     true => Turn::Over(Err(failure)),
-                    false => Turn::Again { failure, pauses: !lost.was_sent },
+                    false => again(failure, !lost.was_sent),
                 };
             }
         };
@@ -246,7 +277,7 @@ impl Shared {
                 let failure = answer::refused(*refusal, endpoint);
                 let moves = self.follow(member, leader);
                 match answer::is_passing(*refusal) {
-                    true => Turn::Again { failure, pauses: !moves },
+                    true => again(failure, !moves),
                     false => Turn::Over(Err(failure)),
                 }
             }
@@ -254,7 +285,7 @@ impl Shared {
                 let moves = self.follow(member, leader);
                 let failure = answer::doubtful(*doubt, endpoint);
                 match course.is_harmless {
-                    true => Turn::Again { failure, pauses: !moves },
+                    true => again(failure, !moves),
                     false => Turn::Over(Err(failure)),
                 }
             }

@@ -1,13 +1,15 @@
 //! Connection: many requests under way on one socket, which one task owns.
 //!
 //! ```text
-//!  callers ─ send ─▶ queue ─┐        ┌─ frame ─▶ socket
-//!                           ├─ task ─┤
-//!  callers ◀─ listeners ────┘        └◀─ frames ─ socket
+//!  callers ─ send ─▶ next frame ─┐        ┌─ frame ─▶ socket
+//!                                ├─ task ─┤
+//!  callers ◀─ listeners ─────────┘        └◀─ frames ─ socket
 //! ```
-//! Rules: 1. All that is queued when the task runs goes out in one frame, as far as the member's limits allow: a frame's
-//!           bytes, and requests under way. There is no timer: under load a frame fills while the one before is written.
-//!        2. An answer reaches its listener by the name of its request, in whatever order answers come.
+//! Rules: 1. A caller writes its requests into the next frame itself. All that is there when the task runs goes out at once,
+//!           as far as the member's limits allow: a frame's bytes, and requests under way. What is beyond them waits. There is
+//!           no timer: under load a frame fills while the one before is written.
+//!        2. An answer reaches its listener by the name of its request, in whatever order answers come. Answers that came
+//!           together, one behind the other, to one listener are heard together.
 //!        3. When the connection ends, each request ends. One whose frame was not given to the socket whole was not sent:
 //!           a member judges no frame before its last byte. Any other may have been carried out.
 //!        4. A member that sends nothing for a while, with requests under way, is pinged. One that does not even answer that
@@ -18,109 +20,24 @@
 
 use crate::failure::Failure;
 use crate::native::answer::{self, Answer, Lost, Why};
-use crate::native::under_way::UnderWay;
-use kattu_kv::sessions::{Order, SessionId};
-use kattu_native::frame::{FrameReader, FrameWriter, MESSAGE_HEADER};
+use crate::native::ask::{Ask, bytes_around};
+use crate::native::listener::{Herald, Listener};
+use crate::native::outbox::{Out, Outbox};
+use kattu_native::frame::{FrameReader, FrameWriter, Message, Messages};
 use kattu_native::handshake::Welcome;
-use kattu_native::message::{Level, Request};
 use kattu_native::reply::Reply;
-use kattu_node::session::SessionHeader;
-use prost::bytes::Bytes;
 use std::collections::VecDeque;
 use std::future::Future;
-use std::mem::take;
+use std::mem::{swap, take};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 /// Room for what is read at once: some thousand answers to puts.
 const INPUT_BYTES: usize = 64 << 10;
-/// Most bytes of one frame that this side makes: a larger one takes longer to arrive whole, and gains nothing.
-const FRAME_BYTES: usize = 1 << 20;
-/// Bytes around a command: the principal, the session's header, the level of a read.
-const AROUND_BYTES: usize = 64;
-
-/// A request, owned until it is written.
-#[derive(Clone, Debug)]
-pub(crate) enum Ask {
-    Open(Order),
-    Write(Bytes),
-    InSession(SessionHeader, Bytes),
-    Read(Level, Bytes),
-    KeepAlive(Vec<(SessionId, u64)>),
-    Close(Vec<SessionId>),
-    Ping,
-    Sessions { from: u64, count: u32 },
-    Expel(u64),
-}
-
-impl Ask {
-    /// Bytes of its command or query, or of the sessions that it names.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Ask::Write(bytes) | Ask::InSession(_, bytes) | Ask::Read(_, bytes) => bytes.len(),
-            Ask::KeepAlive(named) => 24 * named.len(),
-            Ask::Close(named) => 16 * named.len(),
-            Ask::Open(_) | Ask::Ping | Ask::Sessions { .. } | Ask::Expel(_) => 0,
-        }
-    }
-
-    fn write(self, name: u64, writer: &mut FrameWriter) {
-        match self {
-            Ask::Open(order) => Request::Open(order).write(name, writer),
-            Ask::Write(command) => {
-                Request::Write { commit_only: false, command: &command }.write(name, writer);
-            }
-            Ask::InSession(header, command) => {
-                let command = header.around(&command);
-                Request::Write { commit_only: false, command: &command }.write(name, writer);
-            }
-            Ask::Read(level, query) => Request::Read { level, query: &query }.write(name, writer),
-            Ask::KeepAlive(named) => Request::KeepAlive(named).write(name, writer),
-            Ask::Close(named) => Request::Close(named).write(name, writer),
-            Ask::Ping => Request::Ping.write(name, writer),
-            Ask::Sessions { from, count } => Request::Sessions { from, count }.write(name, writer),
-            Ask::Expel(number) => Request::Expel(number).write(name, writer),
-        }
-    }
-}
-
-/// Hears the answers to requests of its own, each told by two numbers of the listener's choice.
-pub(crate) trait Listen: Send + Sync + std::fmt::Debug {
-    fn heard(&self, number: u64, sending: u64, result: Result<Answer, Lost>);
-}
-
-/// Where an answer goes.
-#[derive(Debug)]
-pub(crate) enum Listener {
-    /// To one caller.
-    Call(oneshot::Sender<Result<Answer, Lost>>),
-    /// To one of many that belong together.
-    Of(Arc<dyn Listen>, u64, u64),
-    /// Nowhere: any sign of the member was wanted.
-    Nowhere,
-}
-
-impl Listener {
-    fn hear(self, result: Result<Answer, Lost>) {
-        match self {
-            Listener::Call(caller) => drop(caller.send(result)), // a caller that is gone needs no answer
-            Listener::Of(listener, number, sending) => listener.heard(number, sending, result),
-            Listener::Nowhere => {}
-        }
-    }
-}
-
-/// A request on its way, and where its answer goes.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) ask: Ask,
-    pub(crate) listener: Listener,
-}
 
 /// What a connection keeps to.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +53,7 @@ pub(crate) struct Connection(Arc<Handle>);
 
 #[derive(Debug)]
 struct Handle {
-    queue: Arc<Queue>,
+    outbox: Arc<Outbox>,
     welcome: Welcome,
     /// As the user wrote it.
     endpoint: String,
@@ -144,39 +61,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.queue.end("the client has closed the connection".into());
-    }
-}
-
-/// What callers and the task share: held for the time of a push.
-#[derive(Debug, Default)]
-struct Queue(Mutex<Queued>);
-
-#[derive(Debug, Default)]
-struct Queued {
-    asked: Vec<Asked>,
-    /// Wakes the task, if it waits.
-    waker: Option<Waker>,
-    /// The connection is over: nothing is queued any more.
-    ended: Option<Why>,
-}
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Queued> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns why it has ended, and what was queued until then.
-    fn end(&self, why: Why) -> (Why, Vec<Asked>) {
-        let (ended, waker) = {
-            let mut queued = self.lock();
-            let why = queued.ended.get_or_insert(why).clone();
-            ((why, take(&mut queued.asked)), queued.waker.take())
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        ended
+        self.outbox.end("the client has closed the connection".into());
     }
 }
 
@@ -189,15 +74,11 @@ impl Connection {
         endpoint: &str,
         limits: Limits,
     ) -> Connection {
-        let queue = Arc::new(Queue::default());
+        let outbox = Arc::new(Outbox::new(&welcome));
         let now = Instant::now();
         let task = Task {
             socket,
-            queue: queue.clone(),
-            waiting: VecDeque::new(),
-            under_way: UnderWay::new(),
-            requests_max: welcome.requests_max as usize,
-            frame_bytes_max: (welcome.frame_bytes_max as usize).min(FRAME_BYTES),
+            outbox: outbox.clone(),
             writer: FrameWriter::new(crc32c::crc32c_append),
             frame: Vec::new(),
             written: 0,
@@ -205,13 +86,16 @@ impl Connection {
             reader: FrameReader::new(crc32c::crc32c_append, welcome.answer_bytes_max),
             filled: read.len(),
             input: read,
+            listeners: VecDeque::new(),
+            herald: Herald::default(),
             limits,
             heard_at: now,
             silence: Box::pin(tokio::time::sleep_until(now + limits.silence / 2)),
             has_pinged: false,
+            is_asked: false,
         };
         tokio::spawn(task.run());
-        Connection(Arc::new(Handle { queue, welcome, endpoint: endpoint.to_string() }))
+        Connection(Arc::new(Handle { outbox, welcome, endpoint: endpoint.to_string() }))
     }
 
     pub(crate) fn welcome(&self) -> &Welcome {
@@ -223,24 +107,24 @@ impl Connection {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.0.queue.lock().ended.is_none()
+        self.0.outbox.lock().ended.is_none()
     }
 
     /// Why the member would not read a request with so many bytes of a command or a query.
     pub(crate) fn refuses(&self, bytes: usize) -> Option<Failure> {
-        let (whole, most) = (bytes + MESSAGE_HEADER + AROUND_BYTES, self.0.welcome.frame_bytes_max);
+        let (whole, most) = (bytes_around(bytes), self.0.welcome.frame_bytes_max);
         (most as usize).lt(&whole).then(|| answer::too_large(whole, most, &self.0.endpoint))
     }
 
-    /// Queues requests that the member does not refuse for their size, in this order. Their listeners hear each of them out, or none if the connection is over already.
-    pub(crate) fn send(&self, asked: impl IntoIterator<Item = Asked>) -> Result<(), Why> {
+    /// Lets the caller add requests. Their listeners hear each of them out; nothing is added if the connection is over already.
+    pub(crate) fn send(&self, add: impl FnOnce(&mut Out)) -> Result<(), Why> {
         let waker = {
-            let mut queued = self.0.queue.lock();
-            if let Some(why) = &queued.ended {
+            let mut out = self.0.outbox.lock();
+            if let Some(why) = &out.ended {
                 return Err(why.clone());
             }
-            queued.asked.extend(asked);
-            queued.waker.take()
+            add(&mut out);
+            out.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -251,13 +135,8 @@ impl Connection {
 
 struct Task<S> {
     socket: S,
-    queue: Arc<Queue>,
-    /// Taken from the queue, beyond the member's limits so far.
-    waiting: VecDeque<Asked>,
-    under_way: UnderWay<Listener>,
-    requests_max: usize,
-    /// A frame is closed at this size.
-    frame_bytes_max: usize,
+    outbox: Arc<Outbox>,
+    /// Its memory takes turns with that of the next frame.
     writer: FrameWriter,
     /// The frame that is being written, how much of it was given to the socket, and the names of its requests.
     frame: Vec<u8>,
@@ -267,12 +146,17 @@ struct Task<S> {
     /// Bytes read, up to `filled`.
     input: Vec<u8>,
     filled: usize,
+    /// Of the answers in a frame that are not read yet.
+    listeners: VecDeque<Listener>,
+    herald: Herald,
     limits: Limits,
     /// When the member last sent something, or the first of the requests under way was sent.
     heard_at: Instant,
     silence: Pin<Box<Sleep>>,
     /// Since then.
     has_pinged: bool,
+    /// Requests are under way.
+    is_asked: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
@@ -294,7 +178,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
         loop {
             // Answers first: they make room for requests, and their callers may have further ones.
             let step = moved(self.poll_read(context)).and_then(|has_read| {
-                self.take_queued(context)?;
+                self.take_frame(context)?;
                 Ok(has_read | moved(self.poll_write(context))?)
             });
             match step {
@@ -312,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
     /// `Ok` is a ping that is to be sent.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Why>> {
         let limit = self.limits.silence;
-        while self.under_way.len() > 0 && self.silence.as_mut().poll(context).is_ready() {
+        while self.is_asked && self.silence.as_mut().poll(context).is_ready() {
             let (ping_at, over_at) = (self.heard_at + limit / 2, self.heard_at + limit);
             let now = Instant::now();
             if over_at <= now {
@@ -325,23 +209,40 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             }
             self.silence.as_mut().reset(over_at);
             if !std::mem::replace(&mut self.has_pinged, true) {
-                self.waiting.push_front(Asked { ask: Ask::Ping, listener: Listener::Nowhere });
+                self.outbox.lock().waiting.push_front((Ask::Ping, Listener::Nowhere));
                 return Poll::Ready(Ok(()));
             }
         }
         Poll::Pending
     }
 
-    fn take_queued(&mut self, context: &Context<'_>) -> Result<(), Why> {
-        let mut queued = self.queue.lock();
-        if let Some(why) = &queued.ended {
+    /// Takes the next frame if the one before is written. Whatever is added from now on wakes the task.
+    fn take_frame(&mut self, context: &Context<'_>) -> Result<(), Why> {
+        let mut out = self.outbox.lock();
+        if let Some(why) = &out.ended {
             return Err(why.clone());
         }
-        self.waiting.extend(queued.asked.drain(..));
-        match &mut queued.waker {
+        match &mut out.waker {
             Some(waker) => waker.clone_from(context.waker()),
             none => *none = Some(context.waker().clone()),
         }
+        if self.written < self.frame.len() {
+            return Ok(());
+        }
+        out.fill();
+        self.is_asked = out.under_way.len() > 0;
+        if out.frame.is_empty() {
+            return Ok(());
+        }
+        if take(&mut out.begins) {
+            (self.heard_at, self.has_pinged) = (Instant::now(), false);
+        }
+        swap(&mut out.frame, &mut self.writer);
+        swap(&mut out.names, &mut self.in_frame);
+        out.names.clear();
+        drop(out);
+        self.writer.swap_into(&mut self.frame);
+        self.written = 0;
         Ok(())
     }
 
@@ -367,22 +268,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
     /// Gives each answer that was read whole to its listener.
     fn hear(&mut self) -> Result<(), String> {
         let mut at = 0;
-        loop {
-            let next = self.reader.next(&self.input[at..self.filled]);
-            let Some((messages, length)) = next.map_err(|error| format!("the member sent {error}"))? else {
-                break;
-            };
-            for message in messages {
-                let message = message.map_err(|error| format!("the member sent {error}"))?;
-                let reply = Reply::read(&message).map_err(|error| format!("an answer: {error}"))?;
-                let answer = Answer::of(reply).map_err(|error| format!("an answer: {}", error.0))?;
-                let Some(listener) = self.under_way.take(message.request) else {
-                    return Err(format!("an answer to request {}, which was not made", message.request));
-                };
-                listener.hear(Ok(answer));
+        let result = loop {
+            match self.reader.next(&self.input[at..self.filled]) {
+                Ok(Some((messages, length))) => {
+                    let heard = hear_frame(messages, &self.outbox, &mut self.listeners, &mut self.herald);
+                    if heard.is_err() {
+                        break heard;
+                    }
+                    at += length;
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(format!("the member sent {error}")),
             }
-            at += length;
-        }
+        };
+        self.herald.end();
+        result?;
         if at == 0 {
             return Ok(()); // a large answer comes in many pieces
         }
@@ -396,7 +296,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
 
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
         let broke = |error: std::io::Error| format!("the connection broke: {error}");
-        if self.written == self.frame.len() && !self.fill() {
+        if self.written == self.frame.len() {
             // Bytes may wait inside TLS.
             return match Pin::new(&mut self.socket).poll_flush(context) {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(broke(error))),
@@ -414,60 +314,58 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
         }
     }
 
-    /// Makes the next frame of what waits; returns whether there is one.
-    fn fill(&mut self) -> bool {
-        self.in_frame.clear();
-        let was_idle = self.under_way.len() == 0;
-        while let Some(asked) = self.waiting.pop_front() {
-            // One place is kept for a ping, unless there is only one.
-            let is_ping = matches!(asked.listener, Listener::Nowhere);
-            let most = if is_ping { self.requests_max } else { (self.requests_max - 1).max(1) };
-            if most <= self.under_way.len() {
-                self.waiting.push_front(asked);
-                break;
-            }
-            let bytes = asked.ask.bytes() + MESSAGE_HEADER + AROUND_BYTES;
-            if !self.writer.is_empty() && self.frame_bytes_max < self.writer.len() + bytes {
-                self.waiting.push_front(asked);
-                break;
-            }
-            let name = self.under_way.hold(asked.listener);
-            asked.ask.write(name, &mut self.writer);
-            self.in_frame.push(name);
-        }
-        if self.writer.is_empty() {
-            return false;
-        }
-        if was_idle {
-            (self.heard_at, self.has_pinged) = (Instant::now(), false);
-        }
-        self.writer.swap_into(&mut self.frame);
-        self.written = 0;
-        true
-    }
-
     /// Tells each request what the end of the connection means for it.
     fn end(mut self, why: Why) {
-        let (why, queued) = self.queue.end(why);
-        let lost = |was_sent| Lost { was_sent, why: why.clone() };
-        if self.written < self.frame.len() {
-            for name in take(&mut self.in_frame) {
-                if let Some(listener) = self.under_way.take(name) {
-                    listener.hear(Err(lost(false)));
-                }
-            }
-        }
-        self.under_way.drain().for_each(|listener| listener.hear(Err(lost(true))));
-        self.waiting.into_iter().chain(queued).for_each(|asked| asked.listener.hear(Err(lost(false))));
+        let why = self.outbox.end(why);
+        let lost = |was_sent| Err(Lost { was_sent, why: why.clone() });
+        let (unsent, sent, waiting) = {
+            let mut out = self.outbox.lock();
+            let in_frame = if self.written < self.frame.len() { &self.in_frame[..] } else { &[] };
+            let names = in_frame.iter().chain(&take(&mut out.names)).copied().collect::<Vec<_>>();
+            let unsent: Vec<_> = names.into_iter().filter_map(|name| out.under_way.take(name)).collect();
+            let sent: Vec<_> = out.under_way.drain().collect();
+            (unsent, sent, take(&mut out.waiting))
+        };
+        unsent.into_iter().for_each(|listener| self.herald.tell(listener, lost(false)));
+        self.listeners.into_iter().chain(sent).for_each(|listener| self.herald.tell(listener, lost(true)));
+        waiting.into_iter().for_each(|(_, listener)| self.herald.tell(listener, lost(false)));
+        self.herald.end();
     }
+}
+
+/// Tells the listeners of the answers in a frame, in order, up to an answer that is wrong; the others are left.
+fn hear_frame(
+    messages: Messages<'_>,
+    outbox: &Outbox,
+    listeners: &mut VecDeque<Listener>,
+    herald: &mut Herald,
+) -> Result<(), String> {
+    {
+        let mut out = outbox.lock();
+        let mut named = |message: Message<'_>| out.under_way.take(message.request);
+        listeners.extend(messages.clone().map_while(|message| message.ok().and_then(&mut named)));
+    }
+    for message in messages {
+        let message = message.map_err(|error| format!("the member sent {error}"))?;
+        let reply = Reply::read(&message).map_err(|error| format!("an answer: {error}"))?;
+        let answer = Answer::of(reply).map_err(|error| format!("an answer: {}", error.0))?;
+        let Some(listener) = listeners.pop_front() else {
+            return Err(format!("an answer to request {}, which was not made", message.request));
+        };
+        herald.tell(listener, Ok(answer));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::native::answer::Outcome;
+    use crate::native::listener::{Heard, Listen};
     use kattu_native::reply;
+    use std::sync::Mutex;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::sync::oneshot;
 
     const SILENCE: Duration = Duration::from_secs(6);
 
@@ -483,9 +381,9 @@ mod tests {
         (Connection::start(socket, welcome, Vec::new(), "here", Limits { silence: SILENCE }), member)
     }
 
-    fn ask(connection: &Connection, ask: Ask) -> oneshot::Receiver<Result<Answer, Lost>> {
+    fn ask(connection: &Connection, ask: Ask<'_>) -> oneshot::Receiver<Result<Answer, Lost>> {
         let (caller, answer) = oneshot::channel();
-        connection.send([Asked { ask, listener: Listener::Call(caller) }]).expect("it is open");
+        connection.send(|out| out.add(ask, Listener::Call(caller))).expect("it is open");
         answer
     }
 
@@ -541,8 +439,7 @@ mod tests {
             assert_eq!(lost.was_sent, was_sent, "{lost:?}");
         }
         assert!(!connection.is_open());
-        let refused = connection.send([Asked { ask: Ask::Ping, listener: Listener::Nowhere }]);
-        assert!(refused.is_err());
+        assert!(connection.send(|_| panic!("it is over")).is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -562,6 +459,52 @@ mod tests {
         let lost = waits.await.expect("a result").expect_err("it is given up");
         assert!(lost.was_sent && begin.elapsed() == SILENCE * 3 / 2, "{lost:?} after {:?}", begin.elapsed());
         assert!(!more.await.expect("a result").expect_err("it was never sent").was_sent);
+    }
+
+    #[tokio::test]
+    async fn beside_an_answer_that_is_none_those_before_it_are_heard_and_all_others_are_lost() {
+        let (connection, mut member) = connection(1 << 16, 100);
+        let waiting: Vec<_> = (0..4).map(|_| ask(&connection, Ask::Ping)).collect();
+        let names: Vec<u64> = heard(&mut member).await.into_iter().map(|(name, _)| name).collect();
+        let mut writer = FrameWriter::new(crc32c::crc32c_append);
+        // No request is answered so.
+        let outcomes = [reply::Outcome::Done(&[]), reply::Outcome::Committed, reply::Outcome::Done(&[])];
+        for (name, outcome) in names.iter().zip(outcomes) {
+            Reply { index: 0, strong: 0, outcome }.write(*name, &mut writer);
+        }
+        member.write_all(&writer.take()).await.expect("it is open");
+        let mut results = Vec::new();
+        for waits in waiting {
+            results.push(waits.await.expect("a result").map_err(|lost| lost.was_sent));
+        }
+        assert!(matches!(results[..], [Ok(_), Err(true), Err(true), Err(true)]), "{results:?}");
+    }
+
+    #[derive(Debug)]
+    struct Ears(Mutex<Vec<Vec<u64>>>);
+
+    impl Listen for Ears {
+        fn heard(self: Arc<Self>, heard: &mut Vec<Heard>) {
+            self.0.lock().expect("no panic").push(heard.drain(..).map(|heard| heard.number).collect());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listener_hears_together_what_came_together() {
+        let (connection, mut member) = connection(1 << 16, 100);
+        let ears = [(); 2].map(|()| Arc::new(Ears(Mutex::default())));
+        let add = |out: &mut Out| {
+            for (number, at) in [(1, 0), (2, 0), (3, 1), (4, 1), (5, 0)] {
+                out.add(Ask::Ping, Listener::Of(ears[at].clone(), number, 0));
+            }
+        };
+        connection.send(add).expect("it is open");
+        let last = ask(&connection, Ask::Ping);
+        let names: Vec<u64> = heard(&mut member).await.into_iter().map(|(name, _)| name).collect();
+        answer(&mut member, &names).await;
+        last.await.expect("a result").expect("an answer");
+        let heard = ears.map(|ears| ears.0.lock().expect("no panic").clone());
+        assert_eq!(heard, [vec![vec![1, 2], vec![5]], vec![vec![3, 4]]]);
     }
 
     #[tokio::test]

@@ -16,17 +16,19 @@
 use crate::error::Error;
 use crate::failure::{Failure, Kind};
 use crate::level::Level;
-use crate::native::answer::{self, Answer, Lost, Outcome};
+use crate::native::answer::{self, Outcome};
+use crate::native::ask::Ask;
+use crate::native::caller::Caller;
 use crate::native::client::{Course, NativeClient, Shared};
-use crate::native::connection::{Ask, Asked, Connection, Listen, Listener};
+use crate::native::connection::Connection;
+use crate::native::listener::{Heard, Listen, Listener};
 use crate::native::members::Member;
 use crate::native::pipeline::{Freed, Pipeline, Step};
-use crate::native::session::Pending;
 use kattu_kv::sessions::{SessionError, SessionId};
-use prost::bytes::Bytes;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Code;
 
@@ -86,16 +88,36 @@ struct Look {
 }
 
 impl Listen for Live {
-    fn heard(&self, number: u64, sending: u64, result: Result<Answer, Lost>) {
-        let mut state = self.lock();
-        let step = match result {
+    fn heard(self: Arc<Self>, heard: &mut Vec<Heard>) {
+        let mut heard = heard.drain(..);
+        loop {
+            let mut state = self.lock();
+            let mut freed = Freed::default();
+            let last = heard.by_ref().map(|heard| self.hear(&mut state, heard)).find(|step| match step {
+                Step::On(more) => {
+                    freed += *more;
+                    false
+                }
+                Step::Again { .. } | Step::Over(_) => true,
+            });
+            let Some(step) = last else { return self.carry_out(state, Step::On(freed)) };
+            self.carry_out(state, step);
+            self.carry_out(self.lock(), Step::On(freed));
+        }
+    }
+}
+
+impl Live {
+    fn hear(&self, state: &mut State, heard: Heard) -> Step {
+        let Heard { number, sending, result } = heard;
+        match result {
             Ok(answer) => {
                 self.level.note_position(answer.index);
-                self.take_hint(&state, &answer.outcome);
+                self.take_hint(state, &answer.outcome);
                 if matches!(answer.outcome, Outcome::Done(_)) {
                     state.fruitless = 0;
                 }
-                let State { pipeline, link, .. } = &mut *state;
+                let State { pipeline, link, .. } = state;
                 let endpoint = link.as_ref().map_or("", Connection::endpoint);
                 pipeline.answered(number, sending, answer.outcome, endpoint)
             }
@@ -106,12 +128,9 @@ impl Listen for Live {
                 }
                 step
             }
-        };
-        self.carry_out(state, step);
+        }
     }
-}
 
-impl Live {
     /// A session of this id, nothing of which is under way.
     pub(crate) fn new(
         shared: Arc<Shared>,
@@ -150,8 +169,27 @@ impl Live {
     }
 
     /// Takes a command as soon as there is room for it.
-    pub(crate) async fn give(&self, bytes: Bytes) -> Result<Pending, Error> {
+    pub(crate) async fn give(&self, bytes: Vec<u8>, caller: Caller) -> Result<(), Error> {
         let kib = (bytes.len() / 1024 + 1).min(WINDOW_KIB);
+        if !self.has_room(kib) {
+            self.wait_for_room(kib).await?;
+        }
+        self.add(bytes, kib, caller)
+    }
+
+    /// Takes room in the window, if there is some and no other command waits for it.
+    fn has_room(&self, kib: usize) -> bool {
+        match (self.numbers.try_acquire(), self.kib.try_acquire_many(kib as u32)) {
+            (Ok(number), Ok(kib)) => {
+                number.forget();
+                kib.forget();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    async fn wait_for_room(&self, kib: usize) -> Result<(), Error> {
         let deadline = Instant::now() + self.shared.options.timeout;
         let late = || {
             let why = "no room in the session's window in time: its commands have no answers";
@@ -167,7 +205,7 @@ impl Live {
         match timeout_at(deadline, room).await {
             Err(_) => Err(late()),
             Ok(Err(_)) => Err(self.why_ended()),
-            Ok(Ok(())) => self.add(bytes, kib),
+            Ok(Ok(())) => Ok(()),
         }
     }
 
@@ -255,8 +293,7 @@ impl Live {
     }
 
     /// Adds a command for which there is room, and sends it if nothing is in its way.
-    fn add(&self, bytes: Bytes, kib: usize) -> Result<Pending, Error> {
-        let (caller, result) = oneshot::channel();
+    fn add(&self, bytes: Vec<u8>, kib: usize, caller: Caller) -> Result<(), Error> {
         let mut state = self.lock();
         if state.ended.is_some() {
             drop(state);
@@ -275,7 +312,7 @@ impl Live {
                 self.steering.notify_one();
             }
         }
-        Ok(Pending { result })
+        Ok(())
     }
 
     /// Sends everything from the cursor on.
@@ -284,16 +321,16 @@ impl Live {
         let own = self.own.upgrade().expect("it is in use");
         let mut large = None;
         let pipeline = &mut state.pipeline;
-        let asked = std::iter::from_fn(|| {
-            let (header, command, sending) = pipeline.next_to_send()?;
-            if let Some(failure) = link.refuses(command.len()) {
-                large = Some((header.number, failure)); // of a member with a lower limit than the one before
-                return None;
+        let sent = link.send(|out| {
+            while let Some((header, command, sending)) = pipeline.next_to_send() {
+                if let Some(failure) = link.refuses(command.len()) {
+                    large = Some((header.number, failure)); // of a member with a lower limit than the one before
+                    return;
+                }
+                let listener = Listener::Of(own.clone(), header.number, sending);
+                out.add(Ask::InSession(header, Cow::Borrowed(command)), listener);
             }
-            let listener = Listener::Of(own.clone(), header.number, sending);
-            Some(Asked { ask: Ask::InSession(header, command), listener })
         });
-        let sent = link.send(asked);
         let step = match (sent, large) {
             (Err(_), _) => {
                 state.pipeline.begin_again();

@@ -93,6 +93,13 @@ impl Member {
         lock(&self.link).rests_until.filter(|until| now < *until)
     }
 
+    /// The connection to it, unless it is left alone. It may be over.
+    fn at_hand(&self) -> Option<Connection> {
+        let link = lock(&self.link);
+        let rests = link.rests_until.is_some_and(|until| Instant::now() < until);
+        link.connection.clone().filter(|_| !rests)
+    }
+
     fn open(&self) -> Option<Connection> {
         lock(&self.link).connection.clone().filter(Connection::is_open)
     }
@@ -174,8 +181,27 @@ impl Members {
         table.any(Instant::now(), |table, count| table.turn % count)
     }
 
+    /// The leader and the connection to it, if both are there. The connection may be over.
+    pub(crate) fn leader_at_hand(&self) -> Option<(Arc<Member>, Connection)> {
+        let leader = lock(&self.table).leader.clone()?;
+        let connection = leader.at_hand()?;
+        Some((leader, connection))
+    }
+
+    /// As [`Members::next`], with the connection to it if there is one. It may be over.
+    pub(crate) fn next_at_hand(&self) -> Option<(Arc<Member>, Connection)> {
+        let member = self.next();
+        let connection = member.at_hand()?;
+        Some((member, connection))
+    }
+
     /// The leader and the connection to it, or to a member that may know it: not longer than until then.
     pub(crate) async fn to_leader(&self, until: Instant) -> (Arc<Member>, Result<Connection, Failure>) {
+        if let Some((leader, connection)) = self.leader_at_hand()
+            && connection.is_open()
+        {
+            return (leader, Ok(connection));
+        }
         let member = self.leader();
         let made = match self.is_to_ask() {
             true => match self.dial(&member, until).await {

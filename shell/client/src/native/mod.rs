@@ -3,6 +3,9 @@
 //! | File | One idea |
 //! |---|---|
 //! | `reach.rs` | from an address to a connection: name, TCP, TLS, hello and welcome |
+//! | `ask.rs` | a request, before it is in a frame |
+//! | `listener.rs` | where its answer goes |
+//! | `outbox.rs` | requests on their way into the next frame |
 //! | `connection.rs` | many requests under way on one socket, which one task owns |
 //! | `under_way.rs` | the requests under way, by name |
 //! | `answer.rs` | a member's reply, and each failure in words |
@@ -12,6 +15,9 @@
 //! | `pipeline.rs` | numbers of a session, and what is sent again; without a clock or a socket |
 //! | `session.rs` | a session, as its caller has it |
 //! | `live.rs` | a session at work: window, connection, steering |
+//! | `pipe.rs` | many requests under way for one caller, in batches in and out |
+//! | `desk.rs` | where their outcomes come together |
+//! | `caller.rs` | where the outcome of one request goes |
 //! | `alive.rs` | signs of life of all sessions of one client |
 //! | `dice.rs` | chance |
 //!
@@ -20,12 +26,18 @@
 
 mod alive;
 mod answer;
+mod ask;
+mod caller;
 mod calls;
 mod client;
 mod connection;
+mod desk;
 mod dice;
+mod listener;
 mod live;
 mod members;
+mod outbox;
+mod pipe;
 mod pipeline;
 mod reach;
 mod session;
@@ -33,4 +45,5 @@ mod under_way;
 
 pub use calls::ListedSession;
 pub use client::NativeClient;
+pub use pipe::Pipe;
 pub use session::{Pending, Session, SessionOptions};

@@ -21,21 +21,18 @@
 
 use crate::error::Error;
 use crate::failure::{Failure, Kind};
-use crate::native::answer::{self, Outcome};
+use crate::native::answer::{self, Outcome, Outcomes};
+use crate::native::caller::Caller;
 use kattu_kv::api::{self, Command, Response, Txn};
 use kattu_kv::sessions::{Order, SessionError, SessionId};
 use kattu_native::reply::Doubt;
 use kattu_node::command::encode_kv;
 use kattu_node::session::SessionHeader;
-use prost::bytes::Bytes;
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Code;
-
-/// The result of one command.
-pub(crate) type Outcomes = Result<Response, Error>;
 
 /// A command without room of its own any more: so much room in the window is free again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +40,13 @@ pub(crate) struct Freed {
     pub(crate) numbers: usize,
     /// KiB.
     pub(crate) kib: usize,
+}
+
+impl AddAssign for Freed {
+    fn add_assign(&mut self, more: Freed) {
+        self.numbers += more.numbers;
+        self.kib += more.kib;
+    }
 }
 
 /// What follows from an answer.
@@ -58,16 +62,16 @@ pub(crate) enum Step {
 
 #[derive(Debug)]
 struct Entry {
-    command: Bytes,
+    command: Vec<u8>,
     /// Of its room in the window.
     kib: usize,
-    caller: Option<oneshot::Sender<Outcomes>>,
+    caller: Option<Caller>,
     asked_at: Instant,
     /// The sending in which it went out last; 0 before the first.
     sending: u64,
     is_answered: bool,
     /// Why a member has refused it for good: since then the command is the filler.
-    refused: Option<Failure>,
+    refused: Option<Box<Failure>>,
 }
 
 /// Commands of one session without an answer.
@@ -123,13 +127,7 @@ impl Pipeline {
     }
 
     /// Adds a command behind all others.
-    pub(crate) fn add(
-        &mut self,
-        command: Bytes,
-        kib: usize,
-        asked_at: Instant,
-        caller: oneshot::Sender<Outcomes>,
-    ) {
+    pub(crate) fn add(&mut self, command: Vec<u8>, kib: usize, asked_at: Instant, caller: Caller) {
         self.entries.push_back(Entry {
             command,
             kib,
@@ -142,18 +140,16 @@ impl Pipeline {
     }
 
     /// The next command to send, if there is one, and in which sending that is.
-    pub(crate) fn next_to_send(&mut self) -> Option<(SessionHeader, Bytes, u64)> {
-        loop {
-            let number = self.cursor;
-            let entry = self.entries.get_mut((number - self.first) as usize)?;
-            self.cursor += 1;
-            if !entry.is_answered {
-                self.repeated += u64::from(entry.sending != 0);
-                entry.sending = self.sending;
-                let header = SessionHeader { id: self.id, number, first_unacked: self.first };
-                return Some((header, entry.command.clone(), self.sending));
-            }
-        }
+    pub(crate) fn next_to_send(&mut self) -> Option<(SessionHeader, &[u8], u64)> {
+        let from = (self.cursor - self.first) as usize;
+        let skipped = self.entries.range(from..).take_while(|entry| entry.is_answered).count();
+        self.cursor += skipped as u64;
+        let entry = self.entries.get_mut(from + skipped)?;
+        self.repeated += u64::from(entry.sending != 0);
+        entry.sending = self.sending;
+        let header = SessionHeader { id: self.id, number: self.cursor, first_unacked: self.first };
+        self.cursor += 1;
+        Some((header, &entry.command, self.sending))
     }
 
     /// Whether something is to be sent.
@@ -233,7 +229,7 @@ impl Pipeline {
         if entry.refused.is_some() {
             return Step::Over(failure.into()); // not even the filler passes
         }
-        entry.refused = Some(failure);
+        entry.refused = Some(Box::new(failure));
         entry.command = filler();
         self.begin_again();
         Step::Again { pauses: false }
@@ -252,7 +248,7 @@ impl Pipeline {
             if let Some(caller) = entry.caller.take() {
                 let why = "no answer in time; the session goes on repeating it";
                 let failure = answer::failure(Kind::Unknown, Code::DeadlineExceeded, why, "");
-                let _ = caller.send(Err(failure.into())); // a caller that is gone need not be told
+                caller.tell(Err(failure.into()));
             }
             self.told = told + 1;
         }
@@ -264,7 +260,7 @@ impl Pipeline {
         self.cursor = self.first;
         for entry in self.entries.drain(..) {
             if let Some(caller) = entry.caller {
-                let _ = caller.send(Err(error.clone()));
+                caller.tell(Err(error.clone()));
             }
         }
     }
@@ -301,13 +297,13 @@ impl Pipeline {
     fn settle(&mut self, number: u64, result: Outcomes) {
         let Some(entry) = self.entry(number) else { return };
         entry.is_answered = true;
-        entry.command = Bytes::new();
+        entry.command = Vec::new();
         let result = match entry.refused.take() {
-            Some(failure) if is_of_filler(&result) => Err(failure.into()),
+            Some(failure) if is_of_filler(&result) => Err((*failure).into()),
             _ => result,
         };
         if let Some(caller) = entry.caller.take() {
-            let _ = caller.send(result); // a caller that is gone needs no answer
+            caller.tell(result);
         }
     }
 
@@ -325,8 +321,8 @@ impl Pipeline {
     }
 }
 
-fn filler() -> Bytes {
-    encode_kv(&Command::Txn(Txn::default())).into()
+fn filler() -> Vec<u8> {
+    encode_kv(&Command::Txn(Txn::default()))
 }
 
 fn is_of_filler(result: &Outcomes) -> bool {
@@ -342,6 +338,7 @@ mod tests {
     use kattu_kv::api::{Answer, Revision};
     use kattu_native::handshake::Leader;
     use kattu_native::reply::Refusal;
+    use tokio::sync::oneshot;
 
     const ID: SessionId = SessionId { number: 7, secret: 1 };
 
@@ -351,7 +348,7 @@ mod tests {
         let mut pipeline = Pipeline::new(ID, order);
         let add = |_| {
             let (caller, waits) = oneshot::channel();
-            pipeline.add(Bytes::from_static(b"command"), 1, Instant::now(), caller);
+            pipeline.add(b"command".to_vec(), 1, Instant::now(), Caller::One(caller));
             waits
         };
         let waiting = (0..count).map(add).collect();
@@ -361,12 +358,11 @@ mod tests {
     /// Sends all that is to be sent: numbers, and the first unacknowledged of the last.
     fn sent(pipeline: &mut Pipeline) -> (Vec<u64>, u64) {
         let mut first = 0;
-        let numbers = std::iter::from_fn(|| pipeline.next_to_send())
-            .map(|(header, ..)| {
-                first = header.first_unacked;
-                header.number
-            })
-            .collect();
+        let mut numbers = Vec::new();
+        while let Some((header, ..)) = pipeline.next_to_send() {
+            first = header.first_unacked;
+            numbers.push(header.number);
+        }
         (numbers, first)
     }
 
@@ -463,7 +459,7 @@ mod tests {
             let step = pipeline.answered(1, 1, refused(Refusal::NoSpace), "here");
             assert!(matches!(step, Step::Again { pauses: false }));
             let (header, command, sending) = pipeline.next_to_send().expect("the filler");
-            assert_eq!((header.number, command), (1, filler()));
+            assert_eq!((header.number, command), (1, &filler()[..]));
             pipeline.answered(1, sending, answer, "");
             match waiting[0].try_recv().expect("a result") {
                 Ok(response) => assert!(was_executed && response.revision == Revision(10)),
@@ -496,7 +492,7 @@ mod tests {
         let Step::Over(error) = pipeline.answered(1, 1, expired, "") else { panic!("it is over") };
         assert_eq!(error.kind(), Kind::Unknown);
         let (caller, mut last) = oneshot::channel();
-        pipeline.add(Bytes::new(), 1, now, caller);
+        pipeline.add(Vec::new(), 1, now, Caller::One(caller));
         pipeline.end(&error);
         assert!(last.try_recv().expect("a result").is_err());
         assert_eq!((pipeline.first(), pipeline.has_unsent()), (5, false));

@@ -11,12 +11,14 @@
 
 use crate::error::Error;
 use crate::failure::Kind;
-use crate::native::answer::{self, Outcome};
+use crate::native::answer::{self, Outcome, Outcomes};
+use crate::native::ask::Ask;
+use crate::native::caller::Caller;
 use crate::native::calls::{bytes_of, put, unfitting};
 use crate::native::client::{Course, NativeClient};
-use crate::native::connection::Ask;
 use crate::native::live::Live;
-use crate::native::pipeline::{Outcomes, Pipeline};
+use crate::native::pipe::Pipe;
+use crate::native::pipeline::Pipeline;
 use kattu_kv::api::{Command, DeleteRange, Response, Revision, Txn};
 use kattu_kv::sessions::{Order, SessionId, WINDOW};
 use std::future::Future;
@@ -164,7 +166,15 @@ impl Session {
     /// Certainly without effect: an error of the store that does not depend on what it holds; the session has ended; there was
     /// no room in time; the command is too large.
     pub async fn command(&self, command: &Command) -> Result<Pending, Error> {
-        self.live.give(bytes_of(command)?).await
+        let (caller, result) = oneshot::channel();
+        self.live.give(bytes_of(command)?, Caller::One(caller)).await?;
+        Ok(Pending { result })
+    }
+
+    /// Many requests under way at once: commands in this session, reads by its client.
+    #[must_use]
+    pub fn pipe(&self) -> Pipe<'_> {
+        Pipe::new(self.client(), Some(&self.live))
     }
 
     /// Waits until each command that was given to the session before has its answer.

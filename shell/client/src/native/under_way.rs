@@ -53,6 +53,20 @@ impl<T> UnderWay<T> {
         Some(held)
     }
 
+    pub(crate) fn get(&self, name: u64) -> Option<&T> {
+        let place = self.places.get(name as u32 as usize)?;
+        place.held.as_ref().filter(|_| u64::from(place.turn) == name >> 32)
+    }
+
+    /// All that are held, each with its name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        let name = |(at, place): (usize, &Place<T>)| u64::from(place.turn) << 32 | at as u64;
+        self.places
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, place)| Some((name((at, place)), place.held.as_ref()?)))
+    }
+
     /// Takes out everything.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
         self.free.clear();
@@ -68,7 +82,10 @@ mod tests {
     fn a_name_is_answered_once_and_its_place_is_used_again_under_another() {
         let mut under_way = UnderWay::new();
         let names = ["a", "b", "c"].map(|held| under_way.hold(held));
+        assert_eq!(under_way.get(names[1]), Some(&"b"));
         assert_eq!((under_way.take(names[1]), under_way.take(names[1])), (Some("b"), None));
+        assert_eq!(under_way.get(names[1]), None);
+        assert_eq!(under_way.iter().collect::<Vec<_>>(), [(names[0], &"a"), (names[2], &"c")]);
         let again = under_way.hold("d");
         assert_eq!(again as u32, names[1] as u32, "the same place");
         assert_ne!(again, names[1]);

@@ -3,6 +3,7 @@
 
 mod calls;
 mod once;
+mod pipes;
 mod trees;
 mod world;
 mod wrong_places;

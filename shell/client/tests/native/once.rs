@@ -13,20 +13,20 @@ const PUTS: u64 = 10_000;
 const PATIENT: Options = Options { timeout: Duration::from_secs(60) };
 
 /// A put that asks for the value before it.
-fn put(value: u64) -> Command {
+pub fn put(value: u64) -> Command {
     let value = value.to_string().into_bytes();
     Command::Put(Put { key: b"k".to_vec(), value, prev_kv: true, ..Put::default() })
 }
 
 /// What an answer shows: the version that its put made, and the value that it replaced.
-fn shown(answer: &Answer) -> (i64, Option<u64>) {
+pub fn shown(answer: &Answer) -> (i64, Option<u64>) {
     let Answer::Put { prev_kv } = answer else { panic!("{answer:?}") };
     let value = prev_kv.as_ref().map(|pair| String::from_utf8_lossy(&pair.value).parse().expect("a number"));
     (prev_kv.as_ref().map_or(1, |pair| pair.version + 1), value)
 }
 
 /// A member meets each kind of fault, again and again.
-fn storms(world: &Arc<World>, seed: u64) -> Arc<AtomicUsize> {
+pub fn storms(world: &Arc<World>, seed: u64) -> Arc<AtomicUsize> {
     let faults = Arc::new(AtomicUsize::new(0));
     let count = faults.clone();
     let mut chance = Chance(seed);

@@ -5,7 +5,7 @@
 use super::{BenchArgs, Operation, Score};
 use crate::ended;
 use indicatif::{ProgressBar, ProgressStyle};
-use kattu_client::{Client, Error, Level, NativeClient, Session, SessionOptions};
+use kattu_client::{Client, Error, Level, NativeClient, Pipe, Session, SessionOptions};
 use kattu_output::Ended;
 use kattu_proto::etcdserverpb as pb;
 use std::cell::RefCell;
@@ -16,6 +16,9 @@ use tokio::task::JoinSet;
 /// How often the progress bar moves.
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 
+/// Most commands of a session without an answer.
+const WINDOW_MAX: usize = 4096;
+
 /// The order in which keys are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
@@ -23,33 +26,64 @@ pub(super) enum Order {
     Random,
 }
 
-/// Where one client sends its operations.
-#[derive(Clone)]
-enum Target {
-    Etcd(Client),
-    Native(NativeClient),
-    InSession(Rc<Session>, NativeClient),
+/// A load under way.
+struct Load {
+    args: BenchArgs,
+    order: Order,
+    begin: Instant,
+    score: RefCell<Score>,
 }
 
-impl Target {
-    async fn put(&self, key: Vec<u8>, value: Vec<u8>) -> Result<(), Error> {
-        match self {
-            Target::Etcd(client) => {
-                let put = pb::PutRequest { key, value, ..Default::default() };
-                client.put(put).await.map(drop).map_err(Error::from)
+/// Where operations of the native protocol go.
+enum Target {
+    Client(NativeClient),
+    Session(Rc<Session>),
+}
+
+/// An operation that is to be begun.
+#[derive(Clone, Copy)]
+struct Next {
+    /// Of its key.
+    number: u64,
+    writes: bool,
+    /// When it should begin, in an open loop.
+    due: Option<Instant>,
+}
+
+impl Load {
+    /// The next operation, if there is one more.
+    fn next(&self) -> Option<Next> {
+        let number = {
+            let mut score = self.score.borrow_mut();
+            if score.begun == self.args.total {
+                return None;
             }
-            Target::Native(client) => client.put(key, value).await.map(drop),
-            Target::InSession(session, _) => session.put(key, value).await?.await.map(drop),
-        }
+            score.begun += 1;
+            score.begun - 1
+        };
+        let place = match self.order {
+            Order::Ascending => number,
+            Order::Random => scramble(number),
+        };
+        let writes = match self.args.operation {
+            Operation::Put => true,
+            Operation::Range => false,
+            Operation::Mixed => number.is_multiple_of(2),
+        };
+        let after = |rate: u32| Duration::from_nanos(number.saturating_mul(1_000_000_000) / u64::from(rate));
+        let due = self.args.rate.map(|rate| self.begin + after(rate));
+        Some(Next { number: place % self.args.key_space, writes, due })
     }
 
-    async fn read(&self, key: Vec<u8>, serializable: bool) -> Result<(), Error> {
-        match self {
-            Target::Etcd(client) => {
-                let range = pb::RangeRequest { key, serializable, ..Default::default() };
-                client.range(range).await.map(drop).map_err(Error::from)
+    fn record(&self, latency: Duration, error: Option<Error>) {
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        let mut score = self.score.borrow_mut();
+        match error {
+            None => score.latencies_us.saturating_record(micros.max(1)),
+            Some(error) => {
+                score.errors += 1;
+                score.first_error.get_or_insert(error);
             }
-            Target::Native(client) | Target::InSession(_, client) => client.get(key).await.map(drop),
         }
     }
 }
@@ -60,58 +94,75 @@ pub(super) async fn load(
     order: Order,
     what: &'static str,
 ) -> Result<(Score, Duration), Ended> {
-    let score = Rc::new(RefCell::new(Score::new()?));
-    let targets = targets(args).await?;
-    let start = Instant::now();
+    let score = RefCell::new(Score::new()?);
+    let clients = args.clients as usize;
+    let mut running = JoinSet::new();
+    let mut sessions = Vec::new();
+    let load = |begin| Rc::new(Load { args: args.clone(), order, begin, score });
+    let load = match args.native {
+        false => {
+            let connections = etcd_connections(args).await?;
+            let load = load(Instant::now());
+            for client in 0..clients {
+                let connection = connections[client % connections.len()].clone();
+                running.spawn_local(ask_again_and_again(connection, load.clone()));
+            }
+            load
+        }
+        true => {
+            let connections = native_connections(args).await?;
+            sessions = open_sessions(args, &connections).await?;
+            let targets: Vec<Target> = match sessions.is_empty() {
+                true => connections.into_iter().map(Target::Client).collect(),
+                false => sessions.iter().cloned().map(Target::Session).collect(),
+            };
+            let load = load(Instant::now());
+            let pipes = targets.len();
+            for (number, target) in targets.into_iter().enumerate().take(clients) {
+                let depth = (clients - number).div_ceil(pipes) * args.pipeline as usize;
+                running.spawn_local(ask_much(target, depth, load.clone()));
+            }
+            load
+        }
+    };
     let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len}, {per_sec}");
     let bar = ProgressBar::new(args.total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_message(what);
-    let watching = tokio::task::spawn_local({
-        let (bar, score) = (bar.clone(), score.clone());
-        async move {
-            loop {
-                tokio::time::sleep(BAR_PERIOD).await;
-                bar.set_position(score.borrow().begun);
-            }
-        }
-    });
-    let mut clients = JoinSet::new();
-    let args = Rc::new(args.clone());
-    for target in &targets {
-        for _ in 0..args.pipeline {
-            let (target, args, score) = (target.clone(), Rc::clone(&args), Rc::clone(&score));
-            clients.spawn_local(ask_again_and_again(target, args, order, start, score));
-        }
-    }
-    while clients.join_next().await.is_some() {}
-    let took = start.elapsed();
+    let watching = tokio::task::spawn_local(watch(bar.clone(), load.clone()));
+    while running.join_next().await.is_some() {}
+    let took = load.begin.elapsed();
     watching.abort();
     bar.finish_and_clear();
-    for target in &targets {
-        if let Target::InSession(session, _) = target {
-            let _ = session.close().await; // another client of it may have closed it; else it ends by itself
-        }
+    for session in &sessions {
+        let _ = session.close().await; // else it ends by itself
     }
-    let score = std::mem::replace(&mut *score.borrow_mut(), Score::new()?);
+    let score = std::mem::replace(&mut *load.score.borrow_mut(), Score::new()?);
     Ok((score, took))
 }
 
-/// A target for each client, on connections that are open.
-async fn targets(args: &BenchArgs) -> Result<Vec<Target>, Ended> {
-    let clients = args.clients as usize;
-    if !args.native {
-        let connections: Vec<Client> = (0..args.conns)
-            .map(|number| {
-                let client = args.reach.client()?;
-                client.begin_at(number as usize);
-                Ok(client)
-            })
-            .collect::<Result<_, Ended>>()?;
-        open_all(&connections).await;
-        return Ok((0..clients)
-            .map(|it| Target::Etcd(connections[it % connections.len()].clone()))
-            .collect());
+/// Shows how far the load is.
+async fn watch(bar: ProgressBar, load: Rc<Load>) {
+    loop {
+        tokio::time::sleep(BAR_PERIOD).await;
+        bar.set_position(load.score.borrow().begun);
     }
+}
+
+/// Connections that are open.
+async fn etcd_connections(args: &BenchArgs) -> Result<Vec<Client>, Ended> {
+    let connections: Vec<Client> = (0..args.conns)
+        .map(|number| {
+            let client = args.reach.client()?;
+            client.begin_at(number as usize);
+            Ok(client)
+        })
+        .collect::<Result<_, Ended>>()?;
+    open_all(&connections).await;
+    Ok(connections)
+}
+
+/// The same, of the native protocol.
+async fn native_connections(args: &BenchArgs) -> Result<Vec<NativeClient>, Ended> {
     let level = if args.serializable { Level::Serializable } else { Level::Linearizable };
     let connections: Vec<NativeClient> = (0..args.conns)
         .map(|_| Ok(args.reach.native_client()?.at_level(level.clone())))
@@ -124,27 +175,22 @@ async fn targets(args: &BenchArgs) -> Result<Vec<Target>, Ended> {
     for pong in pinged.join_all().await {
         pong.map_err(|error| ended::of_error(&error))?;
     }
-    let mut sessions = Vec::new();
-    // A session has room for all that its clients have under way.
-    let of_each = (clients * args.pipeline as usize).div_ceil(args.sessions.max(1) as usize);
-    let options = SessionOptions { window: of_each.clamp(1, WINDOW_MAX), ..SessionOptions::default() };
-    for number in 0..args.sessions as usize {
-        let connection = connections[number % connections.len()].clone();
-        let session = connection.open_session(options).await.map_err(|error| ended::of_error(&error))?;
-        sessions.push((Rc::new(session), connection));
-    }
-    let target = |number: usize| match sessions.len() {
-        0 => Target::Native(connections[number % connections.len()].clone()),
-        count => {
-            let (session, connection) = sessions[number % count].clone();
-            Target::InSession(session, connection)
-        }
-    };
-    Ok((0..clients).map(target).collect())
+    Ok(connections)
 }
 
-/// Most commands of a session without an answer.
-const WINDOW_MAX: usize = 4096;
+/// Sessions, on connections in turn.
+async fn open_sessions(args: &BenchArgs, connections: &[NativeClient]) -> Result<Vec<Rc<Session>>, Ended> {
+    // A session has room for all that its clients have under way.
+    let of_each = (args.clients as usize * args.pipeline as usize).div_ceil(args.sessions.max(1) as usize);
+    let options = SessionOptions { window: of_each.clamp(1, WINDOW_MAX), ..SessionOptions::default() };
+    let mut sessions = Vec::new();
+    for number in 0..args.sessions as usize {
+        let connection = &connections[number % connections.len()];
+        let session = connection.open_session(options).await.map_err(|error| ended::of_error(&error))?;
+        sessions.push(Rc::new(session));
+    }
+    Ok(sessions)
+}
 
 /// Opens all connections, by reading an unused key on each. Where that fails, the first operation reports it.
 async fn open_all(connections: &[Client]) {
@@ -159,56 +205,81 @@ async fn open_all(connections: &[Client]) {
     while asked.join_next().await.is_some() {}
 }
 
-async fn ask_again_and_again(
-    target: Target,
-    args: Rc<BenchArgs>,
-    order: Order,
-    begin: Instant,
-    score: Rc<RefCell<Score>>,
-) {
-    loop {
-        let number = {
-            let mut score = score.borrow_mut();
-            if score.begun == args.total {
-                return;
-            }
-            score.begun += 1;
-            score.begun - 1
-        };
-        let place = match order {
-            Order::Ascending => number,
-            Order::Random => scramble(number),
-        };
-        let key = key_of(place % args.key_space, args.key_size as usize);
-        let start = match args.rate {
-            None => Instant::now(),
-            Some(rate) => {
-                let intended =
-                    begin + Duration::from_nanos(number.saturating_mul(1_000_000_000) / u64::from(rate));
-                if Instant::now() < intended {
-                    tokio::time::sleep_until(intended.into()).await;
-                }
-                intended
-            }
-        };
-        let writes = match args.operation {
-            Operation::Put => true,
-            Operation::Range => false,
-            Operation::Mixed => number.is_multiple_of(2),
-        };
-        let outcome = match writes {
-            true => target.put(key, vec![b'x'; args.val_size as usize]).await,
-            false => target.read(key, args.serializable).await,
-        };
-        let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let mut score = score.borrow_mut();
-        match outcome {
-            Ok(()) => score.latencies_us.saturating_record(micros.max(1)),
-            Err(error) => {
-                score.errors += 1;
-                score.first_error.get_or_insert(error);
-            }
+/// A client of etcd's API, with one operation under way.
+async fn ask_again_and_again(client: Client, load: Rc<Load>) {
+    let args = &load.args;
+    while let Some(Next { number, writes, due }) = load.next() {
+        let mut key = vec![0; args.key_size as usize];
+        write_key(number, &mut key);
+        let start = due.unwrap_or_else(Instant::now);
+        if Instant::now() < start {
+            tokio::time::sleep_until(start.into()).await;
         }
+        let outcome = match writes {
+            true => {
+                let value = vec![b'x'; args.val_size as usize];
+                client.put(pb::PutRequest { key, value, ..Default::default() }).await.map(drop)
+            }
+            false => {
+                let serializable = args.serializable;
+                client.range(pb::RangeRequest { key, serializable, ..Default::default() }).await.map(drop)
+            }
+        };
+        load.record(start.elapsed(), outcome.err().map(Error::from));
+    }
+}
+
+/// Clients that share a connection, or a session, are one pipe with the operations of all of them under way.
+async fn ask_much(target: Target, depth: usize, load: Rc<Load>) {
+    match target {
+        Target::Client(client) => keep_full(client.pipe(), depth, &load).await,
+        Target::Session(session) => keep_full(session.pipe(), depth.min(WINDOW_MAX), &load).await,
+    }
+}
+
+/// Clients of the native protocol, with so many operations under way together. The label of each is when it began, in
+/// nanoseconds since the load did.
+async fn keep_full(mut pipe: Pipe<'_>, depth: usize, load: &Load) {
+    let value = vec![b'x'; load.args.val_size as usize];
+    let mut key = vec![0; load.args.key_size as usize];
+    let since_begin = |at: Instant| at.saturating_duration_since(load.begin);
+    let mut next = load.next();
+    while next.is_some() || 0 < pipe.under_way() {
+        let now = Instant::now();
+        while let Some(Next { number, writes, due }) = next
+            && pipe.under_way() < depth
+            && due.is_none_or(|due| due <= now)
+        {
+            let start = since_begin(due.unwrap_or(now));
+            let label = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
+            write_key(number, &mut key);
+            let given = match writes {
+                true => pipe.put(label, &key, &value).await,
+                false => pipe.get(label, &key[..]),
+            };
+            if let Err(error) = given {
+                load.record(since_begin(Instant::now()).saturating_sub(start), Some(error));
+            }
+            next = load.next();
+        }
+        let due = next.filter(|_| pipe.under_way() < depth).and_then(|next| next.due);
+        tokio::select! {
+            outcomes = pipe.outcomes(), if 0 < pipe.under_way() => {
+                let now = since_begin(Instant::now());
+                for (label, outcome) in outcomes {
+                    load.record(now.saturating_sub(Duration::from_nanos(label)), outcome.err());
+                }
+            }
+            () = sleep_until(due), if due.is_some() => {}
+            else => {}
+        }
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -220,10 +291,12 @@ fn scramble(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A number as a key of exactly `size` bytes; its last digits if it has more.
-fn key_of(number: u64, size: usize) -> Vec<u8> {
-    let digits = format!("{number:0size$}");
-    digits.as_bytes()[digits.len() - size..].to_vec()
+/// Writes a number as a key of this many bytes; its last digits if it has more.
+fn write_key(mut number: u64, key: &mut [u8]) {
+    for digit in key.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
 }
 
 #[cfg(test)]
@@ -232,9 +305,11 @@ mod tests {
 
     #[test]
     fn keys_have_exactly_the_size_asked_for() {
-        assert_eq!(key_of(42, 8), b"00000042");
-        assert_eq!(key_of(123_456, 3), b"456");
-        assert_eq!(key_of(0, 1), b"0");
+        for (number, key) in [(42, &b"00000042"[..]), (123_456, b"456"), (0, b"0"), (u64::MAX, b"1615")] {
+            let mut written = vec![b'x'; key.len()];
+            write_key(number, &mut written);
+            assert_eq!(written, key);
+        }
     }
 
     #[test]
