@@ -167,10 +167,17 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "put-clients",
-        about: "native, 256 clients on connections of their own, one put of 256 B under way in each",
-        work: Work::Native(clients(256, 256, 256), Calls::Put),
+        about: "native, 256 clients of one program on 8 connections, one put of 256 B under way in each",
+        work: Work::Native(clients(256, 8, 256), Calls::Put),
         rivals: &[Side::Dragonboat, Side::Redis],
         goals: &[at_least(Figure::Rate, 80_000.0)],
+    },
+    Row {
+        name: "put-conns",
+        about: "the same, on connections of their own",
+        work: Work::Native(clients(256, 256, 256), Calls::Put),
+        rivals: &[Side::Redis],
+        goals: &[],
     },
     Row {
         name: "put-one",
