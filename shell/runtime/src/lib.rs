@@ -50,6 +50,7 @@ mod scrub;
 mod settings;
 mod snapshots;
 mod start;
+mod timer;
 mod tls;
 mod vouching;
 mod watchdog;

@@ -18,6 +18,7 @@ use crate::peer_table::PeerTable;
 use crate::scrub;
 use crate::settings::{Promise, note_flags, note_vote_holds};
 use crate::snapshots::{Snapshots, thaw};
+use crate::timer::Timer;
 use crate::watchdog::Watchdog;
 use crate::{clock, entropy};
 use kattu_member::capacity::Capacity;
@@ -56,6 +57,8 @@ pub enum StartError {
     },
     /// A thread could not be started.
     Thread(std::io::Error),
+    /// The driver's timer could not be made.
+    Timer(std::io::Error),
     /// The configuration breaks a rule of the protocol.
     Config(&'static str),
     /// The newest snapshot cannot be read.
@@ -79,6 +82,7 @@ impl fmt::Display for StartError {
                 write!(f, "cannot listen for peers on {address}: {error}")
             }
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            StartError::Timer(error) => write!(f, "cannot make a timer: {error}"),
             StartError::Config(rule) => write!(f, "{rule}"),
             StartError::Snapshot(what) => write!(f, "the newest snapshot cannot be read: {what}"),
             StartError::Join(what) => f.write_str(what),
@@ -140,6 +144,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         ask_whether_it_was_here(&config, own.id).await?;
     }
     let listeners = listen(&config.listen_peers).await?;
+    let timer = Timer::new().map_err(StartError::Timer)?;
 
     let Opened { wal, recovered, identity, lives, known, record, timing } =
         open(&config, &own, group).await?;
@@ -241,6 +246,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         flows_at: kattu_raft::Instant(0),
         counted: Default::default(),
         started: now,
+        timer,
         _engine: engine.clone(),
     };
     Ok(Running { engine, driver })
