@@ -31,6 +31,7 @@ mod driver;
 pub mod engine;
 mod groups;
 mod handshake;
+mod head_start;
 mod inbox;
 mod join;
 mod lane;
