@@ -34,6 +34,12 @@ impl SharedBytes {
         }
     }
 
+    /// The whole buffer, whatever range of it this is, if nobody else has any.
+    #[must_use]
+    pub fn into_buffer(self) -> Option<Vec<u8>> {
+        Arc::try_unwrap(self.buffer?).ok()
+    }
+
     /// These bytes and `next` as one range, if `next` follows them directly in the same buffer.
     #[must_use]
     pub fn join(&self, next: &SharedBytes) -> Option<SharedBytes> {

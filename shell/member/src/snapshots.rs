@@ -142,9 +142,12 @@ pub fn thaw(
     Ok(tables.map(|keeper| keeper.map(|keeper| (keeper, snapshot.clone()))).map_err(named))
 }
 
-/// The tables that chunks hold; none if the member stops meanwhile.
-fn thaw_chunks(
-    chunks: impl Iterator<Item = Vec<u8>>,
+/// The tables that the chunks of a snapshot which ends at `last` hold; none if the member stops meanwhile.
+///
+/// # Errors
+/// Why they hold no tables, in words.
+pub fn thaw_chunks(
+    chunks: impl Iterator<Item: AsRef<[u8]>>,
     last: EntryId,
     stops: &dyn Fn() -> bool,
 ) -> Result<Option<Keeper>, String> {
@@ -153,7 +156,7 @@ fn thaw_chunks(
         if stops() {
             return Ok(None);
         }
-        thaw.push(&chunk).map_err(|error| error.to_string())?;
+        thaw.push(chunk.as_ref()).map_err(|error| error.to_string())?;
     }
     let keeper = thaw.finish().map_err(|error| error.to_string())?;
     match keeper.applied() == last.index {

@@ -6,10 +6,10 @@
 //! a leader with a slow disk commits on two others' disks meanwhile. When it moves is decided in `shell/member`
 //! (`log_moves`). [fault-model F16, F17; decision 32]
 //!
-//! What a peer lacks is read beside the log, on either thread ([`crate::readings`]).
+//! What a peer lacks, or a start has to apply again, is read beside the log, on either thread ([`crate::readings`]).
 //!
-//! Rules: completions come in the order of their orders, on either thread, except readings for peers; a log that is
-//!        moving gets no orders. A failed write or sync ends the process: the contents of the disk are unknown, and
+//! Rules: completions come in the order of their orders, on either thread, except readings; a log that is moving gets no
+//!        orders. A failed write or sync ends the process: the contents of the disk are unknown, and
 //!        only a restart reads them back. [fault-model ST3, F11]
 //! Knows nothing of: what records mean, when they are due.
 
@@ -20,7 +20,7 @@ use crate::watchdog::{Watchdog, Work};
 use kattu_member::log::{Completion, FULL_RETRY, LogSpace, Note, SegmentJob, Timed};
 use kattu_member::log_moves::{Absence, Patience, WELL_SYNCS};
 use kattu_member::log_orders::{Order, Orders, Turn};
-use kattu_raft::{Duration, Fetch, FetchFor, GroupId, LogRecord};
+use kattu_raft::{Duration, Fetch, GroupId, LogRecord};
 use kattu_wal::{Prepared, Wal, WalError};
 use std::collections::VecDeque;
 use std::sync::mpsc as sync_mpsc;
@@ -41,7 +41,7 @@ pub(crate) struct Disk {
     patience: Option<Patience>,
     /// Results from while the log was on its way home, oldest first.
     done: VecDeque<Completion>,
-    /// Readings beside the log. `None`: there is no thread for them, and the log reads for peers, too.
+    /// Readings beside the log. `None`: there is no thread for them, and the log itself reads.
     readings: Option<mpsc::UnboundedReceiver<Reading>>,
     metrics: Arc<Metrics>,
 }
@@ -241,10 +241,11 @@ impl Disk {
         }
     }
 
-    /// Reads entries back: for a peer beside the log, so that the reading delays no other work. Inline, the completion
-    /// of any other reading is returned.
+    /// Reads entries back beside the log: for a peer, so that the reading delays no other work, and for the apply executor,
+    /// which applies what was read before meanwhile. Without a thread for that, the log reads; inline, the completion is
+    /// then returned.
     pub(crate) fn fetch(&mut self, fetch: Fetch) -> Option<Completion> {
-        if self.readings.is_none() || !matches!(fetch.purpose, FetchFor::Peer(_)) {
+        if self.readings.is_none() {
             return self.fetch_here(fetch);
         }
         match &mut self.place {
@@ -419,7 +420,7 @@ pub(crate) struct Log {
     watchdog: Watchdog,
     /// Segments made beside the log.
     made: (sync_mpsc::Sender<Made>, sync_mpsc::Receiver<Made>),
-    /// The thread that reads for peers, if there is one.
+    /// The threads that read beside the log, if there are any.
     readings: Option<Readings>,
     /// Called when a segment has been made, or could not be.
     on_made: Arc<dyn Fn() + Send + Sync>,
@@ -522,16 +523,16 @@ impl Log {
         completion
     }
 
-    /// Starts reading for peers on a thread of its own; what was read comes out of the channel.
+    /// Starts reading on threads of their own; what was read comes out of the channel.
     fn read_beside(&mut self) -> Option<mpsc::UnboundedReceiver<Reading>> {
-        match Readings::start(self.log.wal().reader(), self.watchdog.clone()) {
+        match Readings::start([(); 2].map(|()| self.log.wal().reader()), &self.watchdog) {
             Ok((readings, heard)) => {
                 self.readings = Some(readings);
                 Some(heard)
             }
             Err(error) => {
                 report::warn(format_args!(
-                    "no thread to read for peers ({error}): the log's thread reads for them"
+                    "no thread to read the log beside its own ({error}): that one reads for peers, too"
                 ));
                 None
             }
@@ -708,9 +709,9 @@ mod tests {
     struct Mood {
         /// How long a sync takes.
         sync_us: AtomicU64,
-        /// Readings beside the log hang.
+        /// Readings for peers beside the log hang.
         reads_hang: AtomicBool,
-        /// Readings beside the log fail.
+        /// Readings for peers beside the log fail.
         reads_fail: AtomicBool,
     }
 
@@ -1150,7 +1151,7 @@ mod tests {
             for at in 2..=9 {
                 disk.persist(&mut small(at)).into_iter().for_each(|completion| heard.hear(completion));
             }
-            // Meanwhile the log itself reads for apply.
+            // Meanwhile another thread reads for apply.
             disk.fetch(fetch(FetchFor::Apply, 1, 2))
                 .into_iter()
                 .for_each(|completion| heard.hear(completion));

@@ -26,6 +26,7 @@ use crate::operator;
 use crate::peer_table::PeerTable;
 use crate::settings::{Promise, note_timing};
 use crate::snapshots::{Order, Snapshots};
+use crate::timer::Timer;
 use crate::watchdog::{Watchdog, Work};
 use kattu_member::capacity::Sight;
 use kattu_member::host::{Arrivals, Brought, Host};
@@ -68,6 +69,8 @@ pub(crate) struct Driver {
     pub(crate) counted: Counts,
     /// When this member started.
     pub(crate) started: Instant,
+    /// Wakes the loop when something is due.
+    pub(crate) timer: Timer,
     /// Keeps the call queue open while faces come and go.
     pub(crate) _engine: Engine,
 }
@@ -201,14 +204,13 @@ impl Driver {
     /// the log.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) -> End {
         let mut armed = Instant(0);
-        let mut timer = Box::pin(tokio::time::sleep(std::time::Duration::ZERO));
         while !*stop.borrow() && !self.is_removed() {
             self.batch().await;
             let deadline = self.member.deadline();
             if deadline < armed || armed <= clock::now() {
                 // A deadline that moved away is left alone: one early wake-up costs less than moving the timer always.
                 armed = deadline;
-                timer.as_mut().reset(tokio::time::Instant::now() + clock::until(deadline));
+                self.timer.set(deadline);
             }
             let hands = &mut self.hands;
             let woken_for = &mut hands.woken_for;
@@ -219,7 +221,7 @@ impl Driver {
                 completion = hands.disk.completed() => woken_for.completion = Some(completion),
                 progress = of(&mut hands.apply) => woken_for.progress = Some(progress),
                 brought = hands.snapshots.done() => woken_for.brought = Some(brought),
-                () = &mut timer => {}
+                () = self.timer.rung() => {}
                 () = std::future::ready(()), if self.member.is_busy() => {}
                 told = stop.changed() => {
                     if told.is_err() {

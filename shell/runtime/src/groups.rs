@@ -27,7 +27,7 @@ impl Allowance {
     }
 }
 
-/// What this process may take. Some ten small files are read.
+/// What this process may take. A small file is read for each of its groups, and two more for each with a limit.
 pub(crate) fn of_this_process() -> Allowance {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     allowed(Path::new("/sys/fs/cgroup"), &own)
@@ -54,8 +54,10 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// What is left to a process in these groups (`/proc/self/cgroup`), whose files are below `root`. Version 1 reports a
-/// limit of about 2^63 for a group without one.
+/// Limits from here on are none: version 1 reports about 2^63 for a group without one.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// What is left to a process in these groups (`/proc/self/cgroup`), whose files are below `root`.
 fn allowed(root: &Path, own: &str) -> Allowance {
     let groups = VERSIONS.iter().zip(own_groups(own));
     let all = groups.flat_map(|(version, own)| {
@@ -86,11 +88,12 @@ fn own_groups(own: &str) -> [PathBuf; 2] {
     ]
 }
 
-/// What one group leaves; none if it has no limit, or none that can be read.
+/// What one group leaves; none if it has no limit, or none that can be read: then what it holds is not asked, which costs the
+/// kernel a sum over all of its groups and processors.
 fn allowed_by(version: &Version, group: &Path) -> Option<Allowance> {
     let text = |name: &str| std::fs::read_to_string(group.join(name)).ok();
     let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
-    let limit = number(version.limit)?;
+    let limit = number(version.limit).filter(|limit| *limit < NO_LIMIT)?;
     let held = number(version.held).unwrap_or(0);
     let idle = text("memory.stat").and_then(|stat| {
         let line = stat.lines().find_map(|line| line.strip_prefix(version.idle))?;

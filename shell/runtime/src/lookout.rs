@@ -112,26 +112,37 @@ pub fn memory_limit() -> u64 {
 }
 
 fn machine_memory() -> u64 {
-    kib_of("/proc/meminfo", "MemTotal:").unwrap_or(u64::MAX / 4)
+    total_in(&table(MEMORY))
+}
+
+/// The kernel's table of the machine's memory.
+const MEMORY: &str = "/proc/meminfo";
+
+fn total_in(memory: &str) -> u64 {
+    kib_in(memory, "MemTotal:").unwrap_or(u64::MAX / 4)
 }
 
 /// Whether the system has so little memory left that a process that grows may be killed.
 fn memory_is_short() -> bool {
-    let allowance = groups::of_this_process();
-    let watermark = (machine_memory().min(allowance.limit) / 20).min(MEMORY_FREE_MIN);
-    let available = kib_of("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX);
+    let (allowance, memory) = (groups::of_this_process(), table(MEMORY));
+    let watermark = (total_in(&memory).min(allowance.limit) / 20).min(MEMORY_FREE_MIN);
+    let available = kib_in(&memory, "MemAvailable:").unwrap_or(u64::MAX);
     available.min(allowance.left) < watermark
 }
 
 /// The anonymous memory of the process, without pages of files.
 fn process_bytes() -> u64 {
-    kib_of("/proc/self/status", "RssAnon:").unwrap_or(0)
+    kib_in(&table("/proc/self/status"), "RssAnon:").unwrap_or(0)
 }
 
-/// A number of kibibytes from one of the kernel's tables, in bytes.
-fn kib_of(table: &str, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(table).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+/// One of the kernel's tables; empty if it cannot be read.
+fn table(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// A number of kibibytes from such a table, in bytes.
+fn kib_in(table: &str, name: &str) -> Option<u64> {
+    let line = table.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
@@ -188,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_member_without_a_quota_takes_half_of_the_machine() {
-        let machine = kib_of("/proc/meminfo", "MemTotal:").expect("a kernel that tells");
+        let machine = kib_in(&table(MEMORY), "MemTotal:").expect("a kernel that tells");
         assert!(0 < default_quota() && default_quota() <= machine / 2);
     }
 }

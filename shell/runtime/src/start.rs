@@ -8,6 +8,7 @@ use crate::config::{Began, GROUP, Member, RuntimeConfig, Threading};
 use crate::disk::{Disk, Log};
 use crate::driver::{Clerk, Driver, End, Hands, WokenFor};
 use crate::engine::{Engine, Facts};
+use crate::head_start::HeadStart;
 use crate::inbox::Inbox;
 use crate::join::{self, Joiner};
 use crate::links::Links;
@@ -18,6 +19,7 @@ use crate::peer_table::PeerTable;
 use crate::scrub;
 use crate::settings::{Promise, note_flags, note_vote_holds};
 use crate::snapshots::{Snapshots, thaw};
+use crate::timer::Timer;
 use crate::watchdog::Watchdog;
 use crate::{clock, entropy};
 use kattu_member::capacity::Capacity;
@@ -56,6 +58,8 @@ pub enum StartError {
     },
     /// A thread could not be started.
     Thread(std::io::Error),
+    /// The driver's timer could not be made.
+    Timer(std::io::Error),
     /// The configuration breaks a rule of the protocol.
     Config(&'static str),
     /// The newest snapshot cannot be read.
@@ -79,6 +83,7 @@ impl fmt::Display for StartError {
                 write!(f, "cannot listen for peers on {address}: {error}")
             }
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            StartError::Timer(error) => write!(f, "cannot make a timer: {error}"),
             StartError::Config(rule) => write!(f, "{rule}"),
             StartError::Snapshot(what) => write!(f, "the newest snapshot cannot be read: {what}"),
             StartError::Join(what) => f.write_str(what),
@@ -140,8 +145,9 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         ask_whether_it_was_here(&config, own.id).await?;
     }
     let listeners = listen(&config.listen_peers).await?;
+    let timer = Timer::new().map_err(StartError::Timer)?;
 
-    let Opened { wal, recovered, identity, lives, known, record, timing } =
+    let Opened { wal, head_start, recovered, identity, lives, known, record, timing } =
         open(&config, &own, group).await?;
     // From here on the directory determines the identity.
     let config = RuntimeConfig { id: identity.node, cluster_id: identity.cluster, ..config };
@@ -160,7 +166,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let place = config.data_dir.clone();
     scrub::start(place, config.scrub_period, facts.clone(), store.clone(), metrics.clone())
         .map_err(StartError::Thread)?;
-    let (keeper, snapshot_bytes) = first_tables(&identity, &wal, &recovered)?;
+    let (keeper, snapshot_bytes) = first_tables(&identity, &wal, head_start, &recovered)?;
     let keeper = keeper.of_member(config.id).with_limits(config.requests);
     let (members, health) = (keeper.members(), keeper.health());
     let level = health.level;
@@ -241,6 +247,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         flows_at: kattu_raft::Instant(0),
         counted: Default::default(),
         started: now,
+        timer,
         _engine: engine.clone(),
     };
     Ok(Running { engine, driver })
@@ -284,7 +291,12 @@ fn first_peer_table(config: &RuntimeConfig, own: &Member, identity: &Identity, q
 }
 
 /// The tables that the member starts from, and the bytes of their snapshot: the newest good one's, or none.
-fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result<(Keeper, u64), StartError> {
+fn first_tables(
+    identity: &Identity,
+    wal: &Wal,
+    head_start: Option<HeadStart>,
+    recovered: &Recovered,
+) -> Result<(Keeper, u64), StartError> {
     for complaint in wal.complaints() {
         match complaint {
             WalError::Damaged { .. } => crate::report::warn(format_args!(
@@ -305,18 +317,22 @@ fn first_tables(identity: &Identity, wal: &Wal, recovered: &Recovered) -> Result
         }
         Err(lost) => return Err(StartError::Data(lost.clone().of_only_copy())),
     };
-    let goes_on = AtomicBool::new(false);
-    let began = std::time::Instant::now();
-    let thawed = thaw(&wal.snapshots(), GroupId(0), last, &goes_on).map_err(StartError::Snapshot)?;
-    let (keeper, snapshot) = thawed.expect("it is not stopped");
-    let took = began.elapsed();
-    crate::report::info(format_args!("starts from {}: {} bytes in {took:?}", snapshot.name, snapshot.bytes));
+    let (keeper, snapshot) = match head_start.and_then(|head_start| head_start.take(last)) {
+        Some(thawed) => thawed,
+        None => {
+            let goes_on = AtomicBool::new(false);
+            let thawed = thaw(&wal.snapshots(), GroupId(0), last, &goes_on).map_err(StartError::Snapshot)?;
+            thawed.expect("it is not stopped")
+        }
+    };
+    crate::report::info(format_args!("starts from {}: {} bytes", snapshot.name, snapshot.bytes));
     Ok((keeper, snapshot.bytes))
 }
 
 /// A data directory that is open.
 struct Opened {
     wal: Wal,
+    head_start: Option<HeadStart>,
     recovered: Recovered,
     identity: Identity,
     lives: Incarnations,
@@ -359,6 +375,7 @@ async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Op
             "file `members` (the other members and their peer URLs) is unreadable: {what}; recording them anew"
         ));
     }
+    let head_start = dir.snapshots()?.and_then(|store| HeadStart::begin(store, group));
     let (wal, mut recovered) = Wal::repair(dir, options)?;
     // A whole segment was read at a time. What is allocated from now on would lie here and there in its memory, and keep it: when
     // this process is killed, its connections are closed only after its memory is freed, and failover waits for that.
@@ -374,7 +391,7 @@ async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Op
     if let Some(longest) = holds.record {
         record.set(longest)?;
     }
-    Ok(Opened { wal, recovered, identity, lives, known, record, timing })
+    Ok(Opened { wal, head_start, recovered, identity, lives, known, record, timing })
 }
 
 /// The founding members under their first ids, at their present addresses.

@@ -22,12 +22,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOOKS: u32 = 4;
 
 /// What may hang, and how that is logged.
-const WORK: [(Work, &str); 6] = [
+const WORK: [(Work, &str); 7] = [
     (Work::Disk, "a disk call has not returned"),
     (Work::Node, "the node has not finished one event"),
     (Work::Keeper, "the store has not finished one slice of committed entries"),
     (Work::Snapshots, "a piece of a snapshot has been neither written nor read"),
     (Work::Reading, "entries for a lagging peer have not been read"),
+    (Work::Replay, "entries to apply have not been read back"),
     (Work::Job, "a job of the node has not been done"),
 ];
 
@@ -44,6 +45,8 @@ pub(crate) enum Work {
     Snapshots,
     /// A reading of the log for a peer.
     Reading,
+    /// A reading of the log for the apply executor.
+    Replay,
     /// A job beside the node.
     Job,
 }

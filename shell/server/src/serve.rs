@@ -305,7 +305,9 @@ fn start_error(error: StartError) -> ServeError {
         StartError::Config(rule) => ServeError::Config(rule.to_string()),
         StartError::Join(what) => ServeError::Config(what),
         StartError::Unfinished { .. } => ServeError::Unfinished(error.to_string()),
-        StartError::Thread(_) | StartError::Snapshot(_) => ServeError::Failed(error.to_string()),
+        StartError::Thread(_) | StartError::Timer(_) | StartError::Snapshot(_) => {
+            ServeError::Failed(error.to_string())
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::files::{Files, LockGuard};
 use crate::identity::{self, Identity};
 use crate::segment::{self, DATA_START};
 use crate::slots::{self, Slots};
+use crate::snapshot::SnapshotStore;
 use crate::wal::WalOptions;
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub struct DataDir {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) lock: Box<dyn LockGuard>,
     identity: Option<Identity>,
+    pub(crate) snapshots: Option<SnapshotStore>,
 }
 
 /// Reads the identity, if there is one.
@@ -69,7 +71,7 @@ impl DataDir {
         // concluded from a name, and nothing is cut, before all names are durable. [fault-model F11]
         files.sync_names().map_err(|error| WalError::syncing(&files.place(), &error))?;
         let identity = read_identity(&*files)?;
-        let dir = DataDir { files, lock, identity };
+        let dir = DataDir { files, lock, identity, snapshots: None };
         if dir.identity.is_none() {
             dir.check_that_it_is_new()?;
         }
@@ -81,6 +83,18 @@ impl DataDir {
     #[must_use]
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
+    }
+
+    /// Its snapshots, which any thread may read while the log is opened; `None` for a new directory. A log that is opened
+    /// after this has the same store.
+    ///
+    /// # Errors
+    /// [`WalError::Io`].
+    pub fn snapshots(&mut self) -> Result<Option<SnapshotStore>, WalError> {
+        if let (None, Some(identity)) = (&self.snapshots, &self.identity) {
+            self.snapshots = Some(SnapshotStore::of(self.files.clone(), identity.cluster)?);
+        }
+        Ok(self.snapshots.clone())
     }
 
     /// Checks that the directory belongs to this member of this cluster.

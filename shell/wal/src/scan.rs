@@ -126,13 +126,14 @@ fn list(files: &dyn Files) -> Result<Vec<u64>, WalError> {
     Ok(generations)
 }
 
-fn read_segment(files: &dyn Files, generation: u64) -> Result<SharedBytes, WalError> {
+/// Reads a segment into the memory of `buffer`.
+fn read_segment(files: &dyn Files, generation: u64, mut buffer: Vec<u8>) -> Result<SharedBytes, WalError> {
     let name = name_of(generation);
     let read = |error: std::io::Error| WalError::io(&name, "read", &error);
     let file = files.open(&name).map_err(read)?;
-    let mut bytes = vec![0; file.bytes().map_err(read)? as usize];
-    file.read_at(0, &mut bytes).map_err(read)?;
-    Ok(SharedBytes::from(bytes))
+    buffer.resize(file.bytes().map_err(read)? as usize, 0);
+    file.read_at(0, &mut buffer).map_err(read)?;
+    Ok(SharedBytes::from(buffer))
 }
 
 /// Scans the whole log up to its end or to the first damage, and passes every block to `visit`.
@@ -161,8 +162,13 @@ pub(crate) fn scan(
     let mut torn_blocks = 0;
     let mut tail_bound = TailBound::default();
 
+    // The segments before this one. Entries of the last one may be held; the memory of the one before takes the next.
+    let mut before = [SharedBytes::default(), SharedBytes::default()];
+
     for &generation in &generations {
-        let bytes = read_segment(files, generation)?;
+        let buffer = core::mem::take(&mut before[0]).into_buffer().unwrap_or_default();
+        let bytes = read_segment(files, generation, buffer)?;
+        before = [core::mem::take(&mut before[1]), bytes.clone()];
         let file_id = identity.file_id(generation);
         let is_recycled = match check_header(identity, generation, &bytes) {
             Ok(is_recycled) => is_recycled,

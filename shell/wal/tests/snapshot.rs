@@ -103,6 +103,27 @@ fn the_empty_state_is_a_snapshot_too_and_large_chunks_pass() {
 }
 
 #[test]
+fn the_first_check_passes_on_what_was_written_and_a_later_one_only_its_verdict() {
+    let disk = SimDisk::new();
+    let (taken, last) = (take(&store(&disk), 300).unwrap(), EntryId::new(4, 300));
+    let (here, mut passed) = (store(&disk), Vec::new());
+    let ended = here.get_and_read(GROUP, last, &mut |chunk| {
+        passed.push(chunk);
+        (passed.len() < 2).then(|| vec![7; 50]) // what is in the memory does not matter
+    });
+    assert!(matches!(ended, Err(WalError::Io { .. })), "half of it gives no verdict");
+    assert_eq!(passed, chunks(300)[..2]);
+    for expected in [chunks(300), Vec::new()] {
+        let mut passed = Vec::new();
+        let verdict = here.get_and_read(GROUP, last, &mut |chunk| {
+            passed.push(chunk);
+            Some(vec![7; 50])
+        });
+        assert_eq!((verdict, passed), (Ok(Some(taken.clone())), expected));
+    }
+}
+
+#[test]
 fn a_flipped_bit_in_any_byte_is_refused_and_never_served() {
     let disk = SimDisk::new();
     take(&store(&disk), 300).unwrap();

@@ -181,6 +181,8 @@ pub(super) struct Pass<'a> {
     at: u64,
     chain: Chain,
     pub header: Header,
+    /// Memory for the next chunk, with whatever was in it before.
+    spare: Vec<u8>,
 }
 
 impl<'a> Pass<'a> {
@@ -199,7 +201,8 @@ impl<'a> Pass<'a> {
         let mut bytes = vec![0; header_len];
         read(file, name, 0, &mut bytes)?;
         let header = Header::from_bytes(name, &bytes)?;
-        Ok(Pass { file, name, len, at: header_len as u64, chain: Chain::after(&bytes), header })
+        let (at, chain) = (header_len as u64, Chain::after(&bytes));
+        Ok(Pass { file, name, len, at, chain, header, spare: Vec::new() })
     }
 
     /// The next chunk, checked; `None` once the footer was reached and agrees with the chunks before it.
@@ -221,7 +224,8 @@ impl<'a> Pass<'a> {
         if CHUNK_BYTES_MAX < len || left - (FOOTER_BYTES as u64) < (len + CHUNK_HEADER_BYTES) as u64 {
             return Err(damaged(self.at, format!("a chunk of {len} bytes does not fit here")));
         }
-        let mut bytes = vec![0; len];
+        let mut bytes = core::mem::take(&mut self.spare);
+        bytes.resize(len, 0);
         read(self.file, self.name, self.at + CHUNK_HEADER_BYTES as u64, &mut bytes)?;
         let expected = self.chain.chunk(&bytes);
         if start != expected {
@@ -259,14 +263,28 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Reads on to the end. Returns the header, the bytes of the file and the number of chunks.
-    pub fn finish(mut self) -> Result<Checked, WalError> {
-        while self.next()?.is_some() {}
-        Ok(Checked { header: self.header, bytes: self.len, chunks: self.chain.chunks })
+    /// Reads on to the end.
+    pub fn finish(self) -> Result<Checked, WalError> {
+        Ok(self.pass_on(&mut Some)?.expect("it goes on to the end"))
+    }
+
+    /// Reads on to the end and passes on each chunk. `take` returns memory that it needs no more, for another chunk, or `None`
+    /// to end this: then there is no result.
+    pub fn pass_on(
+        mut self,
+        take: &mut dyn FnMut(Vec<u8>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Checked>, WalError> {
+        while let Some(chunk) = self.next()? {
+            match take(chunk) {
+                Some(spare) => self.spare = spare,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(Checked { header: self.header, bytes: self.len, chunks: self.chain.chunks }))
     }
 }
 
-/// A file that was read to its end, every byte of it checked.
+/// A file that was read to its end, every byte of it checked: its header, its bytes, and how many chunks it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checked {
     pub header: Header,

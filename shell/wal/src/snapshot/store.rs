@@ -114,6 +114,8 @@ struct Inner {
     cluster: u64,
     state: Mutex<State>,
     names: Mutex<Names>,
+    /// Held during a first check: another caller that wants its verdict waits for it. Comes before the two above.
+    first_check: Mutex<()>,
 }
 
 impl fmt::Debug for SnapshotStore {
@@ -124,6 +126,16 @@ impl fmt::Debug for SnapshotStore {
 
 /// Checks every byte of the file `name`.
 pub(crate) fn check(files: &dyn Files, cluster: u64, name: &str) -> Result<Snapshot, Unfit> {
+    check_and_read(files, cluster, name, &mut Some)
+}
+
+/// As [`check`], and passes on each chunk; `take` returns memory for another one, or `None` to end this.
+fn check_and_read(
+    files: &dyn Files,
+    cluster: u64,
+    name: &str,
+    take: &mut dyn FnMut(Vec<u8>) -> Option<Vec<u8>>,
+) -> Result<Snapshot, Unfit> {
     let (group, last) = named(name).expect("the name of a snapshot");
     let file = files.open(name).map_err(|error| match error.kind() {
         ErrorKind::NotFound => WalError::damaged(name, 0, "the file is missing"),
@@ -138,7 +150,8 @@ pub(crate) fn check(files: &dyn Files, cluster: u64, name: &str) -> Result<Snaps
         );
         return Err(Unfit::Foreign(WalError::damaged(name, 16, what)));
     }
-    let Checked { header, bytes, chunks } = pass.finish()?;
+    let given_up = || WalError::io(name, "read", &std::io::Error::other("given up"));
+    let Checked { header, bytes, chunks } = pass.pass_on(take)?.ok_or_else(given_up)?;
     Ok(Snapshot { name: name.to_owned(), group, meta: header.meta, bytes, chunks })
 }
 
@@ -152,7 +165,8 @@ impl SnapshotStore {
         let known = names.iter().filter_map(|name| named(name));
         let known = known.map(|(group, last)| ((group, last.index, last.term), Known::Unchecked)).collect();
         let state = Mutex::new(State { known, ..State::default() });
-        Ok(SnapshotStore(Arc::new(Inner { files, cluster, state, names: Mutex::default() })))
+        let (names, first_check) = (Mutex::default(), Mutex::default());
+        Ok(SnapshotStore(Arc::new(Inner { files, cluster, state, names, first_check })))
     }
 
     pub(super) fn files(&self) -> &dyn Files {
@@ -202,15 +216,31 @@ impl SnapshotStore {
     /// # Errors
     /// [`WalError::Damaged`] with file and offset; [`WalError::OtherFormat`]; [`WalError::Io`].
     pub fn get(&self, group: GroupId, last: EntryId) -> Result<Option<Snapshot>, WalError> {
+        self.get_and_read(group, last, &mut Some)
+    }
+
+    /// As [`SnapshotStore::get`]; a first call passes on the chunks while it checks them. They are valid only if this
+    /// returns the snapshot, and it may return one that was checked already, without any chunk. `take` returns memory that it
+    /// needs no more, for another chunk, or `None` to end the check without a verdict.
+    ///
+    /// # Errors
+    /// As [`SnapshotStore::get`]; [`WalError::Io`] if `take` ended it.
+    pub fn get_and_read(
+        &self,
+        group: GroupId,
+        last: EntryId,
+        take: &mut dyn FnMut(Vec<u8>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Snapshot>, WalError> {
         let key = (group, last.index, last.term);
-        match self.state().known.get(&key) {
-            None => return Ok(None),
-            Some(Known::Good(snapshot)) => return Ok(Some(snapshot.clone())),
-            Some(Known::Bad(error) | Known::Foreign(error)) => return Err(error.clone()),
-            Some(Known::Unchecked) => {}
+        if let Some(verdict) = self.verdict(key) {
+            return verdict;
+        }
+        let _first_check = self.0.first_check.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(verdict) = self.verdict(key) {
+            return verdict; // of the check that was waited for
         }
         let name = name_of(group, last);
-        let checked = check(self.files(), self.0.cluster, &name);
+        let checked = check_and_read(self.files(), self.0.cluster, &name, take);
         let known = match &checked {
             Err(Unfit::Bad(WalError::Io { .. })) => Known::Unchecked, // a later read may succeed
             Ok(snapshot) => Known::Good(snapshot.clone()),
@@ -219,6 +249,22 @@ impl SnapshotStore {
         };
         self.state().known.entry(key).and_modify(|old| *old = known);
         checked.map(Some).map_err(Unfit::into_error)
+    }
+
+    /// What is known of a snapshot; `None` before its first check.
+    fn verdict(&self, key: (GroupId, LogIndex, Term)) -> Option<Result<Option<Snapshot>, WalError>> {
+        match self.state().known.get(&key) {
+            None => Some(Ok(None)),
+            Some(Known::Good(snapshot)) => Some(Ok(Some(snapshot.clone()))),
+            Some(Known::Bad(error) | Known::Foreign(error)) => Some(Err(error.clone())),
+            Some(Known::Unchecked) => None,
+        }
+    }
+
+    /// The last entry of the newest snapshot of a group, good or not. Reads nothing.
+    #[must_use]
+    pub fn newest_named(&self, group: GroupId) -> Option<EntryId> {
+        self.ids(group).first().copied()
     }
 
     /// The newest good snapshot, and the defects of those that are newer.

@@ -13,7 +13,6 @@ use crate::replay::{GroupReplay, Replay};
 use crate::scan::{SegmentFound, scan};
 use crate::segment::{self, Gate};
 use crate::slots::Slots;
-use crate::snapshot::SnapshotStore;
 use kattu_raft::{GroupId, Recovered};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use std::sync::Arc;
 impl Wal {
     /// See [`Wal::open`] and [`Wal::repair`].
     pub(super) fn open_or_repair(
-        dir: DataDir,
+        mut dir: DataDir,
         options: WalOptions,
         may_repair: bool,
     ) -> Result<(Wal, BTreeMap<GroupId, Recovered>), WalError> {
@@ -31,10 +30,10 @@ impl Wal {
             "sectors of {sector} bytes: a power of two from {SECTOR} to {SECTOR_MAX} is wanted"
         );
         let identity = dir.identity().expect("a directory is created before its log is opened").clone();
+        let snapshots = dir.snapshots()?.expect("it has an identity");
         let DataDir { files, lock, .. } = dir;
         let mut replay = Replay::new(&identity.groups, options.window_bytes);
         let scanned = scan(&*files, &identity, &mut |met| replay.take(&met))?;
-        let snapshots = SnapshotStore::of(files.clone(), identity.cluster)?;
         let mut repairer =
             Repairer { files: &*files, identity: &identity, snapshots: &snapshots, scanned: &scanned };
         repairer.check(&replay, may_repair)?;
