@@ -34,7 +34,8 @@ pub const SMALL_BYTES: u64 = 8 << 10;
 /// What a call costs beside its messages, in bytes: its future, its stream, its heads. Small messages are included.
 pub const CALL_BYTES: u64 = 4 << 10;
 
-/// What an open connection costs beside its calls, in bytes: buffers, tables of heads, its task.
+/// What an open connection costs beside its calls, in bytes: buffers, tables of heads, its task. While its client does
+/// not read, up to 16 KiB of output wait beside them (`gather.rs`).
 pub const CONNECTION_BYTES: u64 = 24 << 10;
 
 /// … and its extra cost with TLS: 8 KiB while idle, and a record that is being received or waits to be sent.

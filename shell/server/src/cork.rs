@@ -2,15 +2,16 @@
 //!
 //! A gRPC client measures its connection with pings: a busy one sends a ping along with nearly every request.
 //! Acknowledged at once, each costs a write of its own and wakes the client, which on few cores takes the processor
-//! from the very request that came with the ping. So acknowledgements and window updates wait for a response, for at
-//! most [`WAIT_MAX`], and not at all while no call is in flight.
+//! from the very request that came with the ping. So both wait for a response: window updates for at most [`WAIT_MAX`],
+//! and not at all while no call is in flight; acknowledgements of pings for at most [`PING_WAIT_MAX`], and for
+//! [`WAIT_MAX`] while no call is in flight, because the next one follows soon on a busy connection.
 //!
 //! The socket also counts received frames and pings, which no other layer sees. And it bounds what one turn of a
 //! connection's task reads ([`crate::turns`]).
 //!
 //! Knows nothing of: the contents of frames, calls.
 
-use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEADERS, Head, PING};
+use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEAD_BYTES, HEADERS, Head, PING};
 use crate::turns::{self, Talker};
 use bytes::BufMut;
 use std::future::Future;
@@ -24,8 +25,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Longest time that an acknowledgement waits for a response. Clients that check a connection by pings allow seconds.
+/// Longest time that a window update, for which a client may wait, waits for a response.
 const WAIT_MAX: Duration = Duration::from_millis(5);
+/// Longest time that the acknowledgement of a ping does: longer than a write takes on a busy cluster. Clients that check
+/// a connection by pings allow seconds.
+const PING_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Frames that a thread's talkers read in one round, since a short one may begin a call: a few milliseconds with the work
 /// that they cause. And those of one connection in a turn, at most and at least.
@@ -34,13 +38,17 @@ const TURN_FRAMES_MAX: usize = 128;
 const TURN_FRAMES_MIN: usize = 8;
 /// The frames of a call's head and of a small body nearly always have at least this many bytes each.
 const FRAME_BYTES: usize = 64;
+/// A ping has a head and eight bytes. [RFC 9113 §6.7]
+const PING_BYTES: usize = HEAD_BYTES + 8;
 
 /// Whether writes wait; shared by a connection's task and its socket.
 #[derive(Debug, Default)]
 pub(crate) struct Cork {
     held: AtomicBool,
-    /// A write is being delayed.
+    /// A write is being delayed, …
     wanted: AtomicBool,
+    /// … and more than acknowledgements of pings.
+    is_more: AtomicBool,
     /// Frames whose heads have come.
     frames: AtomicU64,
     /// Pings among them that want an acknowledgement.
@@ -106,24 +114,27 @@ impl Holder {
     pub fn release(&mut self) {
         self.cork.held.store(false, Relaxed);
         self.cork.wanted.store(false, Relaxed);
+        self.cork.is_more.store(false, Relaxed);
         self.due = None;
     }
 
-    /// Whether a delayed write must be sent; without `company` (calls in flight) at once. If not, wakes the task in
-    /// time.
+    /// Whether a delayed write must be sent; `company`: calls are in flight. If not, wakes the task in time.
     pub fn is_due(&mut self, company: bool, context: &mut Context<'_>) -> bool {
         if !self.cork.is_wanted() {
             return false;
         }
-        if !company {
-            return true;
-        }
+        let wait_max = match (company, self.cork.is_more.load(Relaxed)) {
+            (false, true) => return true,
+            (true, false) => PING_WAIT_MAX,
+            _ => WAIT_MAX,
+        };
         let now = Instant::now();
-        let due = *self.due.get_or_insert(now + WAIT_MAX);
+        let due = self.due.map_or(now + wait_max, |due| due.min(now + wait_max));
+        self.due = Some(due);
         if due <= now {
             return true;
         }
-        if !self.timer_is_set {
+        if !self.timer_is_set || due < self.timer.deadline() {
             self.timer.as_mut().reset(due);
         }
         while self.timer.as_mut().poll(context).is_ready() {
@@ -145,6 +156,8 @@ pub(crate) struct Corked<S> {
     /// Bytes read in the turn of the last read, and the frames that had come before it.
     read: usize,
     frames_before: u64,
+    /// The system had no more in that turn: what comes meanwhile wakes the task for another.
+    is_drained: bool,
 }
 
 /// Finds incomplete frames and heads in the input.
@@ -192,18 +205,27 @@ impl Heads {
     }
 }
 
+/// Whether these bytes are whole acknowledgements of pings and nothing else.
+fn is_acknowledgements(bytes: &[u8]) -> bool {
+    let (frames, rest) = bytes.as_chunks::<PING_BYTES>();
+    rest.is_empty() && frames.iter().all(|frame| frame[..5] == [0, 0, 8, PING, ACK])
+}
+
 impl<S> Corked<S> {
     /// The stream of a client that has sent nothing yet; `cork` delays its writes.
     pub fn new(stream: S, cork: Arc<Cork>) -> Corked<S> {
         let heads = Heads::new();
-        Corked { stream, cork, backed_up: false, heads, read: 0, frames_before: 0 }
+        Corked { stream, cork, backed_up: false, heads, read: 0, frames_before: 0, is_drained: false }
     }
 
-    /// Whether a write has to wait. It needs no waker: the task that holds the cork polls again.
-    fn waits(&self) -> bool {
+    /// Whether this write has to wait. It needs no waker: the task that holds the cork polls again.
+    fn waits(&self, slices: &[IoSlice<'_>]) -> bool {
         let waits = self.cork.held.load(Relaxed) && !self.backed_up;
         if waits {
             self.cork.wanted.store(true, Relaxed);
+            if !slices.iter().all(|slice| is_acknowledgements(slice)) {
+                self.cork.is_more.store(true, Relaxed);
+            }
         }
         waits
     }
@@ -217,7 +239,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
     ) -> Poll<io::Result<()>> {
         let (frames, turn) = (self.cork.frames.load(Relaxed), self.cork.turn.load(Relaxed));
         if self.cork.read_in.swap(turn, Relaxed) != turn {
-            (self.read, self.frames_before) = (0, frames);
+            (self.read, self.frames_before, self.is_drained) = (0, frames, false);
+        }
+        if self.is_drained {
+            return Poll::Pending;
         }
         let frames_max = turns::share(ROUND_FRAMES, TURN_FRAMES_MIN, TURN_FRAMES_MAX) as u64;
         let bytes_left = turns::bytes().saturating_sub(self.read);
@@ -227,7 +252,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
             turns::wake_after_a_look(context);
             return Poll::Pending;
         }
-        let Corked { stream, heads, cork, read, .. } = &mut *self;
+        let Corked { stream, heads, cork, read, is_drained, .. } = &mut *self;
         // So many bytes cannot begin more frames than the turn has left.
         let most = bytes_left.min(heads.frames.rest() + frames_left as usize * FRAME_BYTES);
         let before = buffer.filled().len();
@@ -236,6 +261,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
         } else {
             pin!(stream.read_buf(&mut buffer.limit(most))).poll(context).map_ok(drop::<usize>)
         };
+        *is_drained = polled.is_pending() && 0 < turn; // before the first turn each look is a new one
         if polled.is_pending() {
             cork.talker.set(false);
         }
@@ -251,7 +277,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.waits() {
+        if self.waits(&[IoSlice::new(bytes)]) {
             return Poll::Pending;
         }
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
@@ -264,7 +290,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.waits() {
+        if self.waits(slices) {
             return Poll::Pending;
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
@@ -288,7 +314,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::HEAD_BYTES;
     use crate::turns::{ROUND_BYTES, TALKERS, TURN_BYTES_MAX, TURN_BYTES_MIN};
     use std::future::poll_fn;
 
@@ -319,6 +344,42 @@ mod tests {
             let mut read = [0; 4];
             assert_eq!(far.read_exact(&mut read).await.expect("written"), written);
             assert_eq!(&read, b"pong");
+        }
+    }
+
+    /// … and a window update that comes to it later is not made to wait for as long.
+    #[tokio::test]
+    async fn an_acknowledgement_of_a_ping_waits_longer_than_what_a_client_may_wait_for() {
+        let (near, _far) = tokio::io::duplex(64);
+        let cork = Arc::new(Cork::default());
+        let mut stream = Corked::new(near, Arc::clone(&cork));
+        let mut holder = Holder::new(cork);
+        let ping = [&[0, 0, 8, PING, ACK, 0, 0, 0, 0][..], &[7; 8]].concat();
+        let pings = [&ping[..], &ping].concat();
+        let update = [&ping[..], &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 4, 0]].concat();
+        let none = Duration::ZERO;
+        // What is written in each turn, whether there is company, and how long it then waits from some moment of the turn.
+        for turns in [
+            vec![(&pings, true, PING_WAIT_MAX)],
+            vec![(&pings, false, WAIT_MAX)],
+            vec![(&update, true, WAIT_MAX)],
+            vec![(&update, false, none)],
+            vec![(&ping, true, PING_WAIT_MAX), (&update, true, WAIT_MAX)],
+        ] {
+            for (output, company, wait) in turns {
+                poll_fn(|context| {
+                    holder.hold();
+                    assert!(Pin::new(&mut stream).poll_write(context, output).is_pending());
+                    let before = Instant::now();
+                    assert_eq!(holder.is_due(company, context), wait == none);
+                    if let Some(due) = holder.due {
+                        assert!((before + wait..=Instant::now() + wait).contains(&due), "{wait:?}");
+                    }
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            holder.release();
         }
     }
 

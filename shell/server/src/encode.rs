@@ -5,8 +5,8 @@
 //!  ├ packed ┼ length (be) ─┼ message ──────┤      packed is 0: we compress nothing
 //! ```
 //!
-//! The response to a range read, the hottest of all, and every large response are written straight from the store's
-//! shared pairs; everything else goes through prost.
+//! The responses to a range read and to a put, the hottest of all, and every large response are written straight from
+//! the store's shared pairs; everything else goes through prost.
 //! Knows nothing of: the meaning of responses.
 
 use crate::convert;
@@ -14,7 +14,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use kattu_kv::api;
 use kattu_proto::etcdserverpb as pb;
 use prost::Message;
-use prost::encoding::{self, WireType, encode_varint, encoded_len_varint};
+use prost::encoding::{self, WireType, encoded_len_varint};
 
 /// A large response is encoded in pieces of about this size.
 pub const PIECE_BYTES: usize = 64 << 10;
@@ -35,7 +35,7 @@ pub fn frame(message: &impl Message) -> Bytes {
 #[must_use]
 pub(crate) fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult, len: usize) -> Bytes {
     let mut out = start(len);
-    encoding::message::encode(1, header, &mut out);
+    put_header(header, &mut out);
     for kv in &result.kvs {
         put_pair(2, kv, &mut out);
     }
@@ -43,6 +43,17 @@ pub(crate) fn frame_range(header: &pb::ResponseHeader, result: &api::RangeResult
         encoding::bool::encode(3, &true, &mut out);
     }
     put_int(4, result.count, &mut out);
+    finish(out, len)
+}
+
+/// The response to a put, with its prefix; byte for byte what prost would write.
+#[must_use]
+pub(crate) fn frame_put(header: &pb::ResponseHeader, prev_kv: Option<&api::KeyValue>) -> Bytes {
+    let prev_kv = prev_kv.map_or(&[][..], std::slice::from_ref);
+    let len = header_len(header) + kvs_len(prev_kv);
+    let mut out = start(len);
+    put_header(header, &mut out);
+    prev_kv.iter().for_each(|kv| put_pair(2, kv, &mut out));
     finish(out, len)
 }
 
@@ -144,13 +155,13 @@ impl Layout {
     fn close(&mut self, number: u32, end: usize) {
         let len = (self.len - end) as u64;
         self.fields(|out| {
-            encoding::encode_key(number, WireType::LengthDelimited, out);
-            encode_varint(len, out);
+            put_key(number, WireType::LengthDelimited, out);
+            put_varint(len, out);
         });
     }
 
     fn header(&mut self, header: &pb::ResponseHeader) {
-        self.fields(|out| encoding::message::encode(1, header, out));
+        self.fields(|out| put_header(header, out));
     }
 
     /// Lays out the response of this answer; returns its variant as an operation's response. Field numbers are etcd's.
@@ -211,7 +222,7 @@ impl Layout {
 /// Bytes of the message that [`frame_range`] writes, without the prefix; `pairs` is the [`pairs_len`] of the answer.
 #[must_use]
 pub(crate) fn range_len(header: &pb::ResponseHeader, result: &api::RangeResult, pairs: usize) -> usize {
-    encoding::message::encoded_len(1, header) + pairs + 2 * usize::from(result.more) + int_len(result.count)
+    header_len(header) + pairs + 2 * usize::from(result.more) + int_len(result.count)
 }
 
 /// Bytes of the pairs in an answer as they are sent, each with its tag and its length: nearly all of a large one, and
@@ -251,6 +262,28 @@ fn finish(out: BytesMut, len: usize) -> Bytes {
     out.freeze()
 }
 
+fn header_fields_len(header: &pb::ResponseHeader) -> usize {
+    int_len(header.cluster_id as i64)
+        + int_len(header.member_id as i64)
+        + int_len(header.revision)
+        + int_len(header.raft_term as i64)
+}
+
+/// Bytes of the header as field 1.
+fn header_len(header: &pb::ResponseHeader) -> usize {
+    let len = header_fields_len(header);
+    1 + encoded_len_varint(len as u64) + len
+}
+
+fn put_header(header: &pb::ResponseHeader, out: &mut BytesMut) {
+    put_key(1, WireType::LengthDelimited, out);
+    put_varint(header_fields_len(header) as u64, out);
+    put_int(1, header.cluster_id as i64, out);
+    put_int(2, header.member_id as i64, out);
+    put_int(3, header.revision, out);
+    put_int(4, header.raft_term as i64, out);
+}
+
 fn pair_len(kv: &api::KeyValue) -> usize {
     bytes_len(&kv.key)
         + int_len(kv.create_revision.0)
@@ -262,8 +295,8 @@ fn pair_len(kv: &api::KeyValue) -> usize {
 
 /// A pair as the field `number`.
 fn put_pair(number: u32, kv: &api::KeyValue, out: &mut BytesMut) {
-    encoding::encode_key(number, WireType::LengthDelimited, out);
-    encode_varint(pair_len(kv) as u64, out);
+    put_key(number, WireType::LengthDelimited, out);
+    put_varint(pair_len(kv) as u64, out);
     put_bytes(1, &kv.key, out);
     put_int(2, kv.create_revision.0, out);
     put_int(3, kv.mod_revision.0, out);
@@ -274,14 +307,30 @@ fn put_pair(number: u32, kv: &api::KeyValue, out: &mut BytesMut) {
 
 // Field numbers here are all below 16, so that a key takes one byte; zeros and empty bytes are left out.
 
+fn put_key(number: u32, wire: WireType, out: &mut BytesMut) {
+    out.put_u8((number << 3) as u8 | wire as u8);
+}
+
+/// A number of at most 10 bytes; most have one.
+fn put_varint(mut value: u64, out: &mut BytesMut) {
+    let (mut bytes, mut len) = ([0; 10], 0);
+    while 0x80 <= value {
+        bytes[len] = value as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    bytes[len] = value as u8;
+    out.put_slice(&bytes[..=len]);
+}
+
 fn int_len(value: i64) -> usize {
     if value == 0 { 0 } else { 1 + encoded_len_varint(value as u64) }
 }
 
 fn put_int(number: u32, value: i64, out: &mut BytesMut) {
     if value != 0 {
-        encoding::encode_key(number, WireType::Varint, out);
-        encode_varint(value as u64, out);
+        put_key(number, WireType::Varint, out);
+        put_varint(value as u64, out);
     }
 }
 
@@ -291,8 +340,8 @@ fn bytes_len(value: &[u8]) -> usize {
 
 fn put_bytes(number: u32, value: &[u8], out: &mut BytesMut) {
     if !value.is_empty() {
-        encoding::encode_key(number, WireType::LengthDelimited, out);
-        encode_varint(value.len() as u64, out);
+        put_key(number, WireType::LengthDelimited, out);
+        put_varint(value.len() as u64, out);
         out.put_slice(value);
     }
 }
@@ -412,7 +461,7 @@ mod tests {
         }
 
         #[test]
-        fn a_range_is_written_as_prost_would_write_it(
+        fn a_range_and_a_put_are_written_as_prost_would_write_them(
             kvs in proptest::collection::vec(pair(), 0..6),
             more in any::<bool>(),
             count in number(),
@@ -425,6 +474,9 @@ mod tests {
             let twin = frame(&convert::range_response(header, &result));
             let len = range_len(&header, &result, kvs_len(&result.kvs));
             prop_assert_eq!(frame_range(&header, &result, len), twin);
+            let prev_kv = result.kvs.first();
+            let twin = frame(&pb::PutResponse { header: Some(header), prev_kv: prev_kv.map(convert::key_value) });
+            prop_assert_eq!(frame_put(&header, prev_kv), twin);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::budget::Hold;
 use crate::encode::PREFIX_LEN;
 use crate::errors;
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use prost::Message;
@@ -28,6 +28,9 @@ use tonic::Status;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
+static CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
+static HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
+
 /// Whether the request is one of gRPC.
 #[must_use]
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
@@ -39,12 +42,12 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 /// # Errors
 /// A client API version that is not text; a caller that requires a leader when there is none.
 pub(crate) fn check_metadata(headers: &HeaderMap, has_leader: impl FnOnce() -> bool) -> Result<(), Status> {
-    if let Some(version) = headers.get("client-api-version")
+    if let Some(version) = headers.get(&CLIENT_API_VERSION)
         && std::str::from_utf8(version.as_bytes()).is_err()
     {
         return Err(errors::INVALID_CLIENT_API_VERSION.into());
     }
-    if let Some(wanted) = headers.get("hasleader")
+    if let Some(wanted) = headers.get(&HAS_LEADER)
         && wanted.as_bytes() == b"true"
         && !has_leader()
     {

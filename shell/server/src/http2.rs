@@ -6,20 +6,23 @@
 //!            └───────▲──────────────────────────────────────┬──────────┘
 //!                    └──────────── until nothing moves ──────┘
 //! ```
-//! All input is taken in before any call is polled, and all responses go out in one write: so a busy connection costs
-//! one wake-up for many calls, and no call has a task of its own. Frames other than responses wait a little for one
-//! ([`crate::cork`]). What a call holds is counted from its first byte in to its last byte out ([`crate::budget`]): a
-//! call too many is refused, and a client that does not read loses the call, or the connection.
+//! All input is taken in before any call is polled, and all responses go out in one write ([`crate::gather`]): so a busy
+//! connection costs one wake-up for many calls ([`crate::bell`]), and no call has a task of its own. Frames other than
+//! responses wait a little for one ([`crate::cork`]). What a call holds is counted from its first byte in to its last
+//! byte out ([`crate::budget`]): a call too many is refused, and a client that does not read loses the call, or the
+//! connection.
 //! Knows nothing of: the meaning of calls.
 
 use crate::ahead::Ahead;
+use crate::bell::Bell;
 use crate::body::{FaceBody, Large, Piece, error_trailers, ok_trailers};
-use crate::budget::{Account, CALL_BYTES, Hold};
+use crate::budget::{Account, CALL_BYTES, Hold, Waiting};
 use crate::cork::{Cork, Corked, Holder};
 use crate::counters::Counters;
 use crate::encode::PIECE_BYTES;
 use crate::errors;
 use crate::face::FaceConfig;
+use crate::gather::Gathering;
 use crate::grpc;
 use crate::patience::{Enough, Pace, Patience};
 use crate::streams::{Limited, StreamsMax};
@@ -37,7 +40,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep, timeout_at};
@@ -78,8 +81,9 @@ where
     let mut ahead = Ahead::new(config.max_concurrent_streams, account.under_way(0, 0));
     let streams_max = StreamsMax::new(Cell::new(ahead.streams()));
     let unsent = Rc::<Unsent>::default();
-    let socket = Limited::new(stream, Rc::clone(&streams_max), Rc::clone(&unsent));
-    let mut connection: Connection<Corked<Limited<Socket>>, Piece> = Builder::new()
+    let socket = Gathering::new(Limited::new(stream, Rc::clone(&streams_max), Rc::clone(&unsent)));
+    let sender = socket.sender();
+    let mut connection: Connection<Corked<Gathering<Limited<Socket>>>, Piece> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .data_frame_budget(SMALL_FRAMES_BYTES)
@@ -107,17 +111,31 @@ where
     // A shutdown was sent; bytes that are unsent at the next look are given up.
     let mut is_leaving = false;
     let mut cork = Holder::new(cork);
+    // Set while the system has not taken all of the output: then the client may be too slow.
+    let mut behind = None::<Waiting>;
     let mut calls = FuturesUnordered::new();
     let mut stopping = pin!(stop.wait_for(|stop| *stop));
     let mut stopped = false;
+    let bell = Bell::rung();
+    let ring = Waker::from(Arc::clone(&bell));
     poll_fn(|context| {
+        bell.turn_begins(context);
+        let library = &mut Context::from_waker(&ring);
         if !stopped && stopping.as_mut().poll(context).is_ready() {
             connection.graceful_shutdown();
             stopped = true;
+            ring.wake_by_ref();
         }
-        cork.hold();
+        // A turn in which the library has nothing to do begins with the calls.
+        let mut is_asked = bell.take();
+        if is_asked {
+            cork.hold();
+        }
+        if sender.is_behind() {
+            cork.release(); // the client is slow, and a delay gains nothing
+        }
         loop {
-            while let Poll::Ready(accepted) = connection.poll_accept(context) {
+            while is_asked && let Poll::Ready(accepted) = connection.poll_accept(library) {
                 let Some(accepted) = accepted else { return Poll::Ready(Ok(())) };
                 let (request, mut respond) = accepted?;
                 let hold = Hold::take(account, CALL_BYTES);
@@ -129,6 +147,15 @@ where
                     let _ = respond.send_response(no_room(), true);
                 }
             }
+            match sender.poll_send(library) {
+                Poll::Ready(sent) => {
+                    sent.map_err(|_| Reason::INTERNAL_ERROR)?;
+                    behind = None;
+                }
+                Poll::Pending => {
+                    behind.get_or_insert_with(|| Waiting::new(Hold::nothing(account)));
+                }
+            }
             let (frames, pings) = cork.counted();
             let pings_too_many = pings != patience.pings()
                 && patience.too_many_pings(pings, account.take_sent(), Instant::now());
@@ -137,6 +164,7 @@ where
                 is_leaving = true;
                 config.counters.connections_too_much.add(1);
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                is_asked = true;
                 continue;
             }
             let mut moved = false;
@@ -161,6 +189,8 @@ where
             }
             if moved || out.piece.take() || cork.is_due(!calls.is_empty(), context) {
                 cork.release();
+                bell.take();
+                is_asked = true;
                 continue;
             }
             match cork.begun() {
@@ -197,10 +227,11 @@ where
                 }
                 if is_leaving {
                     cork.release();
-                    context.waker().wake_by_ref();
+                    ring.wake_by_ref();
                 }
             }
             cork.turn_ends();
+            bell.turn_ends();
             return Poll::Pending;
         }
     })
@@ -287,6 +318,7 @@ impl Drop for Answering<'_> {
     }
 }
 
+/// Long responses are sent by futures of their own, so that those of all calls stay small.
 async fn send(
     response: Response<FaceBody>,
     mut hold: Hold,
@@ -314,12 +346,12 @@ async fn send(
         }
         FaceBody::Large(large) => {
             let mut stream = respond.send_response(head, false)?;
-            send_large(large, hold, &mut stream, out).await?;
+            Box::pin(send_large(large, hold, &mut stream, out)).await?;
             stream.send_trailers(ok_trailers())
         }
         FaceBody::Trailers => respond.send_response(head, false)?.send_trailers(ok_trailers()),
         FaceBody::Stream(messages) => {
-            send_stream(messages, &mut hold, respond.send_response(head, false)?, out).await
+            Box::pin(send_stream(messages, &mut hold, respond.send_response(head, false)?, out)).await
         }
     }
 }

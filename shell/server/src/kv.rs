@@ -53,9 +53,8 @@ pub async fn put<R: Replica>(face: &Face<R>, message: Bytes, hold: &mut Hold) ->
     gate::check_put(&request)?;
     let Answered { term, response, .. } = write(face, Command::Put(convert::put(request)), hold).await?;
     let Answer::Put { prev_kv } = response.answer else { return Err(other(response)) };
-    let header = Some(face.header(term, response.revision));
-    let prev_kv = prev_kv.as_ref().map(convert::key_value);
-    Ok(FaceBody::Message(encode::frame(&pb::PutResponse { header, prev_kv })))
+    let header = face.header(term, response.revision);
+    Ok(FaceBody::Message(encode::frame_put(&header, prev_kv.as_ref())))
 }
 
 /// DeleteRange.

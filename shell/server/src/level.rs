@@ -15,7 +15,7 @@
 //! Knows nothing of: the implementation of levels.
 
 use crate::errors;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, LogIndex};
 use tonic::Status;
@@ -26,12 +26,14 @@ pub const CONSISTENCY: &str = "kattu-consistency";
 /// The metadata key of a response's log index.
 pub const INDEX: &str = "kattu-index";
 
+static CONSISTENCY_NAME: HeaderName = HeaderName::from_static(CONSISTENCY);
+
 /// The level that a call asks for, if it asks for one.
 ///
 /// # Errors
 /// An unknown level: a read that might be older than its caller expects is not served.
 pub fn of_call(headers: &HeaderMap) -> Result<Option<Consistency>, Status> {
-    let Some(value) = headers.get(CONSISTENCY) else { return Ok(None) };
+    let Some(value) = headers.get(&CONSISTENCY_NAME) else { return Ok(None) };
     let text = String::from_utf8_lossy(value.as_bytes());
     let level =
         parse(&text).map_err(|what| Status::invalid_argument(format!("kattu: {CONSISTENCY}: {what}")))?;

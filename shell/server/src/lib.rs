@@ -12,7 +12,7 @@
 //! | `kv.rs`, `maintenance.rs`, `cluster.rs`, `auth.rs`, `health.rs` | the services |
 //! | `grpc.rs`, `body.rs` | one message in, one response out |
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and metrics |
-//! | `listen.rs`, `http2.rs`, `cork.rs`, `patience.rs`, `turns.rs` | connections |
+//! | `listen.rs`, `http2.rs`, `cork.rs`, `gather.rs`, `patience.rs`, `turns.rs` | connections |
 //! | `native.rs`, `native/` | the native face |
 //! | `budget.rs` | bytes held for clients |
 //! | `compactor.rs`, `history.rs` | auto-compaction, by time and by bytes |
@@ -25,6 +25,7 @@
 
 pub mod ahead;
 mod auth;
+mod bell;
 mod body;
 pub mod budget;
 mod cluster;
@@ -38,6 +39,7 @@ pub mod errors;
 pub mod face;
 mod frames;
 mod gate;
+mod gather;
 mod grpc;
 mod health;
 pub mod history;
