@@ -4,7 +4,8 @@
 //! a read of 256 bytes, and a write is the dearest step of such a call. So the writes of one turn of a connection's task
 //! are copied here, and the task sends them all with one.
 //!
-//! Rules: 1. At most [`GATHERED_MAX`] bytes are gathered; what does not fit goes to the system behind them.
+//! Rules: 1. At most [`GATHERED_MAX`] bytes are gathered; what does not fit goes to the system behind them. A client that does
+//!           not read keeps its member from sending them until its connection is closed as stalled.
 //!        2. Everything is sent in its order, and before a shutdown.
 //!        3. A flush does not send: the owner does.
 //! Knows nothing of: frames, turns.
