@@ -6,6 +6,8 @@
 
 use crate::api::{Answer, Error, Key, KeyValue, RangeResult, Response, Revision, Value};
 use crate::command::{Flaw, Malformed, Reader, TXN_DEPTH_MAX, write_bytes, write_number, write_signed};
+use crate::lookup::FoundKey;
+use crate::value::Generation;
 use alloc::vec::Vec;
 
 const DONE: u8 = 0;
@@ -48,6 +50,27 @@ pub fn encode(result: &Result<Response, Error>, out: &mut Vec<u8>) {
             let place = ERRORS.iter().position(|other| other == error);
             out.push(1 + place.expect("every error has a number") as u8);
         }
+    }
+}
+
+/// Appends the bytes of what a read of a single key got, as [`encode`] does.
+pub fn encode_found(found: &FoundKey<'_>, out: &mut Vec<u8>) {
+    let FoundKey { revision, key, version } = *found;
+    let count = u8::from(version.lives());
+    out.push(DONE);
+    write_revision(revision, out);
+    out.extend_from_slice(&[RANGE, u8::from(false)]);
+    write_signed(count.into(), out);
+    write_revision(revision, out);
+    write_number(count.into(), out);
+    if let Some(value) = version.value() {
+        let Generation { create_revision, version: number, lease } = version.life();
+        write_bytes(key, out);
+        write_revision(create_revision, out);
+        write_revision(version.mod_revision, out);
+        write_signed(number, out);
+        write_signed(lease, out);
+        write_bytes(value, out);
     }
 }
 

@@ -157,6 +157,17 @@ impl Query {
         }
     }
 
+    /// The key of the query that the bytes are, if they are exactly one, a read of a single key without options. It copies
+    /// nothing: these are most of what clients read.
+    #[must_use]
+    pub fn key_in(bytes: &[u8]) -> Option<&[u8]> {
+        const OF_KEY: [u8; 3] = [VERSION << 4 | RANGE, 0, 0]; // no flags, in no order
+        bytes.strip_prefix(&OF_KEY)?;
+        let mut reader = Reader { bytes, at: OF_KEY.len() };
+        let (key, end) = (reader.bytes_here().ok()?, reader.bytes_here().ok()?);
+        (end.is_empty() && reader.at == bytes.len()).then_some(key)
+    }
+
     /// Decodes a query that takes up all of the bytes.
     ///
     /// # Errors

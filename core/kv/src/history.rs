@@ -11,7 +11,7 @@ use crate::value::Generation;
 use alloc::vec::Vec;
 
 /// One version of a key.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) mod_revision: Revision,
     /// The value that was put, with its generation; `None` is a delete.

@@ -14,13 +14,12 @@ mod whole;
 pub(crate) use whole::{Builder, Leaves};
 
 use crate::api::Key;
-use crate::run::{Look, Run};
+use crate::run::{Look, Run, glance_in_step};
 use alloc::sync::Arc;
 use core::ops::ControlFlow;
 use node::{Child, Node, child_of, place_of};
 
-/// Most keys of a group: as many as a processor can wait for at once.
-pub const GROUP_MAX: usize = 16;
+pub use crate::run::GROUP_MAX;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +28,9 @@ mod tests;
 pub(crate) trait Weigh {
     fn weight(&self) -> u64;
 }
+
+/// The entries of a group of keys as they look, unread.
+pub(crate) type Seen<'a, V> = [Option<(&'a Key, &'a V)>; GROUP_MAX];
 
 /// An ordered map with ranks.
 #[derive(Clone, Debug)]
@@ -70,27 +72,46 @@ impl<V: Weigh + Clone + Default> Index<V> {
         }
     }
 
-    /// Finds a group of keys level by level: the processor waits for the memory of all of them at once, where it would wait
-    /// for one after the other. Passes each entry on whose key looks right, unread.
-    pub(crate) fn find_group<'a>(&'a self, keys: &[&[u8]], mut found: impl FnMut(&'a Key, &'a V)) {
+    /// The values of a group of keys, each as [`Index::get`] finds it; `seen` is what [`Index::glance_group`] said of them.
+    pub(crate) fn get_group<'a>(&'a self, keys: &[&[u8]], seen: Seen<'a, V>) -> [Option<&'a V>; GROUP_MAX] {
+        let mut found = [None; GROUP_MAX];
+        for ((found, seen), key) in found.iter_mut().zip(seen).zip(keys) {
+            let value = seen.filter(|(other, _)| ***other == **key).or_else(|| self.get(key));
+            *found = value.map(|(_, value)| value);
+        }
+        found
+    }
+
+    /// For each key of a group, the entry whose key looks right, unread. Goes level by level: the processor waits for the memory
+    /// of all keys at once, where it would wait for one after the other. More than [`GROUP_MAX`] keys are not looked for.
+    pub(crate) fn glance_group<'a>(&'a self, keys: &[&[u8]]) -> Seen<'a, V> {
         let mut nodes = [&self.root; GROUP_MAX];
-        let group = &mut nodes[..keys.len().min(GROUP_MAX)];
-        while let Some(Node::Branch(_)) = group.first() {
-            for (node, key) in group.iter_mut().zip(keys) {
-                if let Node::Branch(branch) = node {
-                    *node = &branch.get(branch.find_floor(key, Look::Boldly)).node;
+        while let (Some(_), Node::Branch(first)) = (keys.first(), nodes[0]) {
+            let mut branches = [&**first; GROUP_MAX];
+            for (branch, node) in branches.iter_mut().zip(nodes) {
+                if let Node::Branch(other) = node {
+                    *branch = other;
                 }
             }
-        }
-        let mut entries = [None; GROUP_MAX];
-        for ((node, key), entry) in group.iter().zip(keys).zip(&mut entries) {
-            if let Node::Leaf(leaf) = node {
-                *entry = leaf.glance(key).map(|i| (leaf, i));
+            let glances = glance_in_step(&branches, keys);
+            for (((node, branch), glance), key) in nodes.iter_mut().zip(branches).zip(glances).zip(keys) {
+                *node = &branch.get(glance.floor(branch, key)).node;
             }
         }
-        for (leaf, i) in entries.into_iter().flatten() {
-            found(leaf.key(i), leaf.get(i));
+        let mut seen = [None; GROUP_MAX];
+        if let Node::Leaf(first) = nodes[0] {
+            let mut leaves = [&**first; GROUP_MAX];
+            for (leaf, node) in leaves.iter_mut().zip(nodes) {
+                if let Node::Leaf(other) = node {
+                    *leaf = other;
+                }
+            }
+            let glances = glance_in_step(&leaves, keys);
+            for (((seen, leaf), glance), _) in seen.iter_mut().zip(leaves).zip(glances).zip(keys) {
+                *seen = glance.place(leaf).map(|i| (leaf.key(i), leaf.get(i)));
+            }
         }
+        seen
     }
 
     /// Changes the value of a key; a new key begins with the default.

@@ -13,6 +13,7 @@
 //! | `cost.rs` | the cost of a request, known before it runs |
 //! | `store.rs` | the state, and the writes |
 //! | `range.rs` | the reads |
+//! | `lookup.rs` | the newest versions of many keys at once |
 //! | `txn.rs` | transactions: decide, check, execute |
 //! | `work.rs` | a request in progress, in slices |
 //! | `history.rs` | the versions of one key |
@@ -62,6 +63,7 @@ mod hash;
 mod history;
 mod index;
 mod load;
+pub mod lookup;
 mod queue;
 mod range;
 mod revision;

@@ -10,6 +10,9 @@ use crate::api::Key;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
+/// Most keys of a group: as many as a processor can wait for at once.
+pub const GROUP_MAX: usize = 16;
+
 /// Most entries of a run between two changes; there is room for one more during a change.
 pub(crate) const RUN_MAX: usize = 64;
 
@@ -96,14 +99,6 @@ impl<T> Run<T> {
             Look::Boldly => self.guess(key).ok().filter(|&i| *self.entries[i].0 == *key),
             Look::Carefully => self.search(key).ok(),
         }
-    }
-
-    /// Index of the first key that may be this one, as its head says; reads no key.
-    pub(crate) fn glance(&self, key: &[u8]) -> Option<usize> {
-        let head = head_from(key, self.shared)?;
-        let heads = &self.heads[..self.len()];
-        let i = heads.partition_point(|&other| other < head);
-        (heads.get(i) == Some(&head)).then_some(i)
     }
 
     /// Index of the last key that is not above this one, or of the first if all are.
@@ -224,6 +219,48 @@ impl<T> Run<T> {
             *place = head(key, shared);
         }
     }
+}
+
+/// What the heads of a run say of a key; no key has been read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Glance {
+    head: u64,
+    /// How many heads are below that of the key.
+    below: usize,
+}
+
+impl Glance {
+    /// Index of the first key of the run that may be the key.
+    pub(crate) fn place<T>(self, run: &Run<T>) -> Option<usize> {
+        (run.heads[..run.len()].get(self.below) == Some(&self.head)).then_some(self.below)
+    }
+
+    /// As [`Run::find_floor`], boldly.
+    pub(crate) fn floor<T>(self, run: &Run<T>, key: &[u8]) -> usize {
+        match self.place(run) {
+            Some(_) => run.find_floor(key, Look::Boldly), // equal heads decide nothing
+            None => self.below.saturating_sub(1),
+        }
+    }
+}
+
+/// Looks for each key among the heads of its run, assuming that it begins as all keys of the run do. All searches go in step, so
+/// that the processor waits for the memory of all of them at once, where it would wait for one after the other.
+pub(crate) fn glance_in_step<T>(runs: &[&Run<T>], keys: &[&[u8]]) -> [Glance; GROUP_MAX] {
+    let mut glances = [Glance::default(); GROUP_MAX];
+    let group = &mut glances[..keys.len().min(GROUP_MAX)];
+    for ((glance, run), key) in group.iter_mut().zip(runs).zip(keys) {
+        glance.head = head_from(key, run.shared).unwrap_or(0); // a key that is too short is in none
+    }
+    const { assert!(RUN_MAX == 64, "the steps below find as many heads") };
+    for step in [32, 16, 8, 4, 2, 1, 1] {
+        for (glance, run) in group.iter_mut().zip(runs) {
+            let more = glance.below + step;
+            let is_below = (more <= run.len()) & (run.heads[(more - 1).min(RUN_MAX)] < glance.head);
+            glance.below = core::hint::select_unpredictable(is_below, more, glance.below);
+        }
+    }
+    glances
 }
 
 /// The eight bytes from `from` on, as a number that compares as they do; zeros beyond the end of the key.

@@ -230,10 +230,10 @@ impl Store {
             return;
         }
         let mut read = 0u8;
-        self.index.find_group(keys, |key, history| {
+        for (key, history) in self.index.glance_group(keys).into_iter().flatten() {
             read ^= key.first().copied().unwrap_or_default();
             read ^= history.newest().and_then(|newest| newest.value()).map_or(0, |value| value.len() as u8);
-        });
+        }
         core::hint::black_box(read);
     }
 

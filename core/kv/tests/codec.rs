@@ -2,8 +2,8 @@
 
 use crate::common::{between, command, compare, delete, get, one, put, query};
 use kattu_kv::api::{
-    Command, CompareResult, CompareTarget, DeleteRange, Operation, Put, PutRef, Query, Range, Revision,
-    SortOrder, SortTarget, Txn,
+    Command, CompareResult, CompareTarget, DeleteRange, KeyRange, Operation, Put, PutRef, Query, Range,
+    Revision, SortOrder, SortTarget, Txn,
 };
 use kattu_kv::command::{Flaw, Malformed, TXN_DEPTH_MAX, VERSION, take_number, write_number};
 use kattu_kv::store::Store;
@@ -219,6 +219,7 @@ fn what_writes_is_no_query() {
     let mut range = Vec::new();
     Query::Range(get(one("k"))).encode(&mut range);
     assert_eq!(hex(&range), "150000016b00");
+    assert_eq!(Query::key_in(&range), Some(&b"k"[..]));
 }
 
 fn harmless(input: &[u8]) -> Result<(), TestCaseError> {
@@ -232,6 +233,13 @@ fn harmless(input: &[u8]) -> Result<(), TestCaseError> {
         _ => None,
     };
     prop_assert_eq!(Command::put_in(input).map(PutRef::to_owned), put, "in place, it is the same put");
+    let key = match Query::decode(input) {
+        Ok(Query::Range(range)) => {
+            (range == get(KeyRange { end: vec![], ..range.keys.clone() })).then_some(range.keys.start)
+        }
+        _ => None,
+    };
+    prop_assert_eq!(Query::key_in(input).map(<[u8]>::to_vec), key, "in place, it is the same key");
     if let Ok(command) = Command::decode(input) {
         prop_assert_eq!(bytes(&command), input, "one form only");
         let mut store = Store::new();

@@ -6,6 +6,7 @@ mod common;
 mod cost;
 mod digest;
 mod dump;
+mod lookup;
 mod raise;
 mod sessions;
 mod twin;

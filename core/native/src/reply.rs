@@ -13,6 +13,7 @@ use crate::message::{list, put_id, take_id};
 use alloc::vec::Vec;
 use kattu_kv::answer;
 use kattu_kv::api::{Error, Response};
+use kattu_kv::lookup::FoundKey;
 use kattu_kv::sessions::{NAMED_MAX, SessionError, SessionId};
 use kattu_wire::fields::{FieldError, Reader, Write};
 
@@ -168,6 +169,14 @@ pub fn write_done(
     write_with(request, index, strong, writer, |out| {
         out.put_u8(DONE);
         answer::encode(result, out);
+    });
+}
+
+/// As [`write_done`] for a read of a single key.
+pub fn write_found(request: u64, index: u64, found: &FoundKey<'_>, writer: &mut FrameWriter) {
+    write_with(request, index, 0, writer, |out| {
+        out.put_u8(DONE);
+        answer::encode_found(found, out);
     });
 }
 

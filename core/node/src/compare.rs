@@ -181,7 +181,7 @@ impl Node {
             Request::Write(command) | Request::CommitOnly(command) => {
                 is_of_session(command) || is_for_store(command)
             }
-            Request::Weigh(..) | Request::Read(..) => true,
+            Request::Weigh(..) | Request::Read(..) | Request::LookUp(..) => true,
             _ => false,
         };
         let refuses = is_of_store && self.compare.alarms().is_corrupt(self.raft.id());

@@ -20,8 +20,10 @@ pub use status::Status;
 use crate::compare::Health;
 use crate::frozen::Frozen;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
+use kattu_kv::lookup::Keys;
 use kattu_raft::{
     ChunkRead, ChunkStored, Done, Duration, Entry, EntryId, Falsehood, Fetch, Job, LinkEnd, LogIndex,
     LogRecord, Lsn, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term, Trace,
@@ -175,6 +177,17 @@ pub enum KeeperTask {
         ticket: Ticket,
         /// The query.
         query: kv::Query,
+        /// The replica's term, for the answer.
+        term: Term,
+        /// Any state from this index on will do.
+        needs: LogIndex,
+    },
+    /// Serve reads of single keys that may be served now.
+    LookUp {
+        /// The client that waits.
+        ticket: Ticket,
+        /// The keys.
+        keys: Arc<Keys>,
         /// The replica's term, for the answer.
         term: Term,
         /// Any state from this index on will do.

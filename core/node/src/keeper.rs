@@ -341,6 +341,15 @@ impl Keeper {
                 let job = Job::Read { ticket, query, term };
                 self.go_on(Box::new(UnderWay { work, job }), allowance, effects);
             }
+            KeeperTask::LookUp { ticket, keys, term, needs } => {
+                self.check_reaches(needs);
+                if self.is_corrupt() {
+                    return effects.reply.push((ticket, Outcome::Refused(Refusal::Corrupt)));
+                }
+                let others = (keys.len() as u64).saturating_sub(1);
+                *allowance = allowance.saturating_sub_unsigned(PUT_UNITS * others);
+                done(effects, ticket, term, ReplyBody::Found(self.store.look_up(keys)));
+            }
             KeeperTask::Members { ticket, term, needs } => {
                 self.check_reaches(needs);
                 done(effects, ticket, term, ReplyBody::Members(self.members()));
@@ -477,6 +486,7 @@ impl Keeper {
         match task {
             KeeperTask::Apply { .. } | KeeperTask::Snapshot(_) | KeeperTask::Install(_) => true,
             KeeperTask::Read { needs, .. }
+            | KeeperTask::LookUp { needs, .. }
             | KeeperTask::Members { needs, .. }
             | KeeperTask::Pin { needs, .. } => self.tables.applied < *needs,
             KeeperTask::Status { .. } | KeeperTask::Weigh { .. } => false,

@@ -34,7 +34,7 @@ pub struct NodeConfig {
     /// How long a client waits at most, besides two election timeouts: those in force, which may change. etcd: 5 s.
     /// [etcd-api §3]
     pub request_timeout_base: Duration,
-    /// Most client requests waiting at once; further ones are refused.
+    /// Most client requests waiting at once; further ones are refused. Reads that came together are taken or refused together.
     pub pending_max: usize,
     /// Most bytes of writes waiting for a place in the log; further ones are refused.
     pub pending_bytes_max: usize,
@@ -275,6 +275,9 @@ impl Node {
             }
             Request::Read(query, consistency) => {
                 self.on_read(now, ticket, crate::reads::Wanted::Query(query), consistency, effects);
+            }
+            Request::LookUp(keys, consistency) => {
+                self.on_read(now, ticket, crate::reads::Wanted::Keys(keys), consistency, effects);
             }
             Request::Members(consistency) => {
                 self.on_read(now, ticket, crate::reads::Wanted::Members, consistency, effects);

@@ -21,8 +21,10 @@
 use crate::contract::{Consistency, Effects, KeeperTask, Outcome, Refusal, Ticket};
 use crate::node::{Node, answer};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use kattu_kv::api::Query;
+use kattu_kv::lookup::Keys;
 use kattu_raft::{Instant, LogIndex, ReadBatch, ReadVerdict};
 
 /// Rounds that may be open at once: enough to hide the round trip, and no more than a leader that cannot answer should
@@ -33,6 +35,7 @@ const QUESTIONS_MAX: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wanted {
     Query(Query),
+    Keys(Arc<Keys>),
     Members,
     Pin,
 }
@@ -42,6 +45,16 @@ struct Waiting {
     ticket: Ticket,
     wanted: Wanted,
     expires: Instant,
+}
+
+impl Waiting {
+    /// How many reads of clients it is.
+    fn count(&self) -> usize {
+        match &self.wanted {
+            Wanted::Keys(keys) => keys.len().max(1),
+            Wanted::Query(_) | Wanted::Members | Wanted::Pin => 1,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +82,7 @@ pub(crate) struct Reads {
     batch: u64,
     /// No round begins before this: the last one was refused for the time being. Zero if it was not.
     ask_after: Instant,
-    /// Reads in all the queues above.
+    /// Reads of clients in all the queues above.
     count: usize,
 }
 
@@ -175,21 +188,21 @@ impl Node {
         match consistency {
             Consistency::Serializable if self.serves() => self.serve(read, self.serves_from(), effects),
             Consistency::Serializable => {
-                self.reads.count += 1;
+                self.reads.count += read.count();
                 self.reads.not_serving.push_back(read);
             }
             Consistency::AtLeast(index) if self.serves() && self.has_delivered(index) => {
                 self.serve(read, index.max(self.serves_from()), effects)
             }
             Consistency::AtLeast(index) => {
-                self.reads.count += 1;
+                self.reads.count += read.count();
                 self.reads.at_least.add(index, read);
             }
             Consistency::Bounded(_) | Consistency::Linearizable => {
                 match self.fresh_enough(now, consistency) {
                     Some(needs) => self.serve(read, needs, effects),
                     None => {
-                        self.reads.count += 1;
+                        self.reads.count += read.count();
                         self.reads.gathering.push(read);
                     }
                 }
@@ -249,7 +262,7 @@ impl Node {
         self.reads.fresh = self.reads.fresh.max(Some((asked_at, index)));
         if index <= self.delivered {
             for read in reads {
-                self.reads.count -= 1;
+                self.reads.count -= read.count();
                 self.serve(read, index, effects);
             }
         } else if !reads.is_empty() {
@@ -277,7 +290,7 @@ impl Node {
             }
             let (_, reads) = self.reads.due.pop_front().expect("its front was just seen");
             for read in reads {
-                self.reads.count -= 1;
+                self.reads.count -= read.count();
                 self.serve(read, index, effects);
             }
         }
@@ -285,12 +298,12 @@ impl Node {
             while let Some((index, reads)) = self.reads.at_least.take_upto(self.delivered) {
                 let needs = index.max(self.serves_from());
                 for read in reads {
-                    self.reads.count -= 1;
+                    self.reads.count -= read.count();
                     self.serve(read, needs, effects);
                 }
             }
             while let Some(read) = self.reads.not_serving.pop_front() {
-                self.reads.count -= 1;
+                self.reads.count -= read.count();
                 self.serve(read, self.serves_from(), effects);
             }
         }
@@ -302,6 +315,7 @@ impl Node {
         let (ticket, term) = (read.ticket, self.raft.term());
         effects.apply.push(match read.wanted {
             Wanted::Query(query) => KeeperTask::Read { ticket, query, term, needs },
+            Wanted::Keys(keys) => KeeperTask::LookUp { ticket, keys, term, needs },
             Wanted::Members => KeeperTask::Members { ticket, term, needs },
             Wanted::Pin => KeeperTask::Pin { ticket, term, needs },
         });
@@ -317,29 +331,29 @@ impl Node {
         }
         let refusal = if self.raft.leader().is_some() { Refusal::ReadTimedOut } else { Refusal::NoLeader };
         let expired = |read: &Waiting| read.expires <= now;
-        let mut refused: Vec<(Ticket, Refusal)> = Vec::new();
+        let mut refused: Vec<(Waiting, Refusal)> = Vec::new();
         let gathering = &mut self.reads.gathering;
         let old = gathering.iter().take_while(|read| expired(read)).count();
-        refused.extend(gathering.drain(..old).map(|read| (read.ticket, refusal)));
+        refused.extend(gathering.drain(..old).map(|read| (read, refusal)));
         for batch in self.reads.confirming.values_mut() {
             let old = batch.reads.iter().take_while(|read| expired(read)).count();
-            refused.extend(batch.reads.drain(..old).map(|read| (read.ticket, refusal)));
+            refused.extend(batch.reads.drain(..old).map(|read| (read, refusal)));
         }
         for (_, reads) in &mut self.reads.due {
             let old = reads.iter().take_while(|read| expired(read)).count();
-            refused.extend(reads.drain(..old).map(|read| (read.ticket, Refusal::ReadTimedOut)));
+            refused.extend(reads.drain(..old).map(|read| (read, Refusal::ReadTimedOut)));
         }
         self.reads.due.retain(|(_, reads)| !reads.is_empty());
         while let Some(read) = self.reads.at_least.take_expired(now) {
-            refused.push((read.ticket, Refusal::ReadTimedOut));
+            refused.push((read, Refusal::ReadTimedOut));
         }
         while self.reads.not_serving.front().is_some_and(expired) {
             let read = self.reads.not_serving.pop_front().expect("its front was just seen");
-            refused.push((read.ticket, Refusal::Replaying));
+            refused.push((read, Refusal::Replaying));
         }
-        self.reads.count -= refused.len();
-        for (ticket, refusal) in refused {
-            answer(effects, ticket, Outcome::Refused(refusal));
+        for (read, refusal) in refused {
+            self.reads.count -= read.count();
+            answer(effects, read.ticket, Outcome::Refused(refusal));
         }
     }
 }

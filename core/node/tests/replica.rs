@@ -208,6 +208,54 @@ fn reads_of_one_batch_are_one_question() {
 }
 
 #[test]
+fn reads_that_came_together_are_answered_together_as_fresh_as_each_alone() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let follower = world.follower();
+    world.ask(leader, put("a", "1"));
+    let written = world.ask(leader, put("b", "2"));
+    world.deliver();
+    assert!(is_done(world.outcome(leader, written)));
+    let index = world.member(leader).node.raft().committed();
+    for (member, consistency) in [
+        (leader, Consistency::Linearizable),
+        (leader, Consistency::Serializable),
+        (follower, Consistency::Linearizable),
+        (follower, Consistency::AtLeast(index)),
+        (follower, Consistency::Bounded(Duration::ZERO)),
+    ] {
+        let read = world.ask(member, look_up(&["b", "a", "none", "a"], consistency));
+        world.deliver();
+        let values = values_of(world.outcome(member, read));
+        let [one, two] = ["1", "2"].map(|value| Some(value.to_string()));
+        assert_eq!(values, [two, one.clone(), None, one], "{consistency:?} at {member}");
+    }
+}
+
+#[test]
+fn each_of_the_reads_that_came_together_counts_among_those_that_wait() {
+    let mut world = World::new(3);
+    world.elect();
+    let follower = world.follower();
+    let keys: Vec<String> = (0..30).map(|n| format!("k{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    world.loses = Box::new(|_| true);
+    let together = look_up(&keys, Consistency::Linearizable);
+    let ahead = look_up(&keys, Consistency::AtLeast(LogIndex(1000)));
+    let reads = [together.clone(), ahead, together].map(|request| world.ask(follower, request));
+    assert_eq!(world.member(follower).node.pending(), 90);
+    world.ask(follower, look_up(&keys, Consistency::Linearizable));
+    assert_eq!(world.member(follower).node.pending(), 120, "those that were there before left room");
+    let refused = world.ask(follower, get("a", Consistency::Linearizable));
+    assert!(matches!(world.outcome(follower, refused), Some(Outcome::Refused(Refusal::TooManyRequests))));
+    world.pass(Duration::from_secs(8));
+    for read in reads {
+        assert!(matches!(world.outcome(follower, read), Some(Outcome::Refused(_))));
+    }
+    assert_eq!(world.member(follower).node.pending(), 0);
+}
+
+#[test]
 fn writes_of_one_batch_are_one_append_to_each_peer() {
     let mut world = World::new(3);
     let leader = world.elect();

@@ -17,4 +17,6 @@
 
 mod world;
 
-pub use world::{ET, Member, World, entries, get, is_done, put, raft_config, recovered, urls, value_of};
+pub use world::{
+    ET, Member, World, entries, get, is_done, look_up, put, raft_config, recovered, urls, value_of, values_of,
+};

@@ -1,6 +1,7 @@
 //! A few replicas in one test: a disk that is a vector, a network that is a queue, a clock that the test advances.
 
 use kattu_kv::api::{self as kv, Answer};
+use kattu_kv::lookup::Keys;
 use kattu_node::command::encode_kv;
 use kattu_node::contract::Effects;
 use kattu_node::contract::*;
@@ -8,6 +9,7 @@ use kattu_node::frozen::Frozen;
 use kattu_node::{Keeper, Node, NodeConfig, SnapshotLimits, TransferConfig};
 use kattu_raft::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// The election timeout of all members.
 pub const ET: Duration = Duration::from_millis(1000);
@@ -96,6 +98,13 @@ pub fn put(key: &str, value: &str) -> Request {
 pub fn get(key: &str, consistency: Consistency) -> Request {
     let keys = kv::KeyRange { start: key.into(), end: vec![] };
     Request::Read(kv::Query::Range(kv::Range { keys, ..kv::Range::default() }), consistency)
+}
+
+/// Reads of single keys that came together.
+pub fn look_up(keys: &[&str], consistency: Consistency) -> Request {
+    let mut wanted = Keys::default();
+    keys.iter().for_each(|key| wanted.push(key.as_bytes()));
+    Request::LookUp(Arc::new(wanted), consistency)
 }
 
 impl World {
@@ -563,6 +572,19 @@ pub fn value_of(outcome: Option<&Outcome>) -> Option<String> {
         },
         other => panic!("not done: {other:?}"),
     }
+}
+
+/// The values in the answer to reads of single keys.
+///
+/// # Panics
+/// If it is another answer.
+pub fn values_of(outcome: Option<&Outcome>) -> Vec<Option<String>> {
+    let Some(Outcome::Done(Reply { term, strong, body: ReplyBody::Found(found) })) = outcome else {
+        panic!("not found: {outcome:?}")
+    };
+    let alone =
+        |response| Outcome::Done(Reply { term: *term, strong: *strong, body: ReplyBody::Kv(response) });
+    found.iter().map(|key| value_of(Some(&alone(key.response())))).collect()
 }
 
 /// Whether the answer is `Done`.

@@ -1635,7 +1635,8 @@ impl World {
             }
             return self.on_answer(operation, What::Refused { reason: "no process listens".into() });
         };
-        if let Request::Read(_, Consistency::AtLeast(index)) = &request
+        if let Request::Read(_, Consistency::AtLeast(index)) | Request::LookUp(_, Consistency::AtLeast(index)) =
+            &request
             && process.node().raft().applied_delivered() < *index
         {
             self.sh.counts.behind += 1;

@@ -46,6 +46,7 @@ fn ticket_of(task: &KeeperTask) -> Option<Ticket> {
     match task {
         KeeperTask::Apply { ticket, .. } => *ticket,
         KeeperTask::Read { ticket, .. }
+        | KeeperTask::LookUp { ticket, .. }
         | KeeperTask::Members { ticket, .. }
         | KeeperTask::Pin { ticket, .. }
         | KeeperTask::Weigh { ticket, .. }

@@ -290,7 +290,11 @@ impl<C, A> Member<C, A> {
 
     fn take_calls<H: Arrivals<Client = C, Asker = A>>(&mut self, host: &mut H) -> Result<(), H::Stop> {
         let now = host.calls(self.limits.calls, &mut self.calls);
-        self.counts.requests += self.calls.len() as u64;
+        let requests = |call: &Call<C, A>| match call {
+            Call::Ask(_, Request::LookUp(keys, _)) => keys.len() as u64,
+            Call::Ask(..) | Call::Transfer(_) => 1,
+        };
+        self.counts.requests += self.calls.iter().map(requests).sum::<u64>();
         let refuses = self.is_full();
         self.calls.reverse();
         while let Some(call) = self.calls.pop() {

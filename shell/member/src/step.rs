@@ -100,7 +100,7 @@ pub struct Counts {
     pub requests: u64,
     /// Requests that were not begun, because their client had gone.
     pub abandoned: u64,
-    /// Requests refused, or with an unknown outcome.
+    /// Requests refused, or with an unknown outcome; reads that came together count once.
     pub failed: u64,
     /// Entries given to the keeper.
     pub applied_entries: u64,

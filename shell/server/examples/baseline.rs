@@ -38,6 +38,7 @@ impl Lone {
             },
             Request::Weigh(command, _) => judged(store.apply(&command)),
             Request::Read(query, _) => judged(store.query(&query)),
+            Request::LookUp(keys, _) => ReplyBody::Found(store.look_up(keys)),
             Request::Members(_) => ReplyBody::Members(Members {
                 list: vec![MemberInfo { id: SELF, name: "floor".to_string(), ..MemberInfo::default() }],
                 ..Members::default()

@@ -19,6 +19,7 @@
 
 mod answer;
 mod input;
+mod lookups;
 mod output;
 mod request;
 
@@ -34,9 +35,10 @@ use kattu_kv::sessions::Order;
 use kattu_native::handshake::{Hello, Leader, Welcome};
 use kattu_native::reply::{self, Refusal};
 use kattu_native::{PREFACE, VERSION_MAX, VERSION_MIN};
-use kattu_node::contract::{self, Doubt, Outcome};
+use kattu_node::contract::{self, Doubt, Outcome, ReplyBody};
 use kattu_runtime::{Arrived, Mailbox};
 use kattu_tls::Socket;
+use lookups::{LookUp, LookUps};
 use output::Output;
 use request::{Judged, Kind, judge};
 use std::future::{Future, poll_fn};
@@ -64,6 +66,9 @@ const UNSENT_MAX: usize = 256 << 10;
 
 /// Bytes counted for a request besides its command: its place here, in the replica, and a small answer.
 const REQUEST_BYTES: u64 = 256;
+
+/// Bytes of an answer with a pair, beside its key and its value, and what the pair takes in memory.
+const PAIR_ROOM: usize = 256;
 
 /// Input buffers up to this size are counted with the connection. [`crate::budget::CONNECTION_BYTES`]
 const INPUT_BYTES: u64 = input::ROOM as u64;
@@ -93,6 +98,16 @@ const STARVED_PAUSE: Duration = Duration::from_millis(10);
 
 /// Longest time in which a client reads why its connection is closed.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
+/// Whether so many bytes may be held in all.
+fn grants(hold: &mut Hold, wanted: u64) -> bool {
+    wanted <= hold.bytes() || hold.resize(wanted.next_multiple_of(HOLD_STEP)) || hold.resize(wanted)
+}
+
+/// Bytes counted for a read of a single key.
+fn lookup_bytes(key: &[u8]) -> u64 {
+    REQUEST_BYTES + key.len() as u64
+}
 
 /// What all connections of a member have under way.
 #[derive(Debug, Default)]
@@ -217,16 +232,21 @@ fn leader<R: Replica>(face: &Face<R>) -> Leader {
     Leader { id: id.map_or(0, |id| id.0), url }
 }
 
-/// A request that the replica has.
+/// What the replica has.
 #[derive(Debug)]
-struct UnderWay {
-    /// The client's name for it.
-    name: u64,
-    kind: Kind,
-    /// Bytes that are counted for it.
-    bytes: u64,
-    /// Its turn, if it is a large write.
-    _turn: Option<OwnedSemaphorePermit>,
+enum UnderWay {
+    /// A request.
+    One {
+        /// The client's name for it.
+        name: u64,
+        kind: Kind,
+        /// Bytes that are counted for it.
+        bytes: u64,
+        /// Its turn, if it is a large write.
+        _turn: Option<OwnedSemaphorePermit>,
+    },
+    /// Reads of single keys, in one request.
+    Many(LookUp),
 }
 
 type Turn = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>;
@@ -250,7 +270,10 @@ struct Connection<'a, R> {
     /// Requests under way, each at its key; and keys that are free.
     under_way: Vec<Option<UnderWay>>,
     free: Vec<usize>,
+    /// Requests that the client has under way.
     count: usize,
+    /// Those of them that the replica gets at the end of this turn.
+    lookups: LookUps,
     /// Of [`Load`]: as many as were counted there.
     counted: usize,
     waiting: Option<Waiting>,
@@ -283,6 +306,7 @@ impl<'a, R: Replica> Connection<'a, R> {
             under_way: Vec::new(),
             free: Vec::new(),
             count: 0,
+            lookups: LookUps::default(),
             counted: 0,
             waiting: None,
             weighed: 0,
@@ -369,14 +393,21 @@ impl<'a, R: Replica> Connection<'a, R> {
             let key = usize::try_from(key).expect("keys are places here");
             let under_way = self.under_way[key].take().expect("an outcome comes once");
             self.free.push(key);
-            self.count -= 1;
-            let UnderWay { name, kind, bytes, .. } = under_way;
-            self.weighed -= usize::from(kind == Kind::WeighedInSession);
-            let nothing = || match kind {
-                Kind::Read | Kind::Sessions { .. } => Outcome::Refused(contract::Refusal::Stopping),
-                _ => Outcome::Unknown(Doubt::Stopping),
-            };
-            self.answer(name, kind, outcome.unwrap_or_else(nothing), bytes);
+            match under_way {
+                UnderWay::One { name, kind, bytes, .. } => {
+                    self.count -= 1;
+                    self.weighed -= usize::from(kind == Kind::WeighedInSession);
+                    let nothing = || match kind {
+                        Kind::Read | Kind::Sessions { .. } => Outcome::Refused(contract::Refusal::Stopping),
+                        _ => Outcome::Unknown(Doubt::Stopping),
+                    };
+                    self.answer(name, kind, outcome.unwrap_or_else(nothing), bytes);
+                }
+                UnderWay::Many(lookup) => {
+                    let nothing = Outcome::Refused(contract::Refusal::Stopping);
+                    self.answer_all(&lookup, outcome.unwrap_or(nothing));
+                }
+            }
         }
         self.arrived = arrived;
         any
@@ -390,6 +421,34 @@ impl<'a, R: Replica> Connection<'a, R> {
         let index = face.replica.committed().0;
         answer::write(name, kind, outcome, index, || leader(face), self.output.frame());
         self.trade(bytes, before);
+    }
+
+    /// Answers reads of single keys, all of which have this outcome.
+    fn answer_all(&mut self, lookup: &LookUp, outcome: Outcome) {
+        self.count -= lookup.names.len();
+        let reads = lookup.names.iter().zip(lookup.keys.iter());
+        match outcome {
+            Outcome::Done(contract::Reply { term, strong, body: ReplyBody::Found(all) }) => {
+                let index = self.face.replica.committed().0;
+                for ((&name, key), found) in reads.zip(all.iter()) {
+                    let (bytes, most) = (lookup_bytes(key), found.len() + PAIR_ROOM);
+                    if most <= self.face.config.max_response_bytes() && self.may_hold(most as u64) {
+                        let before = self.output.unsent() as u64;
+                        reply::write_found(name, index, &found, self.output.frame());
+                        self.trade(bytes, before);
+                    } else {
+                        let body = ReplyBody::Kv(found.response());
+                        let outcome = Outcome::Done(contract::Reply { term, strong, body });
+                        self.answer(name, Kind::Read, outcome, bytes);
+                    }
+                }
+            }
+            outcome => {
+                reads.for_each(|(&name, key)| {
+                    self.answer(name, Kind::Read, outcome.clone(), lookup_bytes(key));
+                });
+            }
+        }
     }
 
     /// So many bytes of a request become those of its answer.
@@ -420,9 +479,7 @@ impl<'a, R: Replica> Connection<'a, R> {
     /// Whether so many bytes more may be held.
     fn may_hold(&mut self, more: u64) -> bool {
         let wanted = self.needed() + more;
-        wanted <= self.hold.bytes()
-            || self.hold.resize(wanted.next_multiple_of(HOLD_STEP))
-            || self.hold.resize(wanted)
+        grants(&mut self.hold, wanted)
     }
 
     /// Bytes to be counted now.
@@ -462,7 +519,16 @@ impl<'a, R: Replica> Connection<'a, R> {
         bytes: u64,
         turn: Option<OwnedSemaphorePermit>,
     ) {
-        let under_way = UnderWay { name, kind, bytes, _turn: turn };
+        let under_way = UnderWay::One { name, kind, bytes, _turn: turn };
+        if let Some((outcome, _)) = self.post(request, under_way) {
+            return self.answer(name, kind, outcome, bytes);
+        }
+        self.count += 1;
+        self.weighed += usize::from(kind == Kind::WeighedInSession);
+    }
+
+    /// Asks the replica; returns the outcome if it is there at once.
+    fn post(&mut self, request: contract::Request, under_way: UnderWay) -> Option<(Outcome, UnderWay)> {
         let key = match self.free.pop() {
             Some(key) => key,
             None => {
@@ -472,11 +538,20 @@ impl<'a, R: Replica> Connection<'a, R> {
         };
         if let Some(outcome) = self.face.replica.post(request, &self.mailbox, key as u64) {
             self.free.push(key);
-            return self.answer(name, kind, outcome, bytes);
+            return Some((outcome, under_way));
         }
         self.under_way[key] = Some(under_way);
-        self.count += 1;
-        self.weighed += usize::from(kind == Kind::WeighedInSession);
+        None
+    }
+
+    /// Asks the replica for the keys that were gathered.
+    fn look_up(&mut self) {
+        for (lookup, consistency) in self.lookups.take() {
+            let request = contract::Request::LookUp(Arc::clone(&lookup.keys), consistency);
+            if let Some((outcome, UnderWay::Many(lookup))) = self.post(request, UnderWay::Many(lookup)) {
+                self.answer_all(&lookup, outcome);
+            }
+        }
     }
 
     fn poll_waiting(&mut self, context: &mut Context<'_>) -> bool {
@@ -501,6 +576,17 @@ impl<'a, R: Replica> Connection<'a, R> {
 
     /// Takes in what the client has sent, for one turn at most.
     fn read(
+        &mut self,
+        stream: &mut Socket,
+        turn: &mut Turns,
+        context: &mut Context<'_>,
+    ) -> io::Result<Reading> {
+        let reading = self.take_messages(stream, turn, context);
+        self.look_up();
+        reading
+    }
+
+    fn take_messages(
         &mut self,
         stream: &mut Socket,
         turn: &mut Turns,
@@ -551,11 +637,12 @@ impl<'a, R: Replica> Connection<'a, R> {
 
     /// Takes the next request, if one is complete.
     fn take_message(&mut self) -> io::Result<bool> {
+        let needed = self.needed();
         let Some(message) = self.input.next().map_err(malformed)? else { return Ok(false) };
         let name = message.request;
         let length = message.fields.len() as u64;
         let judged = judge(&message, &self.face.config);
-        self.counters().native_requests.add(1);
+        self.face.config.counters.native_requests.add(1);
         let bytes = REQUEST_BYTES + length;
         match judged {
             Judged::Ask(request, kind) => {
@@ -578,6 +665,12 @@ impl<'a, R: Replica> Connection<'a, R> {
                     }
                 }
             }
+            Judged::LookUp(key, consistency) if grants(&mut self.hold, needed + lookup_bytes(key)) => {
+                self.lookups.add(name, key, consistency);
+                self.count += 1;
+                self.held += lookup_bytes(key);
+            }
+            Judged::LookUp(..) => self.refuse(name, Refusal::TooManyRequests),
             Judged::Open(order) => self.open(name, order, bytes)?,
             Judged::Pong => self.say(name, reply::Outcome::Done(&[])),
             Judged::Invalid(error) => {

@@ -373,7 +373,10 @@ fn a_group_is_found_together_and_what_is_not_there_is_left_out() {
         let keys: Vec<Vec<u8>> = numbers.iter().map(|&n| numbered(n)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
         let mut found = Vec::new();
-        index.find_group(&keys, |key, value| found.push((key.to_vec(), value.0)));
+        let seen = index.glance_group(&keys);
+        found.extend(seen.into_iter().flatten().map(|(key, value)| (key.to_vec(), value.0)));
+        let got = index.get_group(&keys[..keys.len().min(GROUP_MAX)], seen);
+        assert!(got.into_iter().flatten().map(|value| value.0).eq(found.iter().map(|(_, value)| *value)));
         found
     };
     let even = |n: u16| (numbered(n), u64::from(n));
@@ -384,5 +387,6 @@ fn a_group_is_found_together_and_what_is_not_there_is_left_out() {
         let looked_for = &group[..group.len().min(GROUP_MAX)];
         assert_eq!(found(group), looked_for.iter().map(|&n| even(n)).collect::<Vec<_>>());
     }
-    Index::<Weighty>::new().find_group(&[b"a"], |_, _| panic!("nothing is there"));
+    let empty = Index::<Weighty>::new();
+    assert!(empty.glance_group(&[b"a"]).into_iter().flatten().next().is_none(), "nothing is there");
 }

@@ -7,9 +7,11 @@ use crate::alarms::Alarm;
 use crate::frozen::Frozen;
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use kattu_kv::api as kv;
+use kattu_kv::lookup::{Found, Keys};
 use kattu_kv::sessions::{SessionError, SessionId};
 use kattu_raft::{Duration, LogIndex, NodeId, Term, Timing};
 
@@ -43,6 +45,9 @@ pub enum Request {
     Weigh(Box<kv::Command>, Vec<u8>),
     /// A read of the store.
     Read(kv::Query, Consistency),
+    /// Reads of single keys that came together, as one request: each sees the state that a [`Request::Read`] of this key in its
+    /// place would have seen, and all of them see the same.
+    LookUp(Arc<Keys>, Consistency),
     /// The members of the cluster.
     Members(Consistency),
     /// A change of the members. Any replica accepts it; the leader checks it. Answered when the change is complete.
@@ -113,6 +118,8 @@ pub enum ReplyBody {
     Kv(kv::Response),
     /// The store refused the request without effect; final all the same.
     KvError(kv::Error),
+    /// What a [`Request::LookUp`] has found.
+    Found(Found),
     /// The table of members.
     Members(Members),
     /// The status of this replica.

@@ -21,6 +21,7 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[Kee
                 }
             }
             KeeperTask::Read { needs, .. }
+            | KeeperTask::LookUp { needs, .. }
             | KeeperTask::Members { needs, .. }
             | KeeperTask::Pin { needs, .. } => {
                 // While a snapshot is installed, the state before it serves reads that need no more.

@@ -39,7 +39,8 @@ pub(crate) fn write(
                 let list = list.map(|(number, silent)| (number, millis(silent))).collect();
                 Outcome::Sessions { all: sessions.count(), list }
             }
-            body @ (ReplyBody::Members(_)
+            body @ (ReplyBody::Found(_)
+            | ReplyBody::Members(_)
             | ReplyBody::Status(_)
             | ReplyBody::Changed(_)
             | ReplyBody::Moved

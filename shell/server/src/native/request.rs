@@ -19,9 +19,11 @@ use kattu_raft::{Duration, LogIndex};
 
 /// What a member does with a request.
 #[derive(Debug)]
-pub(crate) enum Judged {
+pub(crate) enum Judged<'a> {
     /// It asks the replica this.
     Ask(contract::Request, Kind),
+    /// It looks this key up, together with others.
+    LookUp(&'a [u8], Consistency),
     /// It answers at once: the store would refuse this whatever it holds.
     Invalid(Error),
     /// It refuses at once.
@@ -52,7 +54,7 @@ pub(crate) enum Kind {
 }
 
 /// Judges a request. An unreadable one is [`Judged::Malformed`].
-pub(crate) fn judge(message: &Message<'_>, config: &FaceConfig) -> Judged {
+pub(crate) fn judge<'a>(message: &Message<'a>, config: &FaceConfig) -> Judged<'a> {
     match Request::read(message) {
         Err(_) => Judged::Malformed,
         Ok(Request::Ping) => Judged::Pong,
@@ -79,11 +81,11 @@ pub(crate) fn open(secret: u64, order: Order) -> contract::Request {
     contract::Request::Write(SessionCommand::Register { secret, order }.encode())
 }
 
-fn about_sessions(command: &SessionCommand) -> Judged {
+fn about_sessions(command: &SessionCommand) -> Judged<'static> {
     Judged::Ask(contract::Request::Write(command.encode()), Kind::Write)
 }
 
-fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged {
+fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged<'static> {
     if config.request_bytes_max < bytes.len() {
         return Judged::Refused(Refusal::RequestTooLarge);
     }
@@ -121,7 +123,7 @@ fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged {
 }
 
 /// In a session an error of the store would be the answer of this number, which the log does not know.
-fn invalid(error: Error, is_in_session: bool) -> Judged {
+fn invalid(error: Error, is_in_session: bool) -> Judged<'static> {
     if is_in_session { Judged::Refused(Refusal::Invalid) } else { Judged::Invalid(error) }
 }
 
@@ -150,20 +152,23 @@ fn in_all(txn: &Txn) -> usize {
     txn.compare.len() + nested.sum::<usize>()
 }
 
-fn judge_read(level: Level, query: &[u8], config: &FaceConfig) -> Judged {
+fn judge_read<'a>(level: Level, query: &'a [u8], config: &FaceConfig) -> Judged<'a> {
     if config.request_bytes_max < query.len() {
         return Judged::Refused(Refusal::RequestTooLarge);
     }
-    let Ok(query) = Query::decode(query) else { return Judged::Malformed };
-    let checked = match &query {
-        Query::Range(range) => check::check_range(range),
-        Query::Txn(txn) => check_txn(txn, config),
-    };
     let consistency = match level {
         Level::Linearizable => Consistency::Linearizable,
         Level::AtLeast(index) => Consistency::AtLeast(LogIndex(index)),
         Level::Bounded(nanos) => Consistency::Bounded(Duration::from_nanos(nanos)),
         Level::Serializable => Consistency::Serializable,
+    };
+    if let Some(key) = Query::key_in(query).filter(|key| !key.is_empty()) {
+        return Judged::LookUp(key, consistency);
+    }
+    let Ok(query) = Query::decode(query) else { return Judged::Malformed };
+    let checked = match &query {
+        Query::Range(range) => check::check_range(range),
+        Query::Txn(txn) => check_txn(txn, config),
     };
     match checked {
         Ok(()) => Judged::Ask(contract::Request::Read(query, consistency), Kind::Read),

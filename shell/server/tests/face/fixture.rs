@@ -93,6 +93,7 @@ impl LoneStore {
                     judged(state.store.apply(&command))
                 }
                 Request::Read(query, _) => judged(state.store.query(&query)),
+                Request::LookUp(keys, _) => ReplyBody::Found(state.store.look_up(keys)),
                 Request::Members(_) => ReplyBody::Members(members(state)),
                 Request::Change(_) => ReplyBody::Changed(vec![]),
                 Request::MoveLeader(_) => ReplyBody::Moved,

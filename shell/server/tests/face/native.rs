@@ -63,7 +63,11 @@ impl Lone {
     }
 
     fn held(&self) -> usize {
-        self.set(|state| state.holds.as_ref().map_or(0, Vec::len))
+        let requests = |(_, _, request): &(_, _, Request)| match request {
+            Request::LookUp(keys, _) => keys.len(),
+            _ => 1,
+        };
+        self.set(|state| state.holds.iter().flatten().map(requests).sum())
     }
 
     /// Answers what was held back, and holds nothing more.
@@ -105,6 +109,7 @@ impl State {
             Request::Write(bytes) | Request::CommitOnly(bytes) => self.apply(bytes),
             Request::Weigh(command, bytes) => self.one(KeeperTask::Weigh { ticket, command, bytes }),
             Request::Read(query, _) => self.one(KeeperTask::Read { ticket, query, term, needs }),
+            Request::LookUp(keys, _) => self.one(KeeperTask::LookUp { ticket, keys, term, needs }),
             Request::Pin(_) => self.one(KeeperTask::Pin { ticket, term, needs }),
             other => panic!("no request of this protocol leads to {other:?}"),
         }
@@ -450,6 +455,39 @@ async fn many_requests_in_a_frame_are_answered_each_under_its_name() {
     assert_eq!(only.says, Said::Committed);
     assert_eq!(version(&mut client, "t").await, 2);
     assert_eq!(face.config.counters.native_requests.get(), 3000 + 10);
+}
+
+#[tokio::test]
+async fn reads_that_came_together_are_answered_as_each_alone() {
+    let face = Face::start(FaceConfig { max_response_bytes: 1 << 10, ..FaceConfig::default() }).await;
+    let mut client = face.client().await;
+    for (key, bytes) in [("a", 1), ("b", 700), ("c", 2000)] {
+        let put = encode_kv(&put(key, &"v".repeat(bytes)));
+        assert!(matches!(client.write(&put).await, Said::Done(Ok(_))));
+    }
+    let levels = [Level::Linearizable, Level::Serializable, Level::Bounded(7), Level::AtLeast(2)];
+    let queries =
+        [query("a", ""), query("b", ""), query("", ""), query("c", ""), query("none", ""), query("a", "c")];
+    let asks: Vec<_> = (0..600)
+        .map(|n| Asks::Read { level: levels[n / 3 % 4], query: &queries[n % 7 % queries.len()] })
+        .collect();
+    let mut alone = vec![];
+    for query in &queries {
+        alone.push(client.ask(at_once(query)).await);
+    }
+    assert!(matches!(alone[3].says, Said::Refused(Refusal::AnswerTooLarge, _)));
+    assert_eq!(alone[2].says, Said::Done(Err(Error::EmptyKey)));
+    face.lone.set(|state| state.holds = Some(vec![]));
+    let names = client.send(&asks).await;
+    let invalid = (0..600).filter(|n| n % 7 % queries.len() == 2).count();
+    eventually(|| face.lone.held() == 600 - invalid).await;
+    let posted = face.lone.set(|state| state.holds.as_ref().map_or(0, Vec::len));
+    assert!(posted < 400, "{posted} requests");
+    face.lone.release();
+    for (n, name) in names.into_iter().enumerate() {
+        assert_eq!(client.got(name).await, alone[n % 7 % queries.len()], "read {n}");
+    }
+    eventually(|| face.config.budget.held() == 0 && face.config.native.requests() == 0).await;
 }
 
 #[tokio::test]
@@ -803,6 +841,11 @@ async fn refusals_and_doubts_name_the_leader() {
         face.lone.set(|state| state.instead = Some(Outcome::Refused(inside)));
         assert_eq!(client.write(&command).await, Said::Refused(outside, leader()));
     }
+    let query_of_k = query("k", "");
+    face.lone.set(|state| state.instead = Some(Outcome::Refused(contract::Refusal::ReadTimedOut)));
+    for name in client.send(&[at_once(&query_of_k), at_once(&query_of_k)]).await {
+        assert_eq!(client.got(name).await.says, Said::Refused(Refusal::TimedOut, leader()));
+    }
     face.lone.set(|state| state.instead = Some(Outcome::Unknown(contract::Doubt::TimedOut)));
     assert_eq!(client.write(&command).await, Said::Unknown(Doubt::TimedOut));
     // A replica that ends without an outcome.
@@ -811,12 +854,14 @@ async fn refusals_and_doubts_name_the_leader() {
         (at_once(&query("k", "")), Said::Refused(Refusal::Stopping, leader())),
     ] {
         face.lone.set(|state| state.holds = Some(vec![]));
-        let name = client.send(&[asks]).await[0];
-        eventually(|| face.lone.held() == 1).await;
+        let names = client.send(&[asks.clone(), asks]).await;
+        eventually(|| face.lone.held() == 2).await;
         for (mailbox, key, _) in face.lone.set(|state| state.holds.take()).unwrap() {
             mailbox.deliver(key, None);
         }
-        assert_eq!(client.got(name).await.says, says);
+        for name in names {
+            assert_eq!(client.got(name).await.says, says);
+        }
     }
 }
 
