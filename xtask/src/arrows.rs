@@ -152,7 +152,8 @@ const CRATES: &[Crate] = &[
         never: &[],
     },
     Crate { name: "kattu-differential", may_know: &["kattu-rig", "kattu-random", "kattu-proto"], never: &[] },
-    // It may use the log, because only that can write valid files with false content, and the client, whose sessions it judges.
+    // It may use the log, because only that can write valid files with false content, the client, whose sessions it judges, and
+    // the native protocol, because no client is as greedy as a flood.
     Crate {
         name: "kattu-e2e",
         may_know: &[
@@ -160,6 +161,7 @@ const CRATES: &[Crate] = &[
             "kattu-random",
             "kattu-verify",
             "kattu-client",
+            "kattu-native",
             "kattu-proto",
             "kattu-mutants",
             "kattu-wal",

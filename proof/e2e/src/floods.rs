@@ -14,16 +14,18 @@
 
 mod good_client;
 mod large_writers;
+mod registrations;
+mod session_in_use;
 mod waves;
 
-use crate::floors::Counting;
+use crate::floors::{Counting, SESSIONS_MAX};
 use crate::host_memory::UsedMemory;
 use crate::kills::all_keys;
 use crate::processors::{on_one_core, processor_time};
 use good_client::{GoodClient, PUT_LIMIT};
 use kattu_rig::page::Page;
 use kattu_rig::programs::memory_of;
-use kattu_rig::{Cluster, Options};
+use kattu_rig::{Cluster, Member, Options};
 use kattu_verify::service::{BoundedMemory, Held, NodeId};
 use large_writers::{LargeKeys, large_key};
 use std::sync::Arc;
@@ -44,8 +46,12 @@ const GROWTH_BYTES: u64 = 256 << 20;
 const GROWTH_BYTES_LITTLE: u64 = 128 << 20;
 /// The same beside large writers: some seconds of versions not yet compacted, twice while a snapshot is made.
 const GROWTH_BYTES_LARGE: u64 = 2 << 30;
+/// A session that was never used, in a member's table.
+const SESSION_BYTES: u64 = 200;
 /// Log lines that a member may write in a minute of a flood.
 const LINES_PER_MINUTE_MAX: u64 = 120;
+/// Members that were killed serve again within this: they replay what the last flood has written, on one processor.
+const RESTART_MAX: Duration = Duration::from_secs(180);
 /// Between two samples of the members' memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 
@@ -68,12 +74,21 @@ pub enum Flood {
     LargeWriters,
     /// Garbage, half handshakes and half frames for the peer ports.
     Peers,
+    /// Sessions opened at full speed, and never used.
+    Registrations,
 }
 
 impl Flood {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Flood; 6] =
-        [Flood::Idle, Flood::Trickle, Flood::NonReaders, Flood::Streams, Flood::Peers, Flood::LargeWriters];
+    pub const ALL: [Flood; 7] = [
+        Flood::Idle,
+        Flood::Trickle,
+        Flood::NonReaders,
+        Flood::Streams,
+        Flood::Peers,
+        Flood::LargeWriters,
+        Flood::Registrations,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -84,6 +99,7 @@ impl Flood {
             Flood::Streams => "streams",
             Flood::LargeWriters => "large-writers",
             Flood::Peers => "peers",
+            Flood::Registrations => "registrations",
         }
     }
 
@@ -97,6 +113,7 @@ impl Flood {
             Flood::Idle | Flood::NonReaders | Flood::Peers => GROWTH_BYTES_LITTLE,
             Flood::Trickle | Flood::Streams => client_bytes + GROWTH_BYTES,
             Flood::LargeWriters => client_bytes + GROWTH_BYTES_LARGE,
+            Flood::Registrations => SESSIONS_MAX * SESSION_BYTES + GROWTH_BYTES_LITTLE,
         }
     }
 }
@@ -156,6 +173,8 @@ pub struct Report {
     pub seen: Vec<Seen>,
     /// The cost of one page of memory used before the first flood; `None` where times are not judged.
     pub page: Option<Duration>,
+    /// The time from the start of all members, after they were killed, until the last of them served.
+    pub restart: Duration,
     /// Keys acknowledged to the good client and to large writers.
     pub acknowledged: usize,
     /// Keys that are missing after all members were killed, or hold an older value than the acknowledged one.
@@ -197,7 +216,12 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     }
     let acknowledged = good.stop();
     cluster.kill_all();
-    cluster.start_all();
+    let begun = Instant::now();
+    cluster.spawn_all().expect("the binary can be run");
+    for member in &mut cluster.members {
+        member.wait_ready_within(RESTART_MAX);
+    }
+    let restart = begun.elapsed();
     let there = all_keys(&cluster.members[0].kv());
     let mut lost: Vec<String> = acknowledged.difference(&there).cloned().collect();
     let large = large.lock().expect("nobody panics with it");
@@ -206,7 +230,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
         let held = kattu_rig::until("a large value is read", || kv.get(large_key(writer)).ok());
         lost.extend(written.lost_from(writer, held.as_deref()));
     }
-    Report { seen, page, acknowledged: acknowledged.len() + large.len(), lost }
+    Report { seen, page, restart, acknowledged: acknowledged.len() + large.len(), lost }
 }
 
 fn judge(
@@ -294,7 +318,7 @@ fn judge(
 
 /// Syncs of all members so far that took longer than a quarter of a second; a restarted member counts from 0.
 fn slow_syncs(cluster: &Cluster) -> u64 {
-    let of = |member: &kattu_rig::Member| {
+    let of = |member: &Member| {
         let page = Page::of(&member.address())?;
         let all = page.number("etcd_disk_wal_fsync_duration_seconds_count")?;
         let quick = page
@@ -305,7 +329,7 @@ fn slow_syncs(cluster: &Cluster) -> u64 {
     cluster.members.iter().filter_map(of).sum()
 }
 
-fn lines(member: &kattu_rig::Member) -> u64 {
+fn lines(member: &Member) -> u64 {
     member.log_text().lines().count() as u64
 }
 

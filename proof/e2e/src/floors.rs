@@ -23,6 +23,10 @@ const HELD_SHARE: u64 = 4;
 const STREAM_BYTES: u64 = 4 << 10;
 /// Connections with garbage, per second.
 const NONSENSE_PER_S: f64 = 10.0;
+/// Registrations that are answered, per second.
+const REGISTRATIONS_PER_S: f64 = 1_000.0;
+/// Most sessions of a cluster. [docs/operations.md, *The native protocol*]
+pub(crate) const SESSIONS_MAX: u64 = 1_000_000;
 /// Between two polls of the members' metrics.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A member that has not answered a poll within this is polled again.
@@ -44,6 +48,8 @@ pub(crate) enum Came {
     Peers { nonsense: u64, halves: u64, standing: u64 },
     /// Puts acknowledged, writers, and writers without an acknowledged put.
     LargeWriters { puts: u64, writers: u64, unheard: u64 },
+    /// Sessions opened, openings refused because there were too many sessions, and most sessions at a time.
+    Registrations { opened: u64, full: u64, sessions: u64 },
 }
 
 /// Counts of all members during one flood, summed; the peak is that of the member that held most.
@@ -98,6 +104,12 @@ impl Came {
             Came::LargeWriters { puts, writers, unheard } => {
                 expect("puts acknowledged", puts, writers);
                 expect("writers to whom one was", writers - unheard, writers);
+            }
+            Came::Registrations { opened, full, sessions } => {
+                // Sessions are too many only at the stated limit; some end while they are counted.
+                let is_full = SESSIONS_MAX * STAND_PERCENT <= sessions * 100;
+                let least = (lasted.as_secs_f64() * REGISTRATIONS_PER_S) as u64;
+                expect("registrations answered", opened + if is_full { full } else { 0 }, least);
             }
         }
         broken
@@ -255,5 +267,15 @@ mod tests {
         assert!(broken(writers(12, 0), NOTHING).is_empty());
         assert_eq!(broken(writers(900, 1), NOTHING), ["writers to whom one was"]);
         assert_eq!(broken(writers(0, 12), NOTHING), ["puts acknowledged", "writers to whom one was"]);
+    }
+
+    #[test]
+    fn sessions_are_opened_or_as_many_are_there_as_there_may_be() {
+        let came = |opened, full, sessions| Came::Registrations { opened, full, sessions };
+        assert!(broken(came(60_000, 0, 60_000), NOTHING).is_empty());
+        assert_eq!(broken(came(59_999, 0, 59_999), NOTHING), ["registrations answered"]);
+        assert!(broken(came(20_000, 40_000, 990_000), NOTHING).is_empty(), "it was full");
+        let refused_for_nothing = came(20_000, 4_000_000, 989_999);
+        assert_eq!(broken(refused_for_nothing, NOTHING), ["registrations answered"]);
     }
 }

@@ -93,10 +93,7 @@ pub struct Report {
 /// Runs it; `each` gets every kill.
 pub fn run(settings: Settings, mut each: impl FnMut(usize, Kill)) -> Report {
     let mut cluster = Cluster::with("once", Options { members: 3, flags: vec![] });
-    until("the cluster has sessions", || {
-        let has = |member: &Member| Some(WITH_SESSIONS) <= member.metric("kattu_feature_level");
-        cluster.members.iter().all(has).then_some(())
-    });
+    until_it_has_sessions(&cluster);
     let load = Load::start(&cluster, settings);
     let begun = Instant::now();
     let mut kills = Vec::new();
@@ -150,6 +147,14 @@ pub fn run(settings: Settings, mut each: impl FnMut(usize, Kill)) -> Report {
     }
     let kept = (!broken.is_empty()).then(|| cluster.keep_folder());
     Report { kills, answered, repeated, took, broken, kept }
+}
+
+/// Waits until a cluster that has started has sessions.
+pub(crate) fn until_it_has_sessions(cluster: &Cluster) {
+    until("the cluster has sessions", || {
+        let has = |member: &Member| Some(WITH_SESSIONS) <= member.metric("kattu_feature_level");
+        cluster.members.iter().all(has).then_some(())
+    });
 }
 
 /// An answer to a put, as its session saw it.

@@ -9,7 +9,7 @@ use crate::grpc::Kv;
 use crate::member::{Member, READY};
 use crate::place::Place;
 use crate::process::last_lines;
-use crate::programs::{Ended, OwnFolder, signal, until};
+use crate::programs::{Ended, OwnFolder, WAIT_LIMIT, signal, until, until_within};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -127,8 +127,14 @@ impl Member {
     /// Waits for the log line [`READY`]; panics if the process ends before.
     #[track_caller]
     pub fn wait_ready(&mut self) {
+        self.wait_ready_within(WAIT_LIMIT);
+    }
+
+    /// The same with another limit, for members that replay much.
+    #[track_caller]
+    pub fn wait_ready_within(&mut self, limit: Duration) {
         assert!(self.is_started(), "{} runs", self.name);
-        until(&format!("{} says `{READY}`", self.name), || {
+        until_within(limit, &format!("{} says `{READY}`", self.name), || {
             let text = self.log_text();
             if let Some(status) = self.ended() {
                 panic!("{} ended with {status}:\n{text}", self.name);

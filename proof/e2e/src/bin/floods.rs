@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const USAGE: &str = "cargo xtask bench floods [--seconds N (60)] [--strength PERCENT (100)] [--only FLOOD] \
                      [--client-memory-bytes N] [--all-cores] [--times-not-judged]
-floods: idle, trickle, non-readers, streams, peers, large-writers";
+floods: idle, trickle, non-readers, streams, peers, large-writers, registrations";
 
 fn main() -> ExitCode {
     let Some(plan) = plan() else {
@@ -42,7 +42,8 @@ fn main() -> ExitCode {
         );
     }
     println!(
-        "all killed, started again: {} puts acknowledged, {} lost",
+        "all killed, started again: all served after {:.1} s, {} puts acknowledged, {} lost",
+        report.restart.as_secs_f64(),
         report.acknowledged,
         report.lost.len()
     );

@@ -4,6 +4,7 @@
 
 use super::good_client::{GoodClient, NOBODY};
 use super::large_writers::{LARGE_VALUE, LargeKeys, large_writers};
+use super::registrations::registrations;
 use super::{BIG_BYTES, BIG_COUNT, Flood, Plan};
 use crate::floors::Came;
 use crate::processors::on_other_cores;
@@ -43,13 +44,16 @@ pub(super) fn under_way(
     if flood == Flood::Peers {
         return peers(plan, cluster, good, scaled(2_000));
     }
+    if flood == Flood::Registrations {
+        return registrations(plan, cluster, scaled(64));
+    }
     let flood = || match flood {
         Flood::Idle => idle(&addresses, scaled(2_500), plan.lasts),
         Flood::Trickle => trickle(&addresses, scaled(300), plan.lasts),
         Flood::NonReaders => non_readers(&addresses, scaled(150), plan.lasts),
         Flood::Streams => streams(&addresses, scaled(10_000) as u32, plan.lasts),
         Flood::LargeWriters => large_writers(&addresses, scaled(64), plan.lasts, large),
-        Flood::Peers => unreachable!("it starts a member, and members are not nice"),
+        Flood::Peers | Flood::Registrations => unreachable!("a part of these is not nice"),
     };
     as_flooder(plan, flood)
 }
@@ -204,7 +208,7 @@ fn streams(addresses: &[String], count: u32, lasts: Duration) -> Done {
 }
 
 /// Runs this in a thread of a flood: on other processors than the members, at lower priority than the good client.
-fn as_flooder<T: Send>(plan: &Plan, flood: impl FnOnce() -> T + Send) -> T {
+pub(super) fn as_flooder<T: Send>(plan: &Plan, flood: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             become_flooder(plan.one_core);
