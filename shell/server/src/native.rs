@@ -56,8 +56,9 @@ use tokio::time::{Instant, Sleep};
 /// Requests of one connection under way: as many as one session may have without an acknowledged answer.
 const REQUESTS_MAX: usize = kattu_kv::sessions::WINDOW as usize;
 
-/// Requests under way on a member above which each connection has only its share of them.
-const ALL_REQUESTS_MAX: u64 = 16 << 10;
+/// Requests under way on a member above which each connection has only its share of them. More make no more requests a
+/// second: each only waits longer, and so do those of a client that asks for little.
+const ALL_REQUESTS_MAX: u64 = 4 << 10;
 /// … and the least share.
 const SHARE_MIN: u64 = 16;
 
