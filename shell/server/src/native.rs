@@ -19,6 +19,7 @@
 
 mod answer;
 mod input;
+mod load;
 mod lookups;
 mod output;
 mod request;
@@ -38,6 +39,7 @@ use kattu_native::{PREFACE, VERSION_MAX, VERSION_MIN};
 use kattu_node::contract::{self, Doubt, Outcome, ReplyBody};
 use kattu_runtime::{Arrived, Mailbox};
 use kattu_tls::Socket;
+pub use load::Load;
 use lookups::{LookUp, LookUps};
 use output::Output;
 use request::{Judged, Kind, judge};
@@ -46,7 +48,6 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -55,12 +56,6 @@ use tokio::time::{Instant, Sleep};
 
 /// Requests of one connection under way: as many as one session may have without an acknowledged answer.
 const REQUESTS_MAX: usize = kattu_kv::sessions::WINDOW as usize;
-
-/// Requests under way on a member above which each connection has only its share of them. More make no more requests a
-/// second: each only waits longer, and so do those of a client that asks for little.
-const ALL_REQUESTS_MAX: u64 = 4 << 10;
-/// … and the least share.
-const SHARE_MIN: u64 = 16;
 
 /// Bytes of answers that may wait for the socket while more requests are read.
 const UNSENT_MAX: usize = 256 << 10;
@@ -108,31 +103,6 @@ fn grants(hold: &mut Hold, wanted: u64) -> bool {
 /// Bytes counted for a read of a single key.
 fn lookup_bytes(key: &[u8]) -> u64 {
     REQUEST_BYTES + key.len() as u64
-}
-
-/// What all connections of a member have under way.
-#[derive(Debug, Default)]
-pub struct Load {
-    requests: AtomicU64,
-    /// Connections that have some.
-    connections: AtomicU64,
-}
-
-impl Load {
-    /// Requests under way.
-    #[must_use]
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Relaxed)
-    }
-
-    /// Requests that one connection may have under way now.
-    fn share(&self) -> usize {
-        if self.requests() <= ALL_REQUESTS_MAX {
-            return REQUESTS_MAX;
-        }
-        let share = ALL_REQUESTS_MAX / self.connections.load(Relaxed).max(1);
-        usize::try_from(share.max(SHARE_MIN)).map_or(REQUESTS_MAX, |share| share.min(REQUESTS_MAX))
-    }
 }
 
 /// Serves one connection until it ends. Once the face stops it takes no new requests and ends after those under way.
@@ -389,7 +359,7 @@ impl<'a, R: Replica> Connection<'a, R> {
     fn take_outcomes(&mut self, context: &mut Context<'_>) -> bool {
         let mut arrived = std::mem::take(&mut self.arrived);
         self.mailbox.collect(&mut arrived, context.waker());
-        let any = !arrived.is_empty();
+        let (any, before) = (!arrived.is_empty(), self.count);
         for (key, outcome) in arrived.drain(..) {
             let key = usize::try_from(key).expect("keys are places here");
             let under_way = self.under_way[key].take().expect("an outcome comes once");
@@ -411,6 +381,9 @@ impl<'a, R: Replica> Connection<'a, R> {
             }
         }
         self.arrived = arrived;
+        if any {
+            self.face.config.native.answered(before - self.count);
+        }
         any
     }
 
@@ -571,7 +544,7 @@ impl<'a, R: Replica> Connection<'a, R> {
         !self.is_ending
             && self.waiting.is_none()
             && self.weighed == 0
-            && self.count < self.face.config.native.share()
+            && self.count < self.face.config.native.share(REQUESTS_MAX)
             && self.output.unsent() < UNSENT_MAX
     }
 
@@ -742,28 +715,14 @@ impl<'a, R: Replica> Connection<'a, R> {
 
     /// Counts what is under way for all connections of the member.
     fn count_load(&mut self) {
-        let load = &self.face.config.native;
-        match (self.counted == 0, self.count == 0) {
-            (true, false) => drop(load.connections.fetch_add(1, Relaxed)),
-            (false, true) => drop(load.connections.fetch_sub(1, Relaxed)),
-            _ => {}
-        }
-        if self.counted < self.count {
-            load.requests.fetch_add((self.count - self.counted) as u64, Relaxed);
-        } else if self.count < self.counted {
-            load.requests.fetch_sub((self.counted - self.count) as u64, Relaxed);
-        }
+        self.face.config.native.count(self.counted, self.count);
         self.counted = self.count;
     }
 }
 
 impl<R> Drop for Connection<'_, R> {
     fn drop(&mut self) {
-        let load = &self.face.config.native;
-        if 0 < self.counted {
-            load.connections.fetch_sub(1, Relaxed);
-            load.requests.fetch_sub(self.counted as u64, Relaxed);
-        }
+        self.face.config.native.count(self.counted, 0);
         // Rule 4. Turns of large writes, too, end with the writes.
         let under_way = std::mem::take(&mut self.under_way);
         if under_way.iter().any(Option::is_some) {

@@ -681,13 +681,13 @@ async fn many_connections_share_what_a_member_has_under_way() {
     for number in 1..=6 {
         let mut client = face.client().await;
         let names = client.send(&asks).await;
-        // The first has all that it may; then there is a share for each.
-        shares += 4096 / number;
+        // One alone has all that it may. Nothing is answered: the member is taken for a slow one.
+        shares += if number == 1 { 4096 } else { 1024 / number };
         eventually(|| shares <= face.lone.held()).await;
         clients.push((client, names));
     }
     // A turn may be taken whole.
-    assert!(face.lone.held() <= shares + 5 * 1024, "{} for {shares}", face.lone.held());
+    assert!(face.lone.held() <= shares + 6 * 1024, "{} for {shares}", face.lone.held());
     face.lone.release();
     for (mut client, names) in clients {
         for name in names {
