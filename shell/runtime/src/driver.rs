@@ -221,7 +221,7 @@ impl Driver {
                 completion = hands.disk.completed() => woken_for.completion = Some(completion),
                 progress = of(&mut hands.apply) => woken_for.progress = Some(progress),
                 brought = hands.snapshots.done() => woken_for.brought = Some(brought),
-                () = self.timer.rung() => {}
+                () = self.timer.rung() => armed = Instant::NEVER, // it may have rung early: it is set again
                 () = std::future::ready(()), if self.member.is_busy() => {}
                 told = stop.changed() => {
                     if told.is_err() {

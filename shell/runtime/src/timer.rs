@@ -5,6 +5,7 @@
 //! [fault-model TM1]
 //! Knows nothing of: what is due.
 
+use crate::clock;
 use kattu_raft::Instant;
 use rustix::fd::OwnedFd;
 use rustix::time::{
@@ -15,6 +16,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 const SECOND: u64 = 1_000_000_000;
+
+/// The longest span: a day. Whoever waits longer is woken, and sets it again.
+const SPAN_MAX: u64 = 24 * 3600 * SECOND;
 
 /// A timer that rings once for each moment that is set.
 #[derive(Debug)]
@@ -34,13 +38,15 @@ impl Timer {
 
     /// Rings at this moment, at once if it has passed, instead of at the one that was set before.
     pub(crate) fn set(&self, at: Instant) {
-        let at = at.0.clamp(1, i64::MAX as u64); // all zeros would stop it
-        let it_value = Timespec { tv_sec: (at / SECOND) as i64, tv_nsec: (at % SECOND) as i64 };
+        // A span, and no moment: a clock that is faked (tests do that) has moments of its own.
+        let span = u64::try_from(clock::until(at).as_nanos()).unwrap_or(u64::MAX).clamp(1, SPAN_MAX); // zero would stop it
+        let it_value = Timespec { tv_sec: (span / SECOND) as i64, tv_nsec: (span % SECOND) as i64 };
         let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
-        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &spec).expect("a timer and a moment");
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &spec).expect("a timer and a span");
     }
 
-    /// Returns when it has rung since the last time. It may have rung for a moment that was replaced meanwhile.
+    /// Returns when it has rung since the last time: for a moment that was replaced meanwhile, or earlier than the moment that
+    /// was set, where that was far away.
     pub(crate) async fn rung(&self) {
         // Each ring is an event of its own, so the count of rings need not be read from the file.
         self.0.readable().await.expect("its runtime lives").clear_ready();
@@ -50,7 +56,6 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
     use kattu_raft::Duration;
 
     #[tokio::test]
