@@ -267,93 +267,87 @@ fn print(total: u64, value: &str, rate: f64, leader: &Costs, follower: &Costs, w
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 110.0;
 const BAR: f64 = 34.0;
+/// Of a line of what the colours mean.
+const LINE: f64 = 20.0;
 
-/// The picture: a bar for each role, one for the time of a put that is alone, and what the colours mean.
-fn picture(title: &str, leader: &Costs, follower: &Costs, waits: &Waits) -> String {
-    let sum = |costs: &Costs| costs.iter().sum::<f64>();
-    let longest = sum(leader).max(sum(follower)).max(0.001);
-    let height = 268.0 + 20.0 * STAGES.len() as f64;
-    let mut out = String::new();
+/// A part of a bar: its name, its colour, how much it is.
+type Part<'a> = (&'a str, &'a str, f64);
+
+/// A bar with its name in front of it and its sum behind it; `longest` would fill the width. Parts that are wide enough show
+/// their figures, all show them to a pointer.
+fn bar(out: &mut String, name: &str, top: f64, longest: f64, unit: &str, parts: &[Part<'_>]) {
+    let scale = (WIDTH - LEFT - 80.0) / longest.max(0.001);
+    let (text_y, mut x) = (top + 22.0, LEFT);
     let mut say = |text: std::fmt::Arguments<'_>| {
         let _ = out.write_fmt(text); // a String takes everything
     };
-    say(format_args!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n\
-         <text x=\"20\" y=\"28\" font-size=\"15\">{title}</text>\n\
-         <text x=\"20\" y=\"54\" fill=\"#57606a\">Processor time, µs, with many puts under way</text>\n"
-    ));
-    for (at, (name, costs)) in [("leader", leader), ("a follower", follower)].into_iter().enumerate() {
-        let top = 66.0 + at as f64 * (BAR + 8.0);
+    say(format_args!("<text x=\"{:.0}\" y=\"{text_y:.0}\" text-anchor=\"end\">{name}</text>\n", LEFT - 10.0));
+    for (part, colour, size) in parts {
+        let width = size * scale;
         say(format_args!(
-            "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{name}</text>\n",
-            LEFT - 10.0,
-            top + 22.0
+            "<rect x=\"{x:.1}\" y=\"{top:.0}\" width=\"{width:.1}\" height=\"{BAR}\" fill=\"{colour}\"><title>{part}: {size:.2} {unit}</title></rect>\n"
         ));
-        let scale = (WIDTH - LEFT - 80.0) / longest;
-        let mut x = LEFT;
-        for (stage, cost) in STAGES.iter().zip(costs) {
-            let width = cost * scale;
+        if 30.0 < width {
             say(format_args!(
-                "<rect x=\"{x:.1}\" y=\"{top:.0}\" width=\"{width:.1}\" height=\"{BAR}\" fill=\"{}\"><title>{}: {cost:.2} µs</title></rect>\n",
-                stage.colour, stage.name
-            ));
-            if 30.0 < width {
-                say(format_args!(
-                    "<text x=\"{:.1}\" y=\"{:.0}\" fill=\"white\" text-anchor=\"middle\">{cost:.2}</text>\n",
-                    x + width / 2.0,
-                    top + 22.0
-                ));
-            }
-            x += width;
-        }
-        say(format_args!("<text x=\"{:.1}\" y=\"{:.0}\">{:.2}</text>\n", x + 8.0, top + 22.0, sum(costs)));
-    }
-    let top = 190.0;
-    let scale = (WIDTH - LEFT - 80.0) / waits.put.max(waits.round_trip).max(0.001);
-    say(format_args!(
-        "<text x=\"20\" y=\"{:.0}\" fill=\"#57606a\">Time, ms, of a put that is alone</text>\n\
-         <text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">one put</text>\n",
-        top - 12.0,
-        LEFT - 10.0,
-        top + 22.0
-    ));
-    let sync = waits.sync.min(waits.round_trip);
-    let parts = [
-        ("sync of the follower's log", "#953800", sync),
-        ("the rest of the round trip", "#0a7ea4", waits.round_trip - sync),
-        ("client, leader, apply", "#1f6feb", (waits.put - waits.round_trip).max(0.0)),
-    ];
-    let mut x = LEFT;
-    for (name, colour, ms) in parts {
-        let width = ms * scale;
-        say(format_args!(
-            "<rect x=\"{x:.1}\" y=\"{top}\" width=\"{width:.1}\" height=\"{BAR}\" fill=\"{colour}\"><title>{name}: {ms:.3} ms</title></rect>\n"
-        ));
-        if 150.0 < width {
-            say(format_args!(
-                "<text x=\"{:.1}\" y=\"{:.0}\" fill=\"white\" text-anchor=\"middle\">{name} {ms:.2}</text>\n",
-                x + width / 2.0,
-                top + 22.0
+                "<text x=\"{:.1}\" y=\"{text_y:.0}\" fill=\"white\" text-anchor=\"middle\">{size:.2}</text>\n",
+                x + width / 2.0
             ));
         }
         x += width;
     }
-    say(format_args!("<text x=\"{:.1}\" y=\"{:.0}\">{:.2}</text>\n", x + 8.0, top + 22.0, waits.put));
-    for (at, stage) in STAGES.iter().enumerate() {
-        let y = 250.0 + 20.0 * at as f64;
-        say(format_args!(
-            "<rect x=\"{LEFT}\" y=\"{y:.0}\" width=\"14\" height=\"14\" fill=\"{}\"/>\n\
-             <text x=\"{:.0}\" y=\"{:.0}\">{}: {:.2} µs at the leader, {:.2} µs at a follower</text>\n",
-            stage.colour,
+    let sum: f64 = parts.iter().map(|(.., size)| size).sum();
+    say(format_args!("<text x=\"{:.1}\" y=\"{text_y:.0}\">{sum:.2}</text>\n", x + 8.0));
+}
+
+/// What the colours of a bar mean, a line each.
+fn legend<'a>(out: &mut String, top: f64, lines: impl Iterator<Item = (&'a str, String)>) {
+    for (at, (colour, text)) in lines.enumerate() {
+        let y = top + LINE * at as f64;
+        let _ = writeln!(
+            out,
+            "<rect x=\"{LEFT}\" y=\"{y:.0}\" width=\"14\" height=\"14\" fill=\"{colour}\"/>\n\
+             <text x=\"{:.0}\" y=\"{:.0}\">{text}</text>",
             LEFT + 22.0,
-            y + 12.0,
-            stage.name,
-            leader[at],
-            follower[at]
-        ));
+            y + 12.0
+        ); // a String takes everything
     }
-    say(format_args!("</svg>\n"));
+}
+
+/// The picture: a bar for each role, one for the time of a put that is alone, and what the colours mean.
+fn picture(title: &str, leader: &Costs, follower: &Costs, waits: &Waits) -> String {
+    let of_role = |costs: &Costs| -> Vec<Part<'static>> {
+        STAGES.iter().zip(costs).map(|(stage, cost)| (stage.name, stage.colour, *cost)).collect()
+    };
+    let longest = [leader, follower].map(|costs| costs.iter().sum::<f64>()).into_iter().fold(0.0, f64::max);
+    let sync = waits.sync.min(waits.round_trip);
+    let waiting: [Part<'static>; 3] = [
+        ("the sync of a follower's log", "#953800", sync),
+        ("the rest of the round trip to the faster follower", "#0a7ea4", waits.round_trip - sync),
+        ("client, leader, apply", "#1f6feb", (waits.put - waits.round_trip).max(0.0)),
+    ];
+    let stages_top = 66.0 + 2.0 * (BAR + 8.0) + 8.0;
+    let waiting_top = stages_top + LINE * STAGES.len() as f64 + 44.0;
+    let height = waiting_top + BAR + 24.0 + LINE * waiting.len() as f64;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n\
+         <text x=\"20\" y=\"28\" font-size=\"15\">{title}</text>\n\
+         <text x=\"20\" y=\"54\" fill=\"#57606a\">Processor time, µs, with many puts under way</text>\n\
+         <text x=\"20\" y=\"{:.0}\" fill=\"#57606a\">Time, ms, of a put that is alone</text>\n",
+        waiting_top - 12.0
+    );
+    bar(&mut out, "leader", 66.0, longest, "µs", &of_role(leader));
+    bar(&mut out, "a follower", 66.0 + BAR + 8.0, longest, "µs", &of_role(follower));
+    let of_stage = |(at, stage): (usize, &Stage)| {
+        let costs = format!("{:.2} µs at the leader, {:.2} µs at a follower", leader[at], follower[at]);
+        (stage.colour, format!("{}: {costs}", stage.name))
+    };
+    legend(&mut out, stages_top, STAGES.iter().enumerate().map(of_stage));
+    let whole = waiting.iter().map(|(.., ms)| ms).sum();
+    bar(&mut out, "one put", waiting_top, whole, "ms", &waiting);
+    let of_wait = |(name, colour, ms): &Part<'static>| (*colour, format!("{name}: {ms:.2} ms"));
+    legend(&mut out, waiting_top + BAR + 12.0, waiting.iter().map(of_wait));
+    out.push_str("</svg>\n");
     out
 }
 
