@@ -1,7 +1,7 @@
 //! Look-up: the newest versions of many keys at once, which is what most reads want.
 //!
-//! The keys lie side by side in one block, and values are shared with the store: a look-up costs two blocks of memory however
-//! many keys it has, and the memory of a whole group of keys is waited for at once.
+//! The keys lie side by side in one block, and values are shared with the store: a key costs no block of memory of its own, and
+//! the memory of a whole group of keys is waited for at once.
 //! Rule:  each key is answered as a range read of this key alone, without options, at the same moment.
 //! Knows nothing of: clients, how fresh a read must be.
 
@@ -19,6 +19,9 @@ const LINE_BYTES: usize = 64;
 /// Bytes of a value that are brought near, so that the values of a group have room in a cache.
 const NEAR_BYTES: usize = 1024;
 
+/// Most keys of a look-up: it is not interrupted, and a step of the apply executor has a bound.
+pub const KEYS_MAX: usize = 32;
+
 /// Keys of a look-up, in the order in which they were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Keys {
@@ -29,7 +32,11 @@ pub struct Keys {
 
 impl Keys {
     /// Adds a key at the end.
+    ///
+    /// # Panics
+    /// If there are [`KEYS_MAX`] already.
     pub fn push(&mut self, key: &[u8]) {
+        assert!(self.len() < KEYS_MAX, "a look-up has {KEYS_MAX} keys at most");
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
     }
@@ -83,14 +90,14 @@ pub struct FoundKey<'a> {
 impl FoundKey<'_> {
     /// Bytes of the key and its value; 0 if the key does not live.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.version.value().map_or(0, |value| self.key.len() + value.len())
     }
 
-    /// Whether the key does not live.
+    /// Whether the key lives.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        !self.version.lives()
+    pub fn lives(&self) -> bool {
+        self.version.lives()
     }
 
     /// What a read of this key alone would have been answered.

@@ -12,7 +12,7 @@ use crate::clock::{MS, SEC};
 use crate::dice::Dice;
 use crate::plan::{Leases, Load, Pace, Settings};
 use kattu_kv::api as kv;
-use kattu_kv::lookup::Keys;
+use kattu_kv::lookup::{KEYS_MAX, Keys};
 use kattu_node::command::{encode_kv, request};
 use kattu_node::contract::{Consistency, Outcome, ReplyBody, Request};
 use kattu_raft::{Duration, LogIndex};
@@ -571,7 +571,7 @@ impl Clients {
     }
 }
 
-/// A read of a single key without options as a look-up of this key and of some that are not there.
+/// A read of a single key without options as a look-up of this key and of as many others as there may be.
 fn looked_up(request: Request) -> Request {
     match request {
         Request::Read(kv::Query::Range(range), consistency) => {
@@ -581,7 +581,8 @@ fn looked_up(request: Request) -> Request {
                 return Request::Read(kv::Query::Range(range), consistency);
             }
             let mut keys = Keys::default();
-            [&start[..], b"not there", b"k"].into_iter().for_each(|key| keys.push(key));
+            keys.push(start);
+            (1..KEYS_MAX).for_each(|number| keys.push(format!("k{number}").as_bytes()));
             Request::LookUp(Arc::new(keys), consistency)
         }
         other => other,

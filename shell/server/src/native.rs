@@ -405,7 +405,7 @@ impl<'a, R: Replica> Connection<'a, R> {
             Outcome::Done(contract::Reply { term, strong, body: ReplyBody::Found(all) }) => {
                 let index = self.face.replica.committed().0;
                 for ((&name, key), found) in reads.zip(all.iter()) {
-                    let (bytes, most) = (lookup_bytes(key), found.len() + PAIR_ROOM);
+                    let (bytes, most) = (lookup_bytes(key), found.bytes() + PAIR_ROOM);
                     if most <= self.face.config.max_response_bytes() && self.may_hold(most as u64) {
                         let before = self.output.unsent() as u64;
                         reply::write_found(name, index, &found, self.output.frame());

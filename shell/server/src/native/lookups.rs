@@ -5,11 +5,11 @@
 //!   read k2 ─┼─▶ │ names │ keys │ ─▶ replica ─▶ │ versions │ ─▶ one answer for each name
 //!   read k3 ─┘
 //! ```
-//! Reads that must be equally fresh share a request, so that what a request costs is paid once for many. No read waits for others
+//! Reads that must be equally fresh share a request of [`KEYS_MAX`] keys at most, so that what a request costs is paid once for many. No read waits for others
 //! to come: those of a turn are asked together when nothing more is there to be read.
 //! Knows nothing of: connections, how a read is answered.
 
-use kattu_kv::lookup::Keys;
+use kattu_kv::lookup::{KEYS_MAX, Keys};
 use kattu_node::contract::Consistency;
 use std::sync::Arc;
 
@@ -31,7 +31,9 @@ pub(crate) struct LookUps {
 impl LookUps {
     /// Adds a read behind those that came before it.
     pub(crate) fn add(&mut self, name: u64, key: &[u8], consistency: Consistency) {
-        let last = self.gathered.last_mut().filter(|(of_all, ..)| *of_all == consistency);
+        let takes_it =
+            |(of_all, _, keys): &&mut (Consistency, _, Keys)| *of_all == consistency && keys.len() < KEYS_MAX;
+        let last = self.gathered.last_mut().filter(takes_it);
         let (_, names, keys) = match last {
             Some(last) => last,
             None => self.gathered.push_mut((consistency, Vec::new(), Keys::default())),
@@ -80,5 +82,8 @@ mod tests {
         ];
         assert_eq!(taken.iter().map(read_of).collect::<Vec<_>>(), expected);
         assert_eq!(lookups.take().count(), 0);
+        (0..KEYS_MAX as u64 + 1).for_each(|name| lookups.add(name, b"k", Consistency::Linearizable));
+        let counts: Vec<_> = lookups.take().map(|(lookup, _)| lookup.names.len()).collect();
+        assert_eq!(counts, [KEYS_MAX, 1], "a look-up has a bound");
     }
 }
