@@ -274,6 +274,9 @@ fn held(page: &mut Page, config: &FaceConfig) {
     page.gauge("kattu_client_calls", "Calls under way", budget.calls());
     let name = "kattu_native_requests_under_way";
     page.gauge(name, "Requests of the native protocol under way", config.native.requests());
+    let name = "kattu_native_requests_under_way_max";
+    let about = "Requests of the native protocol under way from which connections have shares";
+    page.gauge(name, about, config.native.requests_max());
     let name = "kattu_client_calls_max";
     page.gauge(name, "Calls under way above which stream limits of clients are lowered", budget.calls_max());
     let name = "kattu_client_calls_refused_total";

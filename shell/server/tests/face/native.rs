@@ -682,7 +682,7 @@ async fn many_connections_share_what_a_member_has_under_way() {
         let mut client = face.client().await;
         let names = client.send(&asks).await;
         // One alone has all that it may. Nothing is answered: the member is taken for a slow one.
-        shares += if number == 1 { 4096 } else { 512 / number };
+        shares += if number == 1 { 4096 } else { 256 / number };
         eventually(|| shares <= face.lone.held()).await;
         clients.push((client, names));
     }
