@@ -6,7 +6,8 @@
 //! ```
 //! Rules: 1. The first attempt of a request takes a slot, and no task and no timer: most need only this one.
 //!        2. Whatever is not over after it goes on by the rules of `client`, in a task of its own.
-//!        3. An answer that does not come in time is found missing by the pipe, while it waits for outcomes.
+//!        3. An answer that does not come in time is found missing by the pipe, while it waits.
+//!        4. Outside of sessions, too, a caller has a window: [`WINDOW`] requests, and 64 MiB of them, are without an outcome.
 //!
 //! Knows nothing of: frames, sessions.
 
@@ -18,11 +19,15 @@ use crate::native::client::{Attempt, Course, NativeClient, Turn};
 use crate::native::listener::{Heard, Listen, Listener};
 use crate::native::members::Member;
 use crate::native::under_way::UnderWay;
+use kattu_kv::sessions::WINDOW;
 use std::mem::swap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// Most bytes of requests without an outcome; one request always passes.
+const WINDOW_BYTES: usize = 64 << 20;
 
 /// What a pipe, the tasks of connections and those of repeated requests share.
 #[derive(Debug)]
@@ -39,6 +44,9 @@ struct State {
     waker: Option<Waker>,
     /// Requests in their first attempt.
     slots: UnderWay<Sent>,
+    /// Requests outside of sessions without an outcome, and their bytes.
+    open: usize,
+    open_bytes: usize,
     /// When the first of them was asked that `due` does not know of.
     fresh: Option<Instant>,
     /// No other is to be given up before.
@@ -62,10 +70,39 @@ struct Sent {
     member: Arc<Member>,
 }
 
+impl State {
+    /// A request of so many bytes outside of sessions has its outcome.
+    fn close(&mut self, bytes: usize) {
+        self.open -= 1;
+        self.open_bytes -= bytes;
+    }
+
+    /// The pipe waits, and is to call [`Desk::expire`] at the returned moment, if there is one. No first attempt is given up
+    /// before it has had `harmless`; others have longer.
+    fn wait(&mut self, harmless: Duration, context: &mut Context<'_>) -> Option<Instant> {
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        if let Some(asked_at) = self.fresh.take() {
+            let due = asked_at + harmless;
+            self.due = Some(self.due.map_or(due, |known| known.min(due)));
+        }
+        self.due
+    }
+}
+
 impl Desk {
     pub(crate) fn new(client: NativeClient) -> Arc<Desk> {
-        let state =
-            State { outcomes: Vec::new(), waker: None, slots: UnderWay::new(), fresh: None, due: None };
+        let state = State {
+            outcomes: Vec::new(),
+            waker: None,
+            slots: UnderWay::new(),
+            open: 0,
+            open_bytes: 0,
+            fresh: None,
+            due: None,
+        };
         Arc::new(Desk { client, state: Mutex::new(state) })
     }
 
@@ -77,10 +114,20 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an outcome.
+    /// Takes an outcome of a command in a session.
     pub(crate) fn put(&self, label: u64, outcome: Outcomes) {
+        self.take(label, outcome, |_| ());
+    }
+
+    /// Takes the outcome of a request of so many bytes outside of sessions.
+    fn close(&self, label: u64, bytes: usize, outcome: Outcomes) {
+        self.take(label, outcome, |state| state.close(bytes));
+    }
+
+    fn take(&self, label: u64, outcome: Outcomes, note: impl FnOnce(&mut State)) {
         let waker = {
             let mut state = self.lock();
+            note(&mut state);
             state.outcomes.push((label, outcome));
             state.waker.take()
         };
@@ -89,8 +136,14 @@ impl Desk {
         }
     }
 
-    /// Makes the first attempt of a request.
+    /// Makes the first attempt of a request. The caller has waited for room.
     pub(crate) fn send(self: &Arc<Desk>, slot: Slot) {
+        let bytes = slot.ask.bytes();
+        {
+            let mut state = self.lock();
+            state.open += 1;
+            state.open_bytes += bytes;
+        }
         let shared = &self.client.shared;
         let at_hand = match slot.course.to_leader {
             true => shared.members.leader_at_hand(),
@@ -98,7 +151,7 @@ impl Desk {
         };
         let Some((member, connection)) = at_hand else { return self.go_on(slot, None) };
         if let Some(failure) = connection.refuses(slot.ask.bytes()) {
-            return self.put(slot.label, Err(failure.into()));
+            return self.close(slot.label, bytes, Err(failure.into()));
         }
         let mut state = self.lock();
         state.fresh.get_or_insert(slot.asked_at);
@@ -116,9 +169,9 @@ impl Desk {
         let desk = self.clone();
         tokio::spawn(async move {
             let Slot { label, course, ask, wanted, asked_at } = slot;
-            let deadline = asked_at + desk.client.timeout();
+            let (bytes, deadline) = (ask.bytes(), asked_at + desk.client.timeout());
             let result = desk.client.shared.go_on(course, ask, deadline, desk.share(course), failed).await;
-            desk.put(label, desk.outcome(wanted, result));
+            desk.close(label, bytes, desk.outcome(wanted, result));
         });
     }
 
@@ -142,15 +195,16 @@ impl Desk {
             swap(&mut state.outcomes, taken);
             return Ok(());
         }
-        match &mut state.waker {
-            Some(waker) => waker.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
+        Err(state.wait(self.share(Course::HARMLESS), context))
+    }
+
+    /// Waits until there is room for one more request. `Err` as of [`Desk::poll`].
+    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Result<(), Option<Instant>> {
+        let mut state = self.lock();
+        if state.open < WINDOW as usize && (state.open == 0 || state.open_bytes < WINDOW_BYTES) {
+            return Ok(());
         }
-        if let Some(asked_at) = state.fresh.take() {
-            let due = asked_at + self.share(Course::HARMLESS); // others have longer
-            state.due = Some(state.due.map_or(due, |known| known.min(due)));
-        }
-        Err(state.due)
+        Err(state.wait(self.share(Course::HARMLESS), context))
     }
 
     /// Gives up first attempts that have no answer in time.
@@ -182,6 +236,7 @@ impl Listen for Desk {
                 let Some(Sent { slot, member, .. }) = state.slots.take(number) else { continue };
                 match self.client.shared.judge(slot.course, &member, result) {
                     Turn::Over(result) => {
+                        state.close(slot.ask.bytes());
                         state.outcomes.push((slot.label, self.outcome(slot.wanted, result)));
                     }
                     Turn::Again(attempt) => again.push((slot, attempt)),

@@ -23,7 +23,8 @@ use tokio::time::{Instant, Sleep};
 /// is under way goes on also if the pipe is dropped.
 ///
 /// What a turn of the caller gives goes out together, and what has come is taken together: this is the way to ask
-/// for much at little cost.
+/// for much at little cost. A request waits for room first: outside of sessions at most 4,096 requests, and 64 MiB of
+/// them, are without an outcome.
 ///
 /// ```no_run
 /// use kattu_client::{NativeClient, Options, SessionOptions};
@@ -99,11 +100,11 @@ impl<'a> Pipe<'a> {
     ///
     /// # Errors
     /// As [`Pipe::query`].
-    pub fn get(&mut self, label: u64, key: impl Into<Vec<u8>>) -> Result<(), Error> {
-        self.query(label, &Query::Range(Range { keys: one(key), ..Range::default() }))
+    pub async fn get(&mut self, label: u64, key: impl Into<Vec<u8>>) -> Result<(), Error> {
+        self.query(label, &Query::Range(Range { keys: one(key), ..Range::default() })).await
     }
 
-    /// Any command. Waits for room in the window of a session, not for the answer. Commands in a session are executed in
+    /// Any command. Waits for room in the window, of the session or of the pipe, not for the answer. Commands in a session are executed in
     /// the order in which they were given, if it is strict. A transaction that only reads is a read outside of a
     /// session, and a command in one.
     ///
@@ -113,29 +114,31 @@ impl<'a> Pipe<'a> {
     pub async fn command(&mut self, label: u64, command: &Command) -> Result<(), Error> {
         match command {
             Command::Txn(txn) if self.session.is_none() && is_read_only(txn) => {
-                self.query(label, &Query::Txn(txn.clone()))
+                self.query(label, &Query::Txn(txn.clone())).await
             }
             command => self.write(label, bytes_of(command)?, Wanted::by_command(command)).await,
         }
     }
 
-    /// Any query, at the level of the client. It does not wait for the commands that were given before.
+    /// Any query, at the level of the client. Waits for room in the window of the pipe; the commands that were given before
+    /// need not be done when it is answered.
     ///
     /// # Errors
     /// Those of the store that do not depend on what it holds; then there is no other outcome.
-    pub fn query(&mut self, label: u64, query: &Query) -> Result<(), Error> {
+    pub async fn query(&mut self, label: u64, query: &Query) -> Result<(), Error> {
         let bytes = bytes_of_query(query)?;
         let (level, course) = self.desk.client().read_level();
-        self.send(label, course, Ask::Read(level, bytes.into()), Wanted::by_query(query));
+        self.send(label, course, Ask::Read(level, bytes.into()), Wanted::by_query(query)).await;
         Ok(())
     }
 
-    /// Waits until at least one request has its outcome, and takes all that have one, each with its label. Without requests
-    /// under way there is nothing to wait for.
+    /// Waits until at least one request has its outcome, and takes all that have one, each with its label. Those that are not
+    /// taken from the iterator are lost. Without requests under way there is nothing to wait for.
     pub async fn outcomes(&mut self) -> impl Iterator<Item = (u64, Result<Response, Error>)> {
         self.taken.clear();
         if 0 < self.under_way {
-            poll_fn(|context| self.poll(context)).await;
+            poll_fn(|context| self.poll(context, |pipe, context| pipe.desk.poll(&mut pipe.taken, context)))
+                .await;
         }
         self.under_way -= self.taken.len();
         self.taken.drain(..)
@@ -147,19 +150,25 @@ impl<'a> Pipe<'a> {
                 session.give(bytes, Caller::Of(self.desk.clone(), label)).await?;
                 self.under_way += 1;
             }
-            None => self.send(label, Course::WRITE, Ask::Write(bytes.into()), wanted),
+            None => self.send(label, Course::WRITE, Ask::Write(bytes.into()), wanted).await,
         }
         Ok(())
     }
 
-    fn send(&mut self, label: u64, course: Course, ask: Ask<'static>, wanted: Wanted) {
+    async fn send(&mut self, label: u64, course: Course, ask: Ask<'static>, wanted: Wanted) {
+        poll_fn(|context| self.poll(context, |pipe, context| pipe.desk.poll_room(context))).await;
         self.desk.send(Slot { label, course, ask, wanted, asked_at: Instant::now() });
         self.under_way += 1;
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Waits for something of the desk, and meanwhile finds that answers are missing.
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        wanted: impl Fn(&mut Self, &mut Context<'_>) -> Result<(), Option<Instant>>,
+    ) -> Poll<()> {
         loop {
-            let due = match self.desk.poll(&mut self.taken, context) {
+            let due = match wanted(self, context) {
                 Ok(()) => return Poll::Ready(()),
                 Err(None) => return Poll::Pending,
                 Err(Some(due)) => due,

@@ -6,9 +6,13 @@ use kattu_client::api::{
     self, Answer, Command, KeyRange, Operation, Put, Query, Range, Response, Revision, Txn,
 };
 use kattu_client::{Error, Kind as Effect, Level, Options, Order, Pipe, SessionOptions};
+use kattu_kv::sessions::WINDOW;
 use kattu_native::reply::Refusal;
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 type Outcomes = BTreeMap<u64, Result<Response, Error>>;
@@ -47,12 +51,12 @@ async fn each_request_has_one_outcome_under_its_label() {
         pipe.command(3, &Command::Txn(txn)).await.expect("it is given");
         pipe.command(4, &Command::Compact(Revision(1000))).await.expect("it is given");
         let future = Range { keys, revision: Revision(1000), ..Range::default() };
-        pipe.query(5, &Query::Range(future)).expect("it is given");
-        pipe.get(6, "none").expect("it is given");
+        pipe.query(5, &Query::Range(future)).await.expect("it is given");
+        pipe.get(6, "none").await.expect("it is given");
         // These never leave, and have no other outcome.
         let error = pipe.put(7, "", "v").await.expect_err("no key");
         assert!(matches!(error, Error::Store(api::Error::EmptyKey)), "{error:?}");
-        assert!(matches!(pipe.get(8, ""), Err(Error::Store(api::Error::EmptyKey))));
+        assert!(matches!(pipe.get(8, "").await, Err(Error::Store(api::Error::EmptyKey))));
         assert_eq!(pipe.under_way(), 6);
         let all = all(&mut pipe).await;
         assert_eq!(all.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
@@ -150,13 +154,33 @@ async fn a_write_of_unknown_outcome_is_not_repeated_and_one_that_was_refused_and
     world.decide(move |_| acts.next().unwrap_or(Act::Serve));
     pipe.put(4, "k4", "v").await.expect("it is given");
     pipe.put(5, "k4", "v").await.expect("it is given");
-    pipe.get(6, "k4").expect("it is given");
+    pipe.get(6, "k4").await.expect("it is given");
     let outcomes = all(&mut pipe).await;
     for label in [4, 5] {
         assert_eq!(outcomes[&label].as_ref().expect_err("its answer is lost").kind(), Effect::Unknown);
     }
     assert_eq!(version(outcomes[&6].as_ref().expect("a read")), 2);
     assert_eq!(world.version("k4"), 2);
+}
+
+#[tokio::test]
+async fn a_pipe_outside_of_sessions_has_a_window_too() {
+    let world = World::with(1, 10_000, Manners::default()).await;
+    let client = world.client_of(world.addresses(), Options { timeout: Duration::from_secs(1) });
+    client.ping().await.expect("a connection");
+    world.decide(|seen| if seen.kind == Kind::Ping { Act::Serve } else { Act::Ignore });
+    let mut pipe = client.pipe();
+    for label in 0..WINDOW {
+        pipe.put(label, "k", "v").await.expect("it is given");
+    }
+    {
+        let mut beyond = pin!(pipe.put(WINDOW, "k", "v"));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(beyond.as_mut().poll(&mut context).is_pending(), "it waits for room");
+        beyond.await.expect("those before it are given up, and there is room");
+    }
+    world.decide(|_| Act::Serve);
+    assert!(pipe.outcomes().await.count() <= WINDOW as usize);
 }
 
 #[tokio::test]
@@ -167,7 +191,7 @@ async fn answers_that_do_not_come_are_missed_in_time_and_reads_go_to_another_mem
     world.decide(|seen| if seen.at == 0 && seen.kind != Kind::Ping { Act::Ignore } else { Act::Serve });
     let mut pipe = client.pipe();
     pipe.put(1, "k", "v").await.expect("it is given");
-    pipe.get(2, "k").expect("it is given");
+    pipe.get(2, "k").await.expect("it is given");
     let first: Vec<_> = pipe.outcomes().await.collect();
     assert!(matches!(first[..], [(2, Ok(_))]), "{first:?}");
     let (label, outcome) = pipe.outcomes().await.next().expect("an outcome");
@@ -184,7 +208,9 @@ async fn reads_that_any_member_can_serve_are_spread() {
     }
     world.seen.lock().unwrap().clear();
     let mut pipe = client.pipe();
-    (0..9).for_each(|label| pipe.get(label, "k").expect("it is given"));
+    for label in 0..9 {
+        pipe.get(label, "k").await.expect("it is given");
+    }
     assert!(all(&mut pipe).await.values().all(Result::is_ok));
     let seen = world.seen.lock().unwrap();
     let counts = [0, 1, 2].map(|at| seen.iter().filter(|seen| seen.at == at).count());

@@ -255,7 +255,7 @@ async fn keep_full(mut pipe: Pipe<'_>, depth: usize, load: &Load) {
             write_key(number, &mut key);
             let given = match writes {
                 true => pipe.put(label, &key, &value).await,
-                false => pipe.get(label, &key[..]),
+                false => pipe.get(label, &key[..]).await,
             };
             if let Err(error) = given {
                 load.record(since_begin(Instant::now()).saturating_sub(start), Some(error));
