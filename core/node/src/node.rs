@@ -165,7 +165,7 @@ impl Node {
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let waiting = self.writes.deadline().min(self.reads.deadline()).min(self.changes.deadline());
-        let own = self.confirmation.deadline().min(self.compare_deadline()).min(self.snapshots.deadline());
+        let own = self.confirmation.deadline().min(self.compare_deadline()).min(self.snapshot_deadline());
         self.raft.deadline().min(waiting).min(own)
     }
 

@@ -7,11 +7,11 @@
 //! ```
 //! So never more bytes are written for snapshots than for the log, and beyond a bound the log is never much longer than a
 //! snapshot. The rest is [`REST`] times as long as the last snapshot took: a member under load makes fewer of them, each of
-//! which takes time from its clients, and makes the next when the load is over. While a member catches up to which the snapshot before this one was sent, the log behind that one is
-//! kept, too: at most twice as long. Bytes count, not time: an idle replica takes no snapshot. A failed one is tried
-//! again when the log has grown by a part of that once more. A peer that waits for a snapshot gets one however short
-//! the log is, and also if the newest one covers the whole log: then its file is damaged or gone, and it is taken anew,
-//! once.
+//! which takes time from its clients, and makes the next when the load is over. While a member catches up to which the
+//! snapshot before this one was sent, the log behind that one is kept, too: at most twice as long. Bytes count, not
+//! time: an idle replica takes no snapshot. A failed one is tried again when the log has grown by a part of that once
+//! more. A peer that waits for a snapshot gets one however short the log is, and also if the newest one covers the whole
+//! log: then its file is damaged or gone, and it is taken anew, once.
 //!
 //! In:    entries delivered to the keeper; the results of snapshots.
 //! Out:   the order to take one, in the keeper's queue.
@@ -143,7 +143,7 @@ impl Snapshots {
     }
 
     /// When a snapshot becomes due without another entry.
-    pub(crate) fn deadline(&self) -> Instant {
+    fn deadline(&self) -> Instant {
         let waits = self.under_way.is_none() && self.due_at() < self.since && self.not_before <= self.since;
         if waits && !self.is_at_bound() { self.rests_until } else { Instant::NEVER }
     }
@@ -156,6 +156,15 @@ impl Node {
     pub fn with_snapshot_of(mut self, bytes: u64) -> Node {
         self.snapshots.size = bytes;
         self
+    }
+
+    /// When a snapshot becomes due without another event. Never while none can be taken: a replica that waits for the
+    /// leader's, or that joined and does not know the group yet, would wake at a moment that is past, again and again.
+    pub(crate) fn snapshot_deadline(&self) -> Instant {
+        let at = self.snapshots.deadline();
+        let may_be_taken =
+            || self.snapshots.newest.is_some_and(|(last, _)| self.raft.may_take_snapshot(last));
+        if at != Instant::NEVER && may_be_taken() { at } else { Instant::NEVER }
     }
 
     /// Orders a snapshot if one is due and none is under way.
@@ -244,7 +253,8 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kattu_raft::{EntryHead, EntryKind, SharedBytes};
+    use crate::node::NodeConfig;
+    use kattu_raft::{Config, EntryHead, EntryKind, NodeId, RecordEncoder, Recovered, SharedBytes};
 
     fn entry(index: u64, bytes: usize) -> Entry {
         let id = EntryId::new(1, index);
@@ -289,6 +299,17 @@ mod tests {
         assert_eq!((snapshots.deadline(), snapshots.is_at_bound()), (Instant::NEVER, false), "it was larger");
         (snapshots.since, snapshots.not_before) = (6001, 6100);
         assert_eq!(snapshots.deadline(), Instant::NEVER, "the last one failed");
+    }
+
+    #[test]
+    fn what_cannot_be_taken_is_not_due() {
+        let raft = Config::new(NodeId(1), [NodeId(1)], RecordEncoder::BARE);
+        let limits = SnapshotLimits { log_bytes_min: 0, ..SnapshotLimits::default() };
+        let config = NodeConfig { snapshots: limits, ..NodeConfig::new(raft) };
+        let mut node = Node::recover(config, 1, Instant(0), Recovered::default());
+        node.snapshots.delivered(&entry(1, 100));
+        assert_eq!(node.snapshots.deadline(), Instant(0), "it is due");
+        assert_eq!(node.snapshot_deadline(), Instant::NEVER, "the log does not hold what it would cover");
     }
 
     #[test]

@@ -274,11 +274,20 @@ impl Raft {
     /// member could start from such a snapshot.
     #[must_use]
     pub fn snapshot_meta(&self, last: EntryId, stamp: Stamp) -> Option<SnapshotMeta> {
-        if self.marks.delivered < last.index || !self.log.holds(last) || self.needs_snapshot() {
+        if !self.may_take_snapshot(last) {
             return None;
         }
-        let (at, membership) = self.configurations.at(last.index).clone();
-        (!membership.is_empty()).then_some(SnapshotMeta { last, stamp, membership, membership_at: at })
+        let (membership_at, membership) = self.configurations.at(last.index).clone();
+        Some(SnapshotMeta { last, stamp, membership, membership_at })
+    }
+
+    /// Whether [`Raft::snapshot_meta`] has an answer for this entry.
+    #[must_use]
+    pub fn may_take_snapshot(&self, last: EntryId) -> bool {
+        last.index <= self.marks.delivered
+            && self.log.holds(last)
+            && !self.needs_snapshot()
+            && !self.configurations.at(last.index).1.is_empty()
     }
 
     /// A snapshot was taken here and is durable and verified. Entries that it covers below `keep_from` leave the log.

@@ -241,6 +241,7 @@ impl Process {
         self.look_for_compaction(sh);
         self.judge_jobs(sh)?;
         let Hands { turns, eyes, .. } = &mut self.hands;
+        turns.judge(self.member.deadline() <= eyes.clock().at(sh.now))?;
         turns.spend(sh, eyes.events_in_batch, std::mem::take(&mut eyes.work))
     }
 

@@ -1,15 +1,21 @@
 //! Turn time: how long the turns of a member's thread take, and when it looks for work by itself.
 //!
+//! Judge: what is due is done. A turn after which something is still due is followed by the next one at once: a member
+//!        that cannot do what is due would turn in vain until it can, with its whole processor.
 //! Knows nothing of: what a turn does.
 
 use crate::clock::MS;
 use crate::end::End;
 use crate::faults::Fault;
+use crate::report::Violation;
 use crate::world::{Event as Planned, Shared};
 use kattu_verify::service::Work;
 
 /// A step of a member with little CPU that takes longer is one that its peers can notice.
 const LONG_STEP: u64 = MS;
+
+/// Turns in a row after which something was still due, at most.
+const TURNS_DUE_MAX: u32 = 100;
 
 /// A member's thread, for one run of its process.
 pub(crate) struct TurnTime {
@@ -19,11 +25,13 @@ pub(crate) struct TurnTime {
     free_at: u64,
     wake_at: u64,
     timer_at: u64,
+    /// Turns in a row after which something was still due.
+    turns_due: u32,
 }
 
 impl TurnTime {
     pub(crate) fn new(member: usize, run: u32) -> TurnTime {
-        TurnTime { member, run, free_at: 0, wake_at: 0, timer_at: 0 }
+        TurnTime { member, run, free_at: 0, wake_at: 0, timer_at: 0, turns_due: 0 }
     }
 
     fn plan(&self, sh: &mut Shared, at: u64) {
@@ -58,6 +66,16 @@ impl TurnTime {
         }
         self.free_at = sh.now + takes * slowness;
         Ok(())
+    }
+
+    /// A turn is over, and after it something is due, or nothing is.
+    pub(crate) fn judge(&mut self, is_due: bool) -> Result<(), End> {
+        self.turns_due = if is_due { self.turns_due + 1 } else { 0 };
+        if self.turns_due <= TURNS_DUE_MAX {
+            return Ok(());
+        }
+        let story = format!("n{}: something is due after each of {} turns", self.member + 1, self.turns_due);
+        Err(Violation::new("what_is_due_is_done", story).into())
     }
 
     /// The member has its CPU back, so many times what it had: what is left of its step takes so much less.
