@@ -76,7 +76,11 @@ impl<V: Weigh + Clone + Default> Index<V> {
     pub(crate) fn get_group<'a>(&'a self, keys: &[&[u8]], seen: Seen<'a, V>) -> [Option<&'a V>; GROUP_MAX] {
         let mut found = [None; GROUP_MAX];
         for ((found, seen), key) in found.iter_mut().zip(seen).zip(keys) {
-            let value = seen.filter(|(other, _)| ***other == **key).or_else(|| self.get(key));
+            let value = match seen {
+                Some((other, value)) if **other == **key => Some((other, value)),
+                Some(_) => self.get(key),                  // two keys have one head
+                None => self.get_by(key, Look::Carefully), // the bold way was gone
+            };
             *found = value.map(|(_, value)| value);
         }
         found

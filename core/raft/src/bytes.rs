@@ -34,7 +34,7 @@ impl SharedBytes {
         }
     }
 
-    /// The whole buffer, whatever range of it this is, if nobody else has any.
+    /// The whole buffer, whatever range of it this is, if no other range of it is left.
     #[must_use]
     pub fn into_buffer(self) -> Option<Vec<u8>> {
         Arc::try_unwrap(self.buffer?).ok()

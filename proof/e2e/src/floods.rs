@@ -219,7 +219,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     let begun = Instant::now();
     cluster.spawn_all().expect("the binary can be run");
     for member in &mut cluster.members {
-        member.wait_ready_within(RESTART_MAX);
+        member.wait_ready_within(RESTART_MAX.saturating_sub(begun.elapsed()));
     }
     let restart = begun.elapsed();
     let there = all_keys(&cluster.members[0].kv());

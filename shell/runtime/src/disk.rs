@@ -532,7 +532,7 @@ impl Log {
             }
             Err(error) => {
                 report::warn(format_args!(
-                    "no thread to read the log beside its own ({error}): that one reads for peers, too"
+                    "cannot start the threads that read the log back ({error}): the log's own thread reads, for peers and for apply"
                 ));
                 None
             }

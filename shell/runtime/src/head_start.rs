@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-/// Chunks, of 1 MiB at most, that were checked and wait to become tables.
+/// Chunks that were checked and wait to become tables; this version writes them of 1 MiB at most.
 const CHUNKS_AHEAD: usize = 4;
 
 /// Tables in the making. Dropped, it gives them up.

@@ -377,8 +377,8 @@ async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Op
     }
     let head_start = dir.snapshots()?.and_then(|store| HeadStart::begin(store, group));
     let (wal, mut recovered) = Wal::repair(dir, options)?;
-    // A whole segment was read at a time. What is allocated from now on would lie here and there in its memory, and keep it: when
-    // this process is killed, its connections are closed only after its memory is freed, and failover waits for that.
+    // A whole segment was read at a time. What the log's replay allocates from now on would lie here and there in its memory, and
+    // keep it: when this process is killed, its connections are closed only after its memory is freed, and failover waits for that.
     crate::memory::give_back();
     let mut recovered = recovered.remove(&group).unwrap_or_default();
     let found = opening::timing(&recovered);

@@ -12,13 +12,9 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use std::io;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-
-const SECOND: u64 = 1_000_000_000;
-
-/// The longest span: a day. Whoever waits longer is woken, and sets it again.
-const SPAN_MAX: u64 = 24 * 3600 * SECOND;
 
 /// A timer that rings once for each moment that is set.
 #[derive(Debug)]
@@ -36,11 +32,11 @@ impl Timer {
         Ok(Timer(unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) }?))
     }
 
-    /// Rings at this moment, at once if it has passed, instead of at the one that was set before.
+    /// Rings at this moment, at once if it has passed and after a day at most, instead of at the one that was set before.
     pub(crate) fn set(&self, at: Instant) {
-        // A span, and no moment: a clock that is faked (tests do that) has moments of its own.
-        let span = u64::try_from(clock::until(at).as_nanos()).unwrap_or(u64::MAX).clamp(1, SPAN_MAX); // zero would stop it
-        let it_value = Timespec { tv_sec: (span / SECOND) as i64, tv_nsec: (span % SECOND) as i64 };
+        // A span, and no moment: a clock that is faked (tests do that) has moments of its own. Of no length it would stop it.
+        let span = clock::until(at).max(Duration::from_nanos(1));
+        let it_value = Timespec { tv_sec: span.as_secs() as i64, tv_nsec: span.subsec_nanos().into() };
         let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &spec).expect("a timer and a span");
     }

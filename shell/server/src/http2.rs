@@ -153,7 +153,11 @@ where
                     behind = None;
                 }
                 Poll::Pending => {
-                    behind.get_or_insert_with(|| Waiting::new(Hold::nothing(account)));
+                    // What its calls held is gone with their pieces. Where no memory is left it is not counted.
+                    behind.get_or_insert_with(|| {
+                        let hold = Hold::take(account, sender.waiting());
+                        Waiting::new(hold.unwrap_or_else(|| Hold::nothing(account)))
+                    });
                 }
             }
             let (frames, pings) = cork.counted();
@@ -318,7 +322,6 @@ impl Drop for Answering<'_> {
     }
 }
 
-/// Long responses are sent by futures of their own, so that those of all calls stay small.
 async fn send(
     response: Response<FaceBody>,
     mut hold: Hold,
@@ -346,12 +349,12 @@ async fn send(
         }
         FaceBody::Large(large) => {
             let mut stream = respond.send_response(head, false)?;
-            Box::pin(send_large(large, hold, &mut stream, out)).await?;
+            send_large(large, hold, &mut stream, out).await?;
             stream.send_trailers(ok_trailers())
         }
         FaceBody::Trailers => respond.send_response(head, false)?.send_trailers(ok_trailers()),
         FaceBody::Stream(messages) => {
-            Box::pin(send_stream(messages, &mut hold, respond.send_response(head, false)?, out)).await
+            send_stream(messages, &mut hold, respond.send_response(head, false)?, out).await
         }
     }
 }

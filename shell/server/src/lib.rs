@@ -12,7 +12,7 @@
 //! | `kv.rs`, `maintenance.rs`, `cluster.rs`, `auth.rs`, `health.rs` | the services |
 //! | `grpc.rs`, `body.rs` | one message in, one response out |
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and metrics |
-//! | `listen.rs`, `http2.rs`, `cork.rs`, `gather.rs`, `patience.rs`, `turns.rs` | connections |
+//! | `listen.rs`, `http2.rs`, `bell.rs`, `cork.rs`, `gather.rs`, `patience.rs`, `turns.rs` | connections |
 //! | `native.rs`, `native/` | the native face |
 //! | `budget.rs` | bytes held for clients |
 //! | `compactor.rs`, `history.rs` | auto-compaction, by time and by bytes |

@@ -5,8 +5,9 @@
 //!     ├─ many under way: `perf` samples each member's threads; the kernel's time of processes says what a sample weighs
 //!     └─ one under way:  the client's median, the log's syncs and the followers' round trips, from the members' counters
 //! ```
-//! A sample belongs to the system call that it is in, else to the crate of its function. Copies and checksums are a stage of
-//! their own: who asked for them, samples do not tell.
+//! A sample belongs to the system call that it is in, else to the crate of its function. Copies, checksums and closures that are
+//! functions of the core library are a stage of their own: who asked for them, samples do not tell. Of a member under load nearly
+//! all reads and writes are those of sockets; the few of other files are counted as such.
 //! Knows nothing of: what stages should cost.
 
 use super::cluster::{Cluster, MEMBERS, NO_FLAGS, Program};

@@ -17,17 +17,8 @@ use alloc::vec::Vec;
 /// Takes a number off the front of bytes, if one is there in its shortest form.
 #[inline]
 pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
-    // Most are below 128.
-    if let Some((&byte @ ..0x80, rest)) = bytes.split_first() {
-        *bytes = rest;
-        return Some(u64::from(byte));
-    }
-    take_long_number(bytes)
-}
-
-fn take_long_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut reader = Reader { bytes, at: 0 };
-    let number = reader.long_number().ok()?;
+    let number = reader.number().ok()?;
     *bytes = &bytes[reader.at..];
     Some(number)
 }
