@@ -1,7 +1,7 @@
 //! Goal: the log takes bounded space on the disk, and what is left of it starts again: with snapshots taken here and
 //! sent by peers, over logs that are long, short, or contradict them. [fault-model ST9–ST11]
 
-use kattu_disk::twin::{GROUPS, OPTIONS, Step, Twin, check, open, recover, run, step};
+use kattu_disk::twin::{GROUPS, OPTIONS, Step, Twin, check, flipped, open, recover, run, step};
 use kattu_disk::{Dice, SimDisk};
 use kattu_raft::{EntryId, GroupId};
 use kattu_wal::{Item, Verdict, Wal, WalError, inspect};
@@ -100,6 +100,33 @@ fn a_used_segment_becomes_the_next_one_without_a_byte_of_zeros() {
     drop(wal);
     let (mut wal, recovered) = open(&disk, &mut twin).unwrap();
     check(&twin, &mut wal, &recovered);
+}
+
+#[test]
+fn a_power_cut_while_spare_segments_are_removed_leaves_no_gap() {
+    let disk = SimDisk::new();
+    let mut twin = Twin::default();
+    let (mut wal, _) = open(&disk, &mut twin).unwrap();
+    for _ in 0..2 {
+        let writes = [Step::Entries(A, vec![900; 20]), Step::Sync];
+        wal = go_on(&disk, wal, &mut twin, &[&writes[..], &prune(A)].concat());
+    }
+    drop(wal);
+    let names = segments(&disk);
+    let Some([.., first, _, _]) = names.get(1..) else { panic!("{names:?}") };
+    // The header of the first of three spare segments is bad: a start removes all of them.
+    let damaged = flipped(&disk, first, 0);
+    let uncut = damaged.copy();
+    recover(&uncut, &twin);
+    assert!(segments(&uncut).len() < names.len(), "{names:?} {:?} {first}", segments(&uncut));
+    for cut in 0..uncut.operations() {
+        let torn = damaged.copy();
+        torn.lose_power_after(cut);
+        let _ = open(&torn, &mut twin.clone());
+        for image in torn.crash_images(cut, 8) {
+            recover(&image, &twin);
+        }
+    }
 }
 
 #[test]

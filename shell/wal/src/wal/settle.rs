@@ -42,7 +42,8 @@ pub(super) fn settle(
     let Some(torn) = &scanned.torn else {
         return tidy(files).map(|()| open);
     };
-    // Spare segments from the first without a header on are removed, newest first, so that no crash image shows a gap.
+    // Spare segments from the first without a header on are removed, newest first, and each durably before the next one:
+    // a power cut may undo any of several removals, which would leave a gap among the names.
     let headless = torn.ranges.iter().filter(|(start, _)| start.offset == 0).map(|(start, _)| start.segment);
     if let Some(first) = headless.min() {
         open.retain(|segment| segment.generation < first);
@@ -53,6 +54,7 @@ pub(super) fn settle(
         for generation in generations.into_iter().rev().filter(|generation| first <= *generation) {
             let name = name_of(generation);
             files.remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;
+            files.sync_names().map_err(|error| WalError::syncing(&files.place(), &error))?;
         }
     }
     for &(start, stop) in &torn.ranges {
