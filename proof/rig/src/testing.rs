@@ -9,10 +9,12 @@ use crate::grpc::Kv;
 use crate::member::{Member, READY};
 use crate::place::Place;
 use crate::process::last_lines;
-use crate::programs::{Ended, OwnFolder, WAIT_LIMIT, signal, until, until_within};
+use crate::programs::{Ended, OwnFolder, WAIT_LIMIT, signal, until};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// Between two looks at a member that starts.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A member that is asked to stop ends within this.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// A member whose disk or machine stalls ends by its own deadline, shortly before [`STOP_LIMIT`], and logs these words.
@@ -127,20 +129,32 @@ impl Member {
     /// Waits for the log line [`READY`]; panics if the process ends before.
     #[track_caller]
     pub fn wait_ready(&mut self) {
-        self.wait_ready_within(WAIT_LIMIT);
+        if let Err(why) = self.is_ready_by(Instant::now() + WAIT_LIMIT) {
+            panic!("{why}:\n{}", self.log_text());
+        }
     }
 
-    /// The same with another limit, for members that replay much.
+    /// Waits for the log line [`READY`].
+    ///
+    /// # Errors
+    /// It does not come by then, or the process has ended before.
     #[track_caller]
-    pub fn wait_ready_within(&mut self, limit: Duration) {
+    pub fn is_ready_by(&mut self, end: Instant) -> Result<(), String> {
         assert!(self.is_started(), "{} runs", self.name);
-        until_within(limit, &format!("{} says `{READY}`", self.name), || {
+        let begun = Instant::now();
+        loop {
             let text = self.log_text();
             if let Some(status) = self.ended() {
-                panic!("{} ended with {status}:\n{text}", self.name);
+                return Err(format!("{} ended with {status}", self.name));
             }
-            text.contains(READY).then_some(())
-        });
+            if text.contains(READY) {
+                return Ok(());
+            }
+            if end <= Instant::now() {
+                return Err(format!("after {:.0?} {} has not said `{READY}`", begun.elapsed(), self.name));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// Starts and waits.
