@@ -102,7 +102,11 @@ impl<T> Run<T> {
         match look {
             Look::Boldly => {
                 let (low, head) = self.low(key)?;
-                (low..self.len()).take_while(|&i| self.heads[i] == head).find(|&i| *self.entries[i].0 == *key)
+                match self.heads.get(low + 1) {
+                    Some(next) if *next == head => self.guess(key).ok(), // equal heads decide nothing
+                    _ => Some(low),
+                }
+                .filter(|&i| self.is_at(i, key))
             }
             Look::Carefully => self.search(key).ok(),
         }
