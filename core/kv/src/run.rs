@@ -163,9 +163,6 @@ impl<T> Run<T> {
         let rest = &key[self.shared..];
         // The order of heads is the order of keys, but equal heads decide nothing.
         let ties = self.heads[low..self.len()].iter().take_while(|&&other| other == head).count();
-        if ties == 0 {
-            return Err(low);
-        }
         match self.entries[low..low + ties].binary_search_by(|(other, _)| other[self.shared..].cmp(rest)) {
             Ok(i) => Ok(low + i),
             Err(i) => Err(low + i),
