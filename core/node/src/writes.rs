@@ -838,3 +838,32 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::{Event, Request};
+    use crate::node::NodeConfig;
+    use kattu_kv::api as kv;
+    use kattu_raft::{Config, RecordEncoder, Recovered};
+
+    #[test]
+    fn a_write_that_waits_beyond_its_batch_holds_no_buffer_of_others() {
+        let put = kv::Put { key: b"a".to_vec(), ..kv::Put::default() };
+        let command = crate::command::encode_kv(&kv::Command::Put(put));
+        let len = command.len();
+        let buffer = SharedBytes::from([&command[..], &command[..]].concat());
+        let raft = Config::new(NodeId(1), [NodeId(1), NodeId(2)], RecordEncoder::BARE);
+        let mut node = Node::recover(NodeConfig::new(raft), 1, Instant(0), Recovered::default());
+        let mut effects = Effects::default();
+        for (ticket, at) in [(1, 0), (2, len)] {
+            let request = Request::WriteAmong(buffer.slice(at..at + len));
+            node.handle(Instant(0), Event::Client { ticket: Ticket(ticket), request }, &mut effects);
+        }
+        assert_eq!(buffer.clone().into_buffer(), None, "both hold it");
+        node.handle(Instant(0), Event::Drained, &mut effects);
+        assert_eq!(node.writes.pending_bytes(), 2 * len, "no member leads: they wait");
+        assert_eq!(buffer.into_buffer().map(|bytes| bytes.len()), Some(2 * len));
+        assert!(node.writes.unplaced.iter().all(|write| *write.command == command[..]));
+    }
+}
