@@ -265,10 +265,11 @@ impl Node {
             return;
         }
         match request {
-            Request::Write(command) => self.on_write(now, ticket, command, effects),
+            Request::Write(command) => self.on_write(now, ticket, command.into(), effects),
+            Request::WriteAmong(command) => self.on_write(now, ticket, command.into(), effects),
             Request::CommitOnly(command) => {
                 self.writes.wants_no_result(ticket);
-                self.on_write(now, ticket, command, effects);
+                self.on_write(now, ticket, command.into(), effects);
             }
             Request::Weigh(command, bytes) => {
                 effects.apply.push(KeeperTask::Weigh { ticket, command, bytes })

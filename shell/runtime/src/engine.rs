@@ -42,23 +42,30 @@ pub(crate) struct Facts {
 impl Facts {
     /// The replica has taken a request in.
     pub(crate) fn taken_in(&self, request: &Request) {
-        if let Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes) = request {
-            self.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+        if let Some(bytes) = written_bytes(request) {
+            self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
     /// A request is about to wait; returns whether there is room for it.
     fn enter(&self, request: &Request) -> bool {
-        let (Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes)) = request else {
-            return true;
-        };
-        let before = self.inbox_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        let Some(bytes) = written_bytes(request) else { return true };
+        let before = self.inbox_bytes.fetch_add(bytes, Ordering::Relaxed);
         // One always passes.
-        if 0 < before && INBOX_BYTES_MAX < before + bytes.len() {
-            self.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+        if 0 < before && INBOX_BYTES_MAX < before + bytes {
+            self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }
         true
+    }
+}
+
+/// Bytes of a write that waits.
+fn written_bytes(request: &Request) -> Option<usize> {
+    match request {
+        Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes) => Some(bytes.len()),
+        Request::WriteAmong(bytes) => Some(bytes.len()),
+        _ => None,
     }
 }
 
@@ -89,6 +96,7 @@ impl Engine {
         let is_write = matches!(
             request,
             Request::Write(_)
+                | Request::WriteAmong(_)
                 | Request::CommitOnly(_)
                 | Request::Weigh(..)
                 | Request::Change(_)

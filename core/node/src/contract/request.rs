@@ -13,7 +13,7 @@ use core::fmt;
 use kattu_kv::api as kv;
 use kattu_kv::lookup::{Found, Keys};
 use kattu_kv::sessions::{SessionError, SessionId};
-use kattu_raft::{Duration, LogIndex, NodeId, Term, Timing};
+use kattu_raft::{Duration, LogIndex, NodeId, SharedBytes, Term, Timing};
 
 /// How fresh a read must be. [replication-protocols §9.1]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,6 +37,9 @@ pub enum Request {
     /// A command for the log, for the store, about sessions or an alarm: the bytes of [`crate::command::Command`],
     /// encoded where the request entered.
     Write(Vec<u8>),
+    /// The same, where the bytes of several commands that came together lie in one buffer: it lives no longer than the batch
+    /// that takes them in.
+    WriteAmong(SharedBytes),
     /// The same, outside of sessions; the client does not want the result, only to know that the command is in the log for
     /// good: it is answered before it is applied. [replication-protocols B10]
     CommitOnly(Vec<u8>),

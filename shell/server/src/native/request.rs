@@ -4,6 +4,7 @@
 //! log.
 //! Knows nothing of: connections, how the replica carries out a request.
 
+use super::puts::Puts;
 use crate::face::FaceConfig;
 use crate::gate;
 use kattu_kv::api::{Command as StoreCommand, Error, Operation, Query, Txn};
@@ -22,6 +23,8 @@ use kattu_raft::{Duration, LogIndex};
 pub(crate) enum Judged<'a> {
     /// It asks the replica this.
     Ask(contract::Request, Kind),
+    /// It asks the replica to put this, together with others.
+    Put(&'a [u8]),
     /// It looks this key up, together with others.
     LookUp(&'a [u8], Consistency),
     /// It answers at once: the store would refuse this whatever it holds.
@@ -85,7 +88,7 @@ fn about_sessions(command: &SessionCommand) -> Judged<'static> {
     Judged::Ask(contract::Request::Write(command.encode()), Kind::Write)
 }
 
-fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged<'static> {
+fn judge_write<'a>(commit_only: bool, bytes: &'a [u8], config: &FaceConfig) -> Judged<'a> {
     if config.request_bytes_max < bytes.len() {
         return Judged::Refused(Refusal::RequestTooLarge);
     }
@@ -103,6 +106,7 @@ fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged<'
     // Most commands are puts, and are only looked at.
     if let Some(put) = command::put_of_store(of_store).filter(|put| !put.ignore_value) {
         return match check::check_put(put) {
+            Ok(()) if !commit_only && Puts::takes(bytes) => Judged::Put(bytes),
             Ok(()) => Judged::Ask(write(bytes.to_vec()), kind),
             Err(error) => invalid(error, is_in_session),
         };

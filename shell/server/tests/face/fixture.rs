@@ -88,6 +88,7 @@ impl LoneStore {
                         other => panic!("no command of a client's: {other:?}"),
                     }
                 }
+                Request::WriteAmong(_) => panic!("this face gathers no writes"),
                 Request::Weigh(command, _) => {
                     state.log_len += 1;
                     judged(state.store.apply(&command))

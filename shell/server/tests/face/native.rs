@@ -98,6 +98,10 @@ impl State {
     }
 
     fn answer(&mut self, request: Request) -> Outcome {
+        let request = match request {
+            Request::WriteAmong(bytes) => Request::Write(bytes.to_vec()),
+            other => other,
+        };
         if let Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes) = &request {
             self.seen.push(bytes.clone());
         }
