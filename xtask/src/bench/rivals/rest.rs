@@ -33,12 +33,12 @@ pub fn idle(pids: &[u32], timing: Timing) -> Sample {
 }
 
 /// The same of three processes that exchange heartbeats and do nothing else.
-pub fn beats(timing: Timing) -> Result<Sample, Failure> {
-    let program = super::super::example("beats")?;
+pub fn heartbeats(timing: Timing) -> Result<Sample, Failure> {
+    let program = super::super::example("heartbeats")?;
     let begin = |words: &[&str]| {
         let mut command = Command::new(&program);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        command.spawn().map(Beats)
+        command.spawn().map(Process)
     };
     let (mut followers, mut addresses) = (Vec::new(), Vec::new());
     for _ in 1..MEMBERS {
@@ -51,10 +51,10 @@ pub fn beats(timing: Timing) -> Result<Sample, Failure> {
     }
     let words: Vec<&str> = std::iter::once("lead").chain(addresses.iter().map(String::as_str)).collect();
     let leader = begin(&words)?;
-    let pids: Vec<u32> = followers.iter().chain([&leader]).map(|beats| beats.0.id()).collect();
+    let pids: Vec<u32> = followers.iter().chain([&leader]).map(|process| process.0.id()).collect();
     let sample = idle(&pids, timing);
-    for mut beats in followers.into_iter().chain([leader]) {
-        if let Some(ended) = beats.0.try_wait()? {
+    for mut process in followers.into_iter().chain([leader]) {
+        if let Some(ended) = process.0.try_wait()? {
             return Err(Failure::new(format!("a process that sends heartbeats ended: {ended}")));
         }
     }
@@ -62,9 +62,9 @@ pub fn beats(timing: Timing) -> Result<Sample, Failure> {
 }
 
 /// Ends its process with itself.
-struct Beats(Child);
+struct Process(Child);
 
-impl Drop for Beats {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -1,7 +1,7 @@
 //! Heartbeats and nothing else: what they alone cost a machine, for `cargo xtask bench rivals --only idle`.
 //!
-//! `beats follow` prints the address at which it listens, takes one connection, and answers each heartbeat.
-//! `beats lead ADDRESS ADDRESS` sends both a heartbeat every 100 ms and reads their answers. Messages have the size of
+//! `heartbeats follow` prints the address at which it listens, takes one connection, and answers each heartbeat.
+//! `heartbeats lead ADDRESS ADDRESS` sends both a heartbeat every 100 ms and reads their answers. Messages have the size of
 //! an idle member's; each process has one thread, which blocks in the kernel: nothing can send them with less.
 //! Knows nothing of: Kattu.
 
@@ -22,14 +22,14 @@ fn main() -> ExitCode {
         ["follow"] => follow(),
         ["lead", one, other] => lead(one, other),
         _ => {
-            eprintln!("usage: beats follow | beats lead ADDRESS ADDRESS");
+            eprintln!("usage: heartbeats follow | heartbeats lead ADDRESS ADDRESS");
             return ExitCode::from(2);
         }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("beats: {error}");
+            eprintln!("heartbeats: {error}");
             ExitCode::FAILURE
         }
     }
