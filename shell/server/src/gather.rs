@@ -79,12 +79,6 @@ impl<S: AsyncWrite + Unpin> Gathering<S> {
         !self.0.borrow().gathered.is_empty()
     }
 
-    /// Bytes that the system has not taken.
-    pub fn waiting(&self) -> u64 {
-        let line = self.0.borrow();
-        (line.gathered.len() - line.taken) as u64
-    }
-
     /// Sends what has been gathered. Ready when the system has taken all of it.
     pub fn poll_send(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.borrow_mut().poll_send(context)
