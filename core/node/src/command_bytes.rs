@@ -1,7 +1,7 @@
 //! The bytes of a command on their way to the log.
 //!
-//! Commands that came together lie in one buffer, so that each costs no memory of its own. Such a buffer lives as long as any
-//! of them waits: one that waits beyond its batch gets bytes of its own, and what is counted for it is what it holds.
+//! Commands that came together may lie in one buffer, so that each costs no memory of its own. Such a buffer lives as long as
+//! any of them waits: one that waits beyond its batch gets bytes of its own, and what is counted for it is what it holds.
 //! Knows nothing of: what commands mean.
 
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use kattu_raft::SharedBytes;
 
 /// The bytes of one command. Equal and hashed by content.
 #[derive(Clone, Debug)]
-pub(crate) enum CommandBytes {
+pub enum CommandBytes {
     /// In a buffer of their own.
     Alone(Vec<u8>),
     /// In a buffer with other commands.

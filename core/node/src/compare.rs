@@ -181,7 +181,6 @@ impl Node {
             Request::Write(command) | Request::CommitOnly(command) => {
                 is_of_session(command) || is_for_store(command)
             }
-            Request::WriteAmong(command) => is_of_session(command) || is_for_store(command),
             Request::Weigh(..) | Request::Read(..) | Request::LookUp(..) => true,
             _ => false,
         };

@@ -265,11 +265,10 @@ impl Node {
             return;
         }
         match request {
-            Request::Write(command) => self.on_write(now, ticket, command.into(), effects),
-            Request::WriteAmong(command) => self.on_write(now, ticket, command.into(), effects),
+            Request::Write(command) => self.on_write(now, ticket, command, effects),
             Request::CommitOnly(command) => {
                 self.writes.wants_no_result(ticket);
-                self.on_write(now, ticket, command.into(), effects);
+                self.on_write(now, ticket, command, effects);
             }
             Request::Weigh(command, bytes) => {
                 effects.apply.push(KeeperTask::Weigh { ticket, command, bytes })

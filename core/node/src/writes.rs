@@ -857,7 +857,7 @@ mod tests {
         let mut node = Node::recover(NodeConfig::new(raft), 1, Instant(0), Recovered::default());
         let mut effects = Effects::default();
         for (ticket, at) in [(1, 0), (2, len)] {
-            let request = Request::WriteAmong(buffer.slice(at..at + len));
+            let request = Request::Write(buffer.slice(at..at + len).into());
             node.handle(Instant(0), Event::Client { ticket: Ticket(ticket), request }, &mut effects);
         }
         assert_eq!(buffer.clone().into_buffer(), None, "both hold it");

@@ -244,7 +244,6 @@ impl Process {
     pub(crate) fn call_bytes(&self) -> u64 {
         let bytes = |request: &Request| match request {
             Request::Write(command) => command.len() as u64,
-            Request::WriteAmong(command) => command.len() as u64,
             _ => 0,
         };
         let calls = self.hands.calls.iter().map(|(_, request)| bytes(request)).sum::<u64>();

@@ -42,14 +42,14 @@ pub(crate) struct Facts {
 impl Facts {
     /// The replica has taken a request in.
     pub(crate) fn taken_in(&self, request: &Request) {
-        if let Some(bytes) = written_bytes(request) {
-            self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(command) = request.command() {
+            self.inbox_bytes.fetch_sub(command.len(), Ordering::Relaxed);
         }
     }
 
     /// A request is about to wait; returns whether there is room for it.
     fn enter(&self, request: &Request) -> bool {
-        let Some(bytes) = written_bytes(request) else { return true };
+        let Some(bytes) = request.command().map(<[u8]>::len) else { return true };
         let before = self.inbox_bytes.fetch_add(bytes, Ordering::Relaxed);
         // One always passes.
         if 0 < before && INBOX_BYTES_MAX < before + bytes {
@@ -57,15 +57,6 @@ impl Facts {
             return false;
         }
         true
-    }
-}
-
-/// Bytes of a write that waits.
-fn written_bytes(request: &Request) -> Option<usize> {
-    match request {
-        Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes) => Some(bytes.len()),
-        Request::WriteAmong(bytes) => Some(bytes.len()),
-        _ => None,
     }
 }
 
@@ -96,7 +87,6 @@ impl Engine {
         let is_write = matches!(
             request,
             Request::Write(_)
-                | Request::WriteAmong(_)
                 | Request::CommitOnly(_)
                 | Request::Weigh(..)
                 | Request::Change(_)
@@ -228,7 +218,7 @@ mod tests {
         let engine = Engine::new(sender, Arc::clone(&facts), Arc::default(), 1, NodeId(1));
         let waiting = |engine: &Engine, bytes: usize| {
             let engine = engine.clone();
-            async move { engine.call(Request::Write(vec![0; bytes])).await }
+            async move { engine.call(Request::Write(vec![0; bytes].into())).await }
         };
         runtime.block_on(async {
             let local = tokio::task::LocalSet::new();

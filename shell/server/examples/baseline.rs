@@ -36,10 +36,6 @@ impl Lone {
                 Ok(Command::Kv(command)) => judged(store.apply(&command)),
                 _ => return Outcome::Refused(Refusal::Stopping),
             },
-            Request::WriteAmong(bytes) => match Command::decode(&bytes) {
-                Ok(Command::Kv(command)) => judged(store.apply(&command)),
-                _ => return Outcome::Refused(Refusal::Stopping),
-            },
             Request::Weigh(command, _) => judged(store.apply(&command)),
             Request::Read(query, _) => judged(store.query(&query)),
             Request::LookUp(keys, _) => ReplyBody::Found(store.look_up(keys)),

@@ -661,12 +661,7 @@ impl<'a, R: Replica> Connection<'a, R> {
                     return Ok(true);
                 }
                 self.held += bytes;
-                let large = match &request {
-                    contract::Request::Write(command)
-                    | contract::Request::CommitOnly(command)
-                    | contract::Request::Weigh(_, command) => command.len(),
-                    _ => 0,
-                };
+                let large = request.command().map_or(0, <[u8]>::len);
                 match kv::large_turn(&self.face.config, large) {
                     None => self.ask(name, kind, request, bytes, None),
                     Some(turn) => {

@@ -4,6 +4,7 @@
 
 use super::{MemberInfo, Members, Status};
 use crate::alarms::Alarm;
+use crate::command_bytes::CommandBytes;
 use crate::frozen::Frozen;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -13,7 +14,7 @@ use core::fmt;
 use kattu_kv::api as kv;
 use kattu_kv::lookup::{Found, Keys};
 use kattu_kv::sessions::{SessionError, SessionId};
-use kattu_raft::{Duration, LogIndex, NodeId, SharedBytes, Term, Timing};
+use kattu_raft::{Duration, LogIndex, NodeId, Term, Timing};
 
 /// How fresh a read must be. [replication-protocols §9.1]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,13 +37,10 @@ pub enum Consistency {
 pub enum Request {
     /// A command for the log, for the store, about sessions or an alarm: the bytes of [`crate::command::Command`],
     /// encoded where the request entered.
-    Write(Vec<u8>),
-    /// The same, where the bytes of several commands that came together lie in one buffer: it lives no longer than the batch
-    /// that takes them in.
-    WriteAmong(SharedBytes),
+    Write(CommandBytes),
     /// The same, outside of sessions; the client does not want the result, only to know that the command is in the log for
     /// good: it is answered before it is applied. [replication-protocols B10]
-    CommitOnly(Vec<u8>),
+    CommitOnly(CommandBytes),
     /// A command of the store that may take long, with its bytes: its cost is checked before it is proposed.
     /// [`crate::command::request`] makes it.
     Weigh(Box<kv::Command>, Vec<u8>),
@@ -62,6 +60,18 @@ pub enum Request {
     Pin(Consistency),
     /// The status of this replica; answered at once, never through the log.
     Status,
+}
+
+impl Request {
+    /// The bytes of the command that it brings, if it is a write.
+    #[must_use]
+    pub fn command(&self) -> Option<&[u8]> {
+        match self {
+            Request::Write(command) | Request::CommitOnly(command) => Some(command),
+            Request::Weigh(_, command) => Some(command),
+            _ => None,
+        }
+    }
 }
 
 /// A change of the members, or of what they share. One at a time. [replication-protocols M3]

@@ -91,11 +91,11 @@ impl Puts {
         self.puts.drain(..count).map(move |put| {
             let start = at;
             at += put.length;
-            let request = match alone.take() {
-                Some(command) => Request::Write(command),
-                None => Request::WriteAmong(among.slice(start..at)),
+            let command = match alone.take() {
+                Some(command) => command.into(),
+                None => among.slice(start..at).into(),
             };
-            (put, request)
+            (put, Request::Write(command))
         })
     }
 
@@ -110,21 +110,16 @@ impl Puts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_node::contract::CommandBytes;
 
     /// Takes all puts, and counts those that came with others in a buffer.
     fn taken(puts: &mut Puts) -> (Vec<(u64, Vec<u8>)>, usize) {
         let (mut all, mut among) = (Vec::new(), 0);
         while !puts.is_empty() {
             for (put, request) in puts.take() {
-                let command = match request {
-                    Request::Write(command) => command,
-                    Request::WriteAmong(command) => {
-                        among += 1;
-                        command.to_vec()
-                    }
-                    other => panic!("{other:?} is no put"),
-                };
-                all.push((put.name, command));
+                let Request::Write(command) = request else { panic!("{request:?} is no put") };
+                among += usize::from(matches!(command, CommandBytes::Among(_)));
+                all.push((put.name, command.to_vec()));
             }
         }
         (all, among)
@@ -140,7 +135,9 @@ mod tests {
             if puts.is_full() {
                 fulls += 1;
                 for (put, request) in puts.take() {
-                    let Request::WriteAmong(command) = request else { panic!("{request:?} is alone") };
+                    let Request::Write(command @ CommandBytes::Among(_)) = request else {
+                        panic!("{request:?} is alone")
+                    };
                     assert_eq!(put.bytes, 100 + put.name);
                     all.push((put.name, command.to_vec()));
                 }
@@ -161,7 +158,9 @@ mod tests {
         assert_eq!(taken(&mut puts), (vec![(7, b"command".to_vec())], 0));
         let long = [1; SMALL];
         puts.add(8, 1, &long, 1 << 20);
-        let Some((_, Request::Write(command))) = puts.take().next() else { panic!("a write") };
+        let Some((_, Request::Write(CommandBytes::Alone(command)))) = puts.take().next() else {
+            panic!("a write")
+        };
         assert_eq!(command.capacity(), SMALL, "a guess that was too high is mended");
         puts.rest();
         assert!(puts.is_empty());

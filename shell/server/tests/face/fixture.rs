@@ -68,10 +68,6 @@ impl LoneStore {
     }
 
     fn answer(&self, request: Request) -> Outcome {
-        let request = match request {
-            Request::WriteAmong(bytes) => Request::Write(bytes.to_vec()),
-            other => other,
-        };
         self.set(|state| {
             state.seen.push(request.clone());
             if !matches!(request, Request::Status | Request::Members(_))
@@ -92,7 +88,6 @@ impl LoneStore {
                         other => panic!("no command of a client's: {other:?}"),
                     }
                 }
-                Request::WriteAmong(_) => unreachable!("it is a write by now"),
                 Request::Weigh(command, _) => {
                     state.log_len += 1;
                     judged(state.store.apply(&command))
