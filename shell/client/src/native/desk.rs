@@ -8,7 +8,7 @@
 //!        2. Whatever is not over after it goes on by the rules of `client`, in a task of its own.
 //!        3. An answer that does not come in time is found missing by the pipe, while it waits. A request that still waits
 //!           for its turn on the connection is withdrawn: it had no effect, and says nothing about the member.
-//!        4. Outside of sessions, too, a caller has a window: [`WINDOW`] requests, and 64 MiB of them, are without an outcome.
+//!        4. Outside of sessions, too, a caller has a [`window`].
 //!
 //! Knows nothing of: frames, sessions.
 
@@ -21,15 +21,12 @@ use crate::native::listener::{Heard, Listen, Listener};
 use crate::native::members::Member;
 use crate::native::outbox::Place;
 use crate::native::under_way::UnderWay;
-use kattu_kv::sessions::WINDOW;
+use crate::native::window;
 use std::mem::swap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// Most bytes of requests without an outcome; one request always passes.
-const WINDOW_BYTES: usize = 64 << 20;
 
 /// What a pipe, the tasks of connections and those of repeated requests share.
 #[derive(Debug)]
@@ -148,21 +145,22 @@ impl Desk {
     /// Makes the first attempt of a request. The caller has waited for room.
     pub(crate) fn send(self: &Arc<Desk>, slot: Slot) {
         let bytes = slot.ask.bytes();
-        {
-            let mut state = self.lock();
-            state.open += 1;
-            state.open_bytes += bytes;
-        }
-        let shared = &self.client.shared;
+        let members = &self.client.shared.members;
         let at_hand = match slot.course.to_leader {
-            true => shared.members.leader_at_hand(),
-            false => shared.members.next_at_hand(),
+            true => members.leader_at_hand(),
+            false => members.next_at_hand(),
         };
-        let Some((member, connection)) = at_hand else { return self.go_on(slot, None) };
-        if let Some(failure) = connection.refuses(slot.ask.bytes()) {
+        let mut state = self.lock();
+        state.open += 1;
+        state.open_bytes += bytes;
+        let Some((member, connection)) = at_hand else {
+            drop(state);
+            return self.go_on(slot, None);
+        };
+        if let Some(failure) = connection.refuses(bytes) {
+            drop(state);
             return self.close(slot.label, bytes, Err(failure.into()));
         }
-        let mut state = self.lock();
         state.fresh.get_or_insert(slot.asked_at);
         let name = state.slots.hold(Sent { slot, member, place: None });
         let sent = state.slots.get_mut(name).expect("it is held");
@@ -213,7 +211,7 @@ impl Desk {
     /// Waits until there is room for one more request. `Err` as of [`Desk::poll`].
     pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Result<(), Option<Instant>> {
         let mut state = self.lock();
-        if state.open < WINDOW as usize && (state.open == 0 || state.open_bytes < WINDOW_BYTES) {
+        if state.open < window::REQUESTS_MAX && (state.open == 0 || state.open_bytes < window::BYTES_MAX) {
             return Ok(());
         }
         Err(state.wait(self.share(Course::HARMLESS), context))

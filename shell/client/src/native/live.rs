@@ -24,6 +24,7 @@ use crate::native::connection::Connection;
 use crate::native::listener::{Heard, Listen, Listener};
 use crate::native::members::Member;
 use crate::native::pipeline::{Freed, Pipeline, Step};
+use crate::native::window;
 use kattu_kv::sessions::{SessionError, SessionId};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -33,7 +34,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Code;
 
 /// Most KiB of commands of one session that have no answer: they are kept to be sent again.
-const WINDOW_KIB: usize = 64 << 10;
+const WINDOW_KIB: usize = window::BYTES_MAX >> 10;
 
 /// What the handle, the connection's task and the steering share.
 pub(crate) struct Live {

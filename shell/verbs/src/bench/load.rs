@@ -16,10 +16,6 @@ use tokio::task::JoinSet;
 /// How often the progress bar moves.
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 
-/// Most requests of a pipe without an answer, in a session or outside, and most KiB of them: beyond them a pipe waits for
-/// room, and that would count as latency.
-const WINDOW_MAX: usize = 4096;
-const WINDOW_KIB: u64 = 64 << 10;
 /// Bytes around a key and a value in a command, and more.
 const COMMAND_BYTES: u64 = 256;
 
@@ -143,12 +139,14 @@ pub(super) async fn load(
     Ok((score, took))
 }
 
-/// How many operations are under way together in one of some pipes, which the clients share in turn: without waiting for
-/// room.
+/// How many operations are under way together in one of some pipes, which the clients share in turn: as many as a pipe has
+/// room for, since to wait for room would count as latency.
 fn depth(args: &BenchArgs, number: usize, pipes: usize) -> usize {
     let clients = (args.clients as usize).saturating_sub(number).div_ceil(pipes);
     let kib = (args.key_size.saturating_add(args.val_size).saturating_add(COMMAND_BYTES)) / 1024 + 1;
-    let most = usize::try_from(WINDOW_KIB / kib).map_or(WINDOW_MAX, |most| most.clamp(1, WINDOW_MAX));
+    let kib_max = (Pipe::BYTES_MAX >> 10) as u64;
+    let most =
+        usize::try_from(kib_max / kib).map_or(Pipe::REQUESTS_MAX, |most| most.clamp(1, Pipe::REQUESTS_MAX));
     (clients * args.pipeline as usize).min(most)
 }
 
