@@ -9,12 +9,10 @@ use crate::grpc::Kv;
 use crate::member::{Member, READY};
 use crate::place::Place;
 use crate::process::last_lines;
-use crate::programs::{Ended, OwnFolder, WAIT_LIMIT, signal, until};
+use crate::programs::{Ended, OwnFolder, WAIT_LIMIT, met_by, signal, until};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Between two looks at a member that starts.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A member that is asked to stop ends within this.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// A member whose disk or machine stalls ends by its own deadline, shortly before [`STOP_LIMIT`], and logs these words.
@@ -142,19 +140,14 @@ impl Member {
     pub fn is_ready_by(&mut self, end: Instant) -> Result<(), String> {
         assert!(self.is_started(), "{} runs", self.name);
         let begun = Instant::now();
-        loop {
+        let seen = met_by(end, || {
             let text = self.log_text();
-            if let Some(status) = self.ended() {
-                return Err(format!("{} ended with {status}", self.name));
-            }
-            if text.contains(READY) {
-                return Ok(());
-            }
-            if end <= Instant::now() {
-                return Err(format!("after {:.0?} {} has not said `{READY}`", begun.elapsed(), self.name));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
+            let ended = self.ended().map(|status| Err(format!("{} ended with {status}", self.name)));
+            ended.or_else(|| text.contains(READY).then_some(Ok(())))
+        });
+        seen.unwrap_or_else(|| {
+            Err(format!("after {:.0?} {} has not said `{READY}`", begun.elapsed(), self.name))
+        })
     }
 
     /// Starts and waits.

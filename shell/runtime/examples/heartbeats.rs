@@ -2,7 +2,7 @@
 //!
 //! `heartbeats follow` prints the address at which it listens, takes one connection, and answers each heartbeat.
 //! `heartbeats lead ADDRESS ADDRESS` sends both a heartbeat every 100 ms and reads their answers. Messages have the size of
-//! an idle member's; each process has one thread, which blocks in the kernel: nothing can send them with less.
+//! an idle member's. Each process has one thread, which blocks in the kernel and does nothing else.
 //! Knows nothing of: Kattu.
 
 use std::io::{Read, Write};

@@ -65,17 +65,13 @@ impl Lookout {
             let mut rest = Rest::new();
             loop {
                 let pinned = shared.pinned.load(Ordering::Relaxed);
-                if rest.skips(pinned, shared.committed.load(Ordering::Relaxed)) {
-                    if ended.recv_timeout(every) != Err(mpsc::RecvTimeoutError::Timeout) {
-                        return;
-                    }
-                    continue;
+                if !rest.skips(pinned, shared.committed.load(Ordering::Relaxed)) {
+                    let sight = look(pinned);
+                    rest.saw(sight);
+                    shared.disk_short.store(sight.disk_short, Ordering::Relaxed);
+                    shared.memory_short.store(sight.memory_short, Ordering::Relaxed);
+                    shared.process_bytes.store(sight.process_bytes, Ordering::Relaxed);
                 }
-                let sight = look(pinned);
-                rest.saw(sight);
-                shared.disk_short.store(sight.disk_short, Ordering::Relaxed);
-                shared.memory_short.store(sight.memory_short, Ordering::Relaxed);
-                shared.process_bytes.store(sight.process_bytes, Ordering::Relaxed);
                 if ended.recv_timeout(every) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }

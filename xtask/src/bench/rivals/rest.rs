@@ -50,10 +50,12 @@ pub fn heartbeats(timing: Timing) -> Result<Sample, Failure> {
         followers.push(follower);
     }
     let words: Vec<&str> = std::iter::once("lead").chain(addresses.iter().map(String::as_str)).collect();
-    let leader = begin(&words)?;
-    let pids: Vec<u32> = followers.iter().chain([&leader]).map(|process| process.0.id()).collect();
+    // Whichever ended would end the others: none is ended here before all are seen to run.
+    let mut all = followers;
+    all.push(begin(&words)?);
+    let pids: Vec<u32> = all.iter().map(|process| process.0.id()).collect();
     let sample = idle(&pids, timing);
-    for mut process in followers.into_iter().chain([leader]) {
+    for process in &mut all {
         if let Some(ended) = process.0.try_wait()? {
             return Err(Failure::new(format!("a process that sends heartbeats ended: {ended}")));
         }
