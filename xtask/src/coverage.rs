@@ -13,11 +13,12 @@
 mod elsewhere;
 
 use crate::commands;
+use crate::llvm;
 use crate::shell::{self, Failure, cargo, in_foreground};
 use elsewhere::{ELSEWHERE, Files};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const SOURCES: &str = "shell/member/src";
@@ -25,8 +26,6 @@ const SOURCES: &str = "shell/member/src";
 const PERCENT_MIN: usize = 94;
 /// Other storms than plain ones: a tenth of all, each.
 const OTHERS: [&[&str]; 2] = [&["--sessions"], &["--family", "liars"]];
-/// The two tools, which come with the compiler whose counts they read.
-const TOOLS: [&str; 2] = ["llvm-profdata", "llvm-cov"];
 
 /// `cargo xtask coverage [--storms N] [--seed S]`.
 ///
@@ -41,14 +40,9 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
             _ => return Err(commands::misused("coverage")),
         }
     }
-    let [profdata, cov] = match tools()? {
-        Some(tools) => tools,
-        None => {
-            println!(
-                "SKIPPED coverage: no llvm-tools for this compiler; next: rustup component add llvm-tools"
-            );
-            return Ok(());
-        }
+    let Some([profdata, cov]) = llvm::tools(["llvm-profdata", "llvm-cov"])? else {
+        println!("SKIPPED coverage: {}", llvm::MISSING);
+        return Ok(());
     };
     let folder = shell::target().join("coverage");
     let mut build = cargo(&["build", "--locked", "--release", "-p", "kattu-simulator", "--bin", "kattu-sim"]);
@@ -98,24 +92,6 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
                 .then("delete what cannot be reached, or let storms reach it"))
         }
     }
-}
-
-/// Where the tools are, if they can be had.
-fn tools() -> Result<Option<[PathBuf; 2]>, Failure> {
-    let rustc = |arguments: &[&str]| -> Result<String, Failure> {
-        let told = Command::new("rustc").args(arguments).current_dir(shell::root()).output()?;
-        Ok(String::from_utf8_lossy(&told.stdout).into_owned())
-    };
-    let sysroot = PathBuf::from(rustc(&["--print", "sysroot"])?.trim());
-    let version = rustc(&["-vV"])?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
-    let folder = sysroot.join("lib/rustlib").join(host).join("bin");
-    let are_there = || TOOLS.iter().all(|tool| folder.join(tool).exists());
-    if !are_there() {
-        // Without rustup, or without a network, they stay away.
-        let _ = Command::new("rustup").args(["component", "add", "llvm-tools"]).status();
-    }
-    Ok(are_there().then(|| TOOLS.map(|tool| folder.join(tool))))
 }
 
 /// By file, its lines with code: the number of each, and whether it was executed.

@@ -6,7 +6,7 @@ mod alternate;
 pub mod apply;
 pub mod baseline;
 mod cells;
-mod cluster;
+pub mod cluster;
 pub mod costs;
 pub mod counts;
 pub mod digest;

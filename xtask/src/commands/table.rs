@@ -6,7 +6,7 @@
 
 use super::{Command, Group, alone};
 use crate::{
-    bench, bugs, chaos, check, coverage, explore, fix, fuzz, house, mutate, power, prebuild, rigs, test,
+    bench, bugs, chaos, check, coverage, explore, fix, fuzz, house, mutate, pgo, power, prebuild, rigs, test,
     tools, upgrade,
 };
 
@@ -51,6 +51,16 @@ pub const COMMANDS: &[Command] = &[
         time: "",
         group: Group::Everyday,
         run: |words| alone(words, prebuild::run),
+    },
+    Command {
+        name: "pgo",
+        arguments: "",
+        about: "a `kattu` that is compiled for the ways which its work takes: `target/pgo/kattu`",
+        more: "It runs short loads of both faces on a build with counters, and builds again with what these counted. A release is \
+               built without. It needs llvm-tools, a component of rustup.",
+        time: "10 min",
+        group: Group::Everyday,
+        run: pgo::run,
     },
     Command {
         name: "scripts",
