@@ -43,6 +43,7 @@ mod gather;
 mod grpc;
 mod health;
 pub mod history;
+mod hot;
 mod http;
 mod http2;
 mod json;
