@@ -9,9 +9,20 @@
 //! |---|---|
 //! | `huffman.rs`, `hpack.rs` | heads, decoded and written anew |
 //! | `heads.rs` | which calls are hot |
+//! | `input.rs` | whole hot calls for the owner, all else for the library |
+//! | `windows.rs`, `stream.rs` | how much may be sent |
+//! | `output.rs` | responses between the library's frames |
+//! | `line.rs` | the socket that both share |
+//! | `call.rs` | one hot call |
 //!
 //! Knows nothing of: what a call asks for.
 
+pub(crate) mod call;
 mod heads;
 mod hpack;
 mod huffman;
+mod input;
+pub(crate) mod line;
+mod output;
+mod stream;
+mod windows;

@@ -11,6 +11,7 @@
 //! responses wait a little for one ([`crate::cork`]). What a call holds is counted from its first byte in to its last
 //! byte out ([`crate::budget`]): a call too many is refused, and a client that does not read loses the call, or the
 //! connection.
+//! Hot calls ([`crate::hot`]) pass the library by.
 //! Knows nothing of: the meaning of calls.
 
 use crate::ahead::Ahead;
@@ -24,8 +25,11 @@ use crate::errors;
 use crate::face::FaceConfig;
 use crate::gather::Gathering;
 use crate::grpc;
+use crate::hot::call as hot;
+use crate::hot::line::Split;
 use crate::patience::{Enough, Pace, Patience};
-use crate::streams::{Limited, StreamsMax};
+use crate::rpc::Rpc;
+use crate::streams::{Highest, Limited, StreamsMax};
 use crate::unsent::Unsent;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -62,35 +66,41 @@ const REFUSED_MAX: u32 = 256;
 /// endless flood is not.
 const RESET_STREAMS_MAX: usize = 4096;
 
-/// Serves one connection until it ends. Once `stop` turns true it takes no new calls and ends after those in flight.
+/// Serves one connection until it ends. `whole` answers hot calls, if there are any here. Once `stop` turns true it takes no new calls and ends after those in flight.
 ///
 /// # Errors
 /// What broke the connection, or which limit it exceeded.
-pub async fn serve<A, F>(
+pub async fn serve<A, F, W, G>(
     stream: Socket,
     config: &FaceConfig,
     account: &Rc<Account>,
     mut stop: watch::Receiver<bool>,
     answer: A,
+    whole: Option<W>,
 ) -> Result<(), h2::Error>
 where
     A: Fn(Request<CallBody>, Hold) -> F,
     F: Future<Output = (Response<FaceBody>, Hold)>,
+    W: Fn(Rpc, Bytes, Hold) -> G,
+    G: Future<Output = (Result<FaceBody, Status>, Hold)>,
 {
     let cork = Arc::new(Cork::default());
     let mut ahead = Ahead::new(config.max_concurrent_streams, account.under_way(0, 0));
     let streams_max = StreamsMax::new(Cell::new(ahead.streams()));
     let unsent = Rc::<Unsent>::default();
-    let socket = Gathering::new(Limited::new(stream, Rc::clone(&streams_max), Rc::clone(&unsent)));
-    let sender = socket.sender();
-    let mut connection: Connection<Corked<Gathering<Limited<Socket>>>, Piece> = Builder::new()
+    let highest = Highest::default();
+    let limited = Limited::new(stream, Rc::clone(&streams_max), Rc::clone(&unsent), Rc::clone(&highest));
+    let socket = Gathering::new(limited);
+    let (sender, second) = (socket.sender(), socket.sender());
+    let split = Split::new(Corked::new(socket, Arc::clone(&cork)), second, account, highest, whole.is_some());
+    let mut connection: Connection<Split<Limited<Socket>>, Piece> = Builder::new()
         .max_concurrent_streams(config.max_concurrent_streams)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .data_frame_budget(SMALL_FRAMES_BYTES)
         .max_header_list_size(HEAD_BYTES_MAX)
         .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
         .max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
-        .handshake(Corked::new(socket, Arc::clone(&cork)))
+        .handshake(split.clone())
         .await?;
     let out = Out {
         counters: &config.counters,
@@ -114,12 +124,17 @@ where
     // Set while the system has not taken all of the output: then the client may be too slow.
     let mut behind = None::<Waiting>;
     let mut calls = FuturesUnordered::new();
+    let mut hot_calls = FuturesUnordered::new();
     let mut stopping = pin!(stop.wait_for(|stop| *stop));
     let mut stopped = false;
     let bell = Bell::rung();
     let ring = Waker::from(Arc::clone(&bell));
+    // The socket's bell, with which it says that there is input.
+    let door = Bell::rung();
+    let knock = Waker::from(Arc::clone(&door));
     poll_fn(|context| {
         bell.turn_begins(context);
+        door.turn_begins(context);
         let library = &mut Context::from_waker(&ring);
         if !stopped && stopping.as_mut().poll(context).is_ready() {
             connection.graceful_shutdown();
@@ -128,13 +143,30 @@ where
         }
         // A turn in which the library has nothing to do begins with the calls.
         let mut is_asked = bell.take();
-        if is_asked {
+        let mut is_read = door.take();
+        if is_asked || is_read {
             cork.hold();
         }
         if sender.is_behind() {
             cork.release(); // the client is slow, and a delay gains nothing
         }
         loop {
+            if std::mem::take(&mut is_read) {
+                let room = (config.max_concurrent_streams as usize).saturating_sub(calls.len());
+                let pumped = split.pump(room, &mut Context::from_waker(&knock));
+                if let Some(whole) = &whole {
+                    hot_calls
+                        .extend(split.begun().into_iter().map(|call| hot::answer(whole, &split, &out, call)));
+                }
+                if let Err(reason) = pumped
+                    && !is_leaving
+                {
+                    is_leaving = true;
+                    connection.abrupt_shutdown(reason);
+                    is_asked = true;
+                }
+                is_asked |= split.take_fresh();
+            }
             while is_asked && let Poll::Ready(accepted) = connection.poll_accept(library) {
                 let Some(accepted) = accepted else { return Poll::Ready(Ok(())) };
                 let (request, mut respond) = accepted?;
@@ -147,10 +179,19 @@ where
                     let _ = respond.send_response(no_room(), true);
                 }
             }
+            if split.take_fresh() {
+                is_asked = true;
+                continue;
+            }
+            is_read = is_asked && split.is_throttled();
+            split.flush();
             match sender.poll_send(library) {
                 Poll::Ready(sent) => {
                     sent.map_err(|_| Reason::INTERNAL_ERROR)?;
                     behind = None;
+                    if split.flush() {
+                        continue; // there was more than is gathered at once
+                    }
                 }
                 Poll::Pending => {
                     // What its calls held is gone with their pieces. Where no memory is left it is not counted.
@@ -174,7 +215,12 @@ where
             let mut moved = false;
             // Calls that are answered or refused at once count, too. Calls whose heads wait are answered and do not: a
             // client gets no larger limit because it does not read.
-            let asked = (calls.len() - out.unsent.len()) as u64;
+            let asked = (calls.len() + hot_calls.len() - out.unsent.len()) as u64;
+            let mut hot_moved = false;
+            while let Poll::Ready(Some(())) = hot_calls.poll_next_unpin(context) {
+                hot_moved = true;
+            }
+            hot_moved |= split.take_pushed();
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(context) {
                 moved = true;
             }
@@ -191,10 +237,17 @@ where
                 told = told.max(limit.streams);
                 moved = true;
             }
-            if moved || out.piece.take() || cork.is_due(!calls.is_empty(), context) {
+            let is_busy = !calls.is_empty() || !hot_calls.is_empty();
+            // With a hot response goes what the library wants to send, and the library waits for the last of them.
+            let asks_library = hot_moved && (cork.is_wanted() || split.is_shutting());
+            if moved || asks_library || out.piece.take() || cork.is_due(is_busy, context) {
                 cork.release();
                 bell.take();
                 is_asked = true;
+                continue;
+            }
+            is_asked = false;
+            if hot_moved || is_read {
                 continue;
             }
             match cork.begun() {
@@ -216,7 +269,7 @@ where
                 if is_leaving {
                     return Poll::Ready(Err(Reason::ENHANCE_YOUR_CALM.into()));
                 }
-                match patience.look(now, frames, !calls.is_empty(), account.pieces()) {
+                match patience.look(now, frames, is_busy, account.pieces()) {
                     Ok(()) => {}
                     Err(Enough::Idle) => {
                         is_leaving = true;
@@ -236,6 +289,7 @@ where
             }
             cork.turn_ends();
             bell.turn_ends();
+            door.turn_ends();
             return Poll::Pending;
         }
     })
@@ -251,8 +305,8 @@ const TOO_MANY_CALLS: &str =
     "too many calls wait for this server, or for their clients to read; send fewer at once, or retry later";
 
 /// The sending side of one connection, shared by its calls.
-struct Out<'a> {
-    counters: &'a Counters,
+pub(crate) struct Out<'a> {
+    pub counters: &'a Counters,
     /// How long a response waits while its client reads nothing of it.
     stall: Duration,
     /// A response, or a piece of one, has been queued by a call that goes on.
@@ -260,7 +314,7 @@ struct Out<'a> {
     /// Calls with a response whose body is not completely sent.
     answering: Cell<u64>,
     /// Responses that are a head and are not sent yet.
-    unsent: Rc<Unsent>,
+    pub unsent: Rc<Unsent>,
     /// Refusals among them for lack of memory.
     refused: Cell<u32>,
 }
@@ -391,11 +445,46 @@ async fn poll_unless_reset<T>(
     .await
 }
 
+/// Where the pieces of a response go.
+pub(crate) trait Outlet {
+    /// How many bytes find room now; the rest of those that are wanted may be asked for.
+    fn room(&mut self, wanted: usize) -> usize;
+
+    /// The same, once some find room; none if the client has reset the stream.
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<usize, h2::Error>>>;
+
+    /// Sends a piece that finds room.
+    fn put(&mut self, piece: Piece) -> Result<(), h2::Error>;
+
+    /// Resets the stream.
+    fn give_up(&mut self, reason: Reason);
+}
+
+impl Outlet for SendStream<Piece> {
+    fn room(&mut self, wanted: usize) -> usize {
+        self.reserve_capacity(wanted.min(PIECE_BYTES));
+        // Capacity that was assigned before and not used is not reported again.
+        self.capacity()
+    }
+
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<usize, h2::Error>>> {
+        self.poll_capacity(context)
+    }
+
+    fn put(&mut self, piece: Piece) -> Result<(), h2::Error> {
+        self.send_data(piece, false)
+    }
+
+    fn give_up(&mut self, reason: Reason) {
+        self.send_reset(reason);
+    }
+}
+
 /// A large response, encoded as the client makes room for it. Sent bytes are released.
-async fn send_large(
+pub(crate) async fn send_large(
     mut large: Large,
     mut hold: Hold,
-    stream: &mut SendStream<Piece>,
+    stream: &mut impl Outlet,
     out: &Out<'_>,
 ) -> Result<(), h2::Error> {
     let (held, taken_before) = (hold.bytes(), hold.taken());
@@ -413,7 +502,7 @@ async fn send_large(
         // Each byte of the message carries its proportional part of the hold.
         let part = u128::from(held) * bytes.len() as u128 / large.len.max(1) as u128;
         let part = hold.split(u64::try_from(part).unwrap_or(u64::MAX));
-        stream.send_data(Piece::new(bytes, part), false)?;
+        stream.put(Piece::new(bytes, part))?;
         out.piece.set(true);
     }
 }
@@ -441,17 +530,16 @@ async fn send_as_room_comes(
 /// so many bytes in all, its stream is reset.
 async fn room_for(
     wanted: usize,
-    stream: &mut SendStream<Piece>,
+    stream: &mut impl Outlet,
     pace: &mut Pace,
     taken: impl Fn() -> u64,
     out: &Out<'_>,
 ) -> Result<usize, h2::Error> {
-    stream.reserve_capacity(wanted.min(PIECE_BYTES));
-    // Capacity that was assigned before and not used is not reported again.
-    if 0 < stream.capacity() {
-        return Ok(stream.capacity().min(wanted));
+    match stream.room(wanted) {
+        0 => {}
+        room => return Ok(room.min(wanted)),
     }
-    let mut room = pin!(poll_fn(|context| stream.poll_capacity(context)));
+    let mut room = pin!(poll_fn(|context| stream.poll_room(context)));
     let at_once = poll_fn(|context| Poll::Ready(room.as_mut().poll(context))).await;
     if let Poll::Ready(room) = at_once {
         return room.ok_or(Reason::CANCEL)?;
@@ -472,7 +560,7 @@ async fn room_for(
             break;
         }
     }
-    stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+    stream.give_up(Reason::ENHANCE_YOUR_CALM);
     Err(Reason::ENHANCE_YOUR_CALM.into())
 }
 

@@ -3,6 +3,7 @@
 mod bad_input;
 mod compactor;
 mod fixture;
+mod hot;
 mod kv;
 mod limits;
 mod members;
