@@ -13,6 +13,7 @@
 //! | `grpc.rs`, `body.rs` | one message in, one response out |
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and metrics |
 //! | `listen.rs`, `http2.rs`, `bell.rs`, `cork.rs`, `gather.rs`, `patience.rs`, `turns.rs` | connections |
+//! | `hot.rs`, `hot/` | Range and Put over gRPC, past the library |
 //! | `native.rs`, `native/` | the native face |
 //! | `budget.rs` | bytes held for clients |
 //! | `compactor.rs`, `history.rs` | auto-compaction, by time and by bytes |

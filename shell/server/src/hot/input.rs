@@ -399,3 +399,6 @@ pub(crate) fn put_head(len: usize, kind: u8, flags: u8, stream: u32, out: &mut V
     let [s0, s1, s2, s3] = stream.to_be_bytes();
     out.extend_from_slice(&[high, middle, low, kind, flags, s0, s1, s2, s3]);
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,8 +92,7 @@ impl Output {
         for slice in slices {
             let mut left = &slice[self.ahead.saturating_sub(seen).min(slice.len())..];
             seen += slice.len();
-            loop {
-                let Some(head) = self.frames.next(&mut left) else { break };
+            while let Some(head) = self.frames.next(&mut left) {
                 let at = seen - left.len();
                 match head.kind {
                     DATA if input.windows.open() < head.len as i64 && HEAD_BYTES <= at && 0 < head.len => {

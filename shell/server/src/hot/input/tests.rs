@@ -1,0 +1,124 @@
+//! What becomes of input does not depend on where it is cut, and no bytes bring it down.
+
+use super::*;
+use crate::budget::Budget;
+use crate::hot::hpack::encode;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn input() -> Input {
+    let mut input = Input::new(&Account::new(&Arc::new(Budget::of(64 << 20))), false);
+    input.room = 100;
+    input
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_head(payload.len(), kind, flags, stream, &mut out);
+    out.extend_from_slice(payload);
+    out
+}
+
+fn block(path: &str) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "x"),
+        ("content-type", "application/grpc"),
+    ] {
+        encode(name.as_bytes(), value.as_bytes(), false, &mut block);
+    }
+    block
+}
+
+fn range() -> Vec<u8> {
+    block("/etcdserverpb.KV/Range")
+}
+
+fn begun(input: &Input) -> Vec<u32> {
+    input.begun.iter().map(|call| call.stream).collect()
+}
+
+const MESSAGE: [u8; 7] = [0, 0, 0, 0, 2, b'h', b'i'];
+
+#[test]
+fn whole_calls_are_hot_and_all_else_is_the_librarys() {
+    let mut input = input();
+    let heads = [frame(HEADERS, END_HEADERS, 1, &range()), frame(HEADERS, END_HEADERS, 3, &range())].concat();
+    input.take(&heads);
+    assert!(input.cold.is_empty(), "their messages are to come");
+    input.take(&frame(DATA, END_STREAM, 3, &MESSAGE));
+    assert_eq!((begun(&input), &input.begun[0].message[..]), (vec![3], &b"hi"[..]));
+    // A call in two frames is a cold one.
+    input.take(&frame(DATA, 0, 1, &MESSAGE[..6]));
+    let cold = [frame(HEADERS, END_HEADERS, 1, &range()), frame(DATA, 0, 1, &MESSAGE[..6])].concat();
+    assert_eq!(input.cold, cold);
+    // So are incomplete ones in front of a cold one, in their order.
+    input.cold.clear();
+    let other = block("/etcdserverpb.Lease/LeaseGrant");
+    let next = [frame(HEADERS, END_HEADERS, 5, &range()), frame(HEADERS, END_HEADERS, 7, &other)].concat();
+    input.take(&next);
+    assert_eq!(input.cold, next);
+    assert!(!input.is_hot(1) && input.is_hot(3) && !input.is_hot(7));
+    // And those after which nothing comes.
+    input.cold.clear();
+    input.take(&frame(HEADERS, END_HEADERS, 9, &range()));
+    input.settle();
+    assert_eq!(input.cold, frame(HEADERS, END_HEADERS, 9, &range()));
+}
+
+#[test]
+fn what_was_reset_with_its_head_is_the_librarys_to_count() {
+    let mut input = input();
+    let reset = [frame(HEADERS, END_HEADERS, 1, &range()), frame(RST_STREAM, 0, 1, &[0, 0, 0, 8])].concat();
+    input.take(&reset);
+    assert_eq!(input.cold, reset);
+    input.take(&[frame(HEADERS, END_HEADERS, 3, &range()), frame(DATA, END_STREAM, 3, &MESSAGE)].concat());
+    input.cold.clear();
+    let late = [frame(RST_STREAM, 0, 3, &[0, 0, 0, 8]), frame(RST_STREAM, 0, 3, &[0, 0, 0, 8])].concat();
+    input.take(&late);
+    assert!(input.cold.is_empty() && input.streams.is_empty());
+}
+
+/// A frame, chosen by small numbers.
+fn any_frame((kind, flags, stream, payload): (u8, u8, u32, Vec<u8>)) -> Vec<u8> {
+    match kind {
+        0..=3 => frame(HEADERS, END_HEADERS, stream, &range()),
+        4..=6 => frame(DATA, END_STREAM, stream, &MESSAGE),
+        7 => frame(HEADERS, END_HEADERS | END_STREAM, stream, &block("/")),
+        8 => frame(HEADERS, 0, stream, &range()[..9]),
+        9 => frame(CONTINUATION, END_HEADERS, stream, &range()[9..]),
+        10 => frame(WINDOW_UPDATE, 0, stream & 1, &[0, 0, 1, 0]),
+        kind => frame(kind - 11, flags, stream, &payload),
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_does_not_matter_where_input_is_cut(
+        frames in proptest::collection::vec(
+            (0_u8..22, any::<u8>(), 0_u32..24, proptest::collection::vec(any::<u8>(), 0..12)), 0..40),
+        cut in 1_usize..50,
+    ) {
+        let bytes: Vec<u8> = frames.into_iter().flat_map(any_frame).collect();
+        let (mut whole, mut cut_up) = (input(), input());
+        whole.take(&bytes);
+        bytes.chunks(cut).for_each(|part| cut_up.take(part));
+        whole.settle();
+        cut_up.settle();
+        prop_assert_eq!(&whole.cold, &cut_up.cold);
+        prop_assert_eq!(begun(&whole), begun(&cut_up));
+        prop_assert_eq!(whole.fault, cut_up.fault);
+        prop_assert_eq!((whole.owed, whole.cold_max, whole.highest), (cut_up.owed, cut_up.cold_max, cut_up.highest));
+        prop_assert!(whole.partial.len() < FRAME_BYTES_MAX + HEAD_BYTES);
+    }
+
+    #[test]
+    fn no_bytes_bring_it_down(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let mut input = input();
+        input.take(&bytes);
+        input.settle();
+    }
+}
