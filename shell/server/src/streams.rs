@@ -105,11 +105,13 @@ fn pass(frames: &mut Frames, after: Option<Frames>, mut bytes: &[u8], unsent: &U
     }
 }
 
-/// Last words that name the higher of both streams.
-fn raised(words: &[u8], highest: u32) -> Bytes {
-    let mut bytes = words.to_vec();
-    if let Some(last) = GoAway::read(&words[HEAD_BYTES..]) {
-        bytes[HEAD_BYTES..][..4].copy_from_slice(&last.stream.max(highest).to_be_bytes());
+/// The same bytes, with last words at `begin` that name the higher of both streams. They go out with what is in front of
+/// them: a client may see only the first of two writes before the end.
+fn raised(bytes: &[u8], begin: usize, highest: u32) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    let words = &mut bytes[begin + HEAD_BYTES..];
+    if let Some(last) = GoAway::read(words) {
+        words[..4].copy_from_slice(&last.stream.max(highest).to_be_bytes());
     }
     bytes.into()
 }
@@ -147,11 +149,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
             let mut after = frames.clone();
             let until = match settings_in(&mut after, bytes) {
                 None => bytes.len(),
+                Some((begin, end)) if bytes[begin + 3] == GOAWAY => {
+                    *settings = raised(&bytes[..end], begin, highest.get());
+                    0
+                }
                 Some((0, end)) => {
-                    *settings = match bytes[3] {
-                        GOAWAY => raised(&bytes[..end], highest.get()),
-                        _ => exchanged(&bytes[..end], streams_max.get()),
-                    };
+                    *settings = exchanged(&bytes[..end], streams_max.get());
                     0
                 }
                 Some((begin, _)) => begin,
@@ -164,7 +167,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         }
         let written = ready!(Pin::new(stream).poll_write(context, settings))?;
         settings.advance(written);
-        frames.pass(&bytes[..written]);
+        pass(frames, None, &bytes[..written], unsent);
         Poll::Ready(Ok(written))
     }
 
