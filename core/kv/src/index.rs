@@ -17,6 +17,7 @@ use crate::api::Key;
 use crate::run::{Look, Run, glance_in_step};
 use alloc::sync::Arc;
 use core::ops::ControlFlow;
+pub(crate) use node::Path;
 use node::{Child, Node, child_of, place_of};
 
 pub use crate::run::GROUP_MAX;
@@ -32,17 +33,29 @@ pub(crate) trait Weigh {
 /// The entries of a group of keys as they look, unread.
 pub(crate) type Seen<'a, V> = [Option<(&'a Key, &'a V)>; GROUP_MAX];
 
+/// The ways to the keys of a group.
+type Paths = [Path; GROUP_MAX];
+
 /// An ordered map with ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Index<V> {
     root: Node<V>,
+    /// The ways to the keys that will be changed next, in their order, as they were when a group was looked for. Each way is
+    /// checked as it is gone, so it may be wrong.
+    paths: Paths,
+    /// How many of those are gone.
+    paths_gone: usize,
     /// Number of entries, those without weight included.
     entries: u64,
 }
 
 impl<V: Weigh + Clone + Default> Index<V> {
     pub(crate) fn new() -> Index<V> {
-        Index { root: Node::Leaf(Arc::default()), entries: 0 }
+        Index::of(Node::Leaf(Arc::default()), 0)
+    }
+
+    fn of(root: Node<V>, entries: u64) -> Index<V> {
+        Index { root, paths: [Path::UNKNOWN; GROUP_MAX], paths_gone: GROUP_MAX, entries }
     }
 
     /// The number of entries, those without weight included.
@@ -89,7 +102,14 @@ impl<V: Weigh + Clone + Default> Index<V> {
     /// For each key of a group, the entry whose key looks right, unread. Goes level by level: the processor waits for the memory
     /// of all keys at once, where it would wait for one after the other. More than [`GROUP_MAX`] keys are not looked for.
     pub(crate) fn glance_group<'a>(&'a self, keys: &[&[u8]]) -> Seen<'a, V> {
+        self.glance_on_paths(keys).0
+    }
+
+    /// As [`Index::glance_group`], with the ways to the entries.
+    pub(crate) fn glance_on_paths<'a>(&'a self, keys: &[&[u8]]) -> (Seen<'a, V>, Paths) {
         let mut nodes = [&self.root; GROUP_MAX];
+        let mut paths = [Path::UNKNOWN; GROUP_MAX];
+        let mut level = 0;
         while let (Some(_), Node::Branch(first)) = (keys.first(), nodes[0]) {
             let mut branches = [&**first; GROUP_MAX];
             for (branch, node) in branches.iter_mut().zip(nodes) {
@@ -98,9 +118,14 @@ impl<V: Weigh + Clone + Default> Index<V> {
                 }
             }
             let glances = glance_in_step(&branches, keys);
-            for (((node, branch), glance), key) in nodes.iter_mut().zip(branches).zip(glances).zip(keys) {
-                *node = &branch.get(glance.floor(branch, key)).node;
+            for ((((node, branch), glance), key), path) in
+                nodes.iter_mut().zip(branches).zip(glances).zip(keys).zip(&mut paths)
+            {
+                let i = glance.floor(branch, key);
+                path.set(level, i);
+                *node = &branch.get(i).node;
             }
+            level += 1;
         }
         let mut seen = [None; GROUP_MAX];
         if let Node::Leaf(first) = nodes[0] {
@@ -111,16 +136,28 @@ impl<V: Weigh + Clone + Default> Index<V> {
                 }
             }
             let glances = glance_in_step(&leaves, keys);
-            for (((seen, leaf), glance), _) in seen.iter_mut().zip(leaves).zip(glances).zip(keys) {
-                *seen = glance.place(leaf).map(|i| (leaf.key(i), leaf.get(i)));
+            for ((((seen, leaf), glance), _), path) in
+                seen.iter_mut().zip(leaves).zip(glances).zip(keys).zip(&mut paths)
+            {
+                *seen = glance.place(leaf).map(|i| {
+                    path.set(level, i);
+                    (leaf.key(i), leaf.get(i))
+                });
             }
         }
-        seen
+        (seen, paths)
     }
 
-    /// Changes the value of a key; a new key begins with the default.
+    /// Lets the next insertions and changes of values go these ways, one after the other, as far as they lead to the keys.
+    pub(crate) fn go_next(&mut self, paths: Paths) {
+        (self.paths, self.paths_gone) = (paths, 0);
+    }
+
+    /// Changes the value of a key; a new key begins with the default. It is looked for on the next way of [`Index::go_next`].
     pub(crate) fn upsert<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> R {
-        let change = match self.root.update(key, Look::Boldly, change) {
+        let path = self.paths.get(self.paths_gone).copied().unwrap_or(Path::UNKNOWN);
+        self.paths_gone = GROUP_MAX.min(self.paths_gone + 1);
+        let change = match self.root.update(key, Look::Boldly, path, change) {
             Ok((result, _)) => return result,
             Err(change) => change,
         };
@@ -138,8 +175,8 @@ impl<V: Weigh + Clone + Default> Index<V> {
 
     /// Changes the value of a key if the key exists.
     pub(crate) fn update<R>(&mut self, key: &[u8], change: impl FnOnce(&Key, &mut V) -> R) -> Option<R> {
-        let updated = self.root.update(key, Look::Boldly, change);
-        let updated = updated.or_else(|change| self.root.update(key, Look::Carefully, change));
+        let updated = self.root.update(key, Look::Boldly, Path::UNKNOWN, change);
+        let updated = updated.or_else(|change| self.root.update(key, Look::Carefully, Path::UNKNOWN, change));
         updated.ok().map(|(result, _)| result)
     }
 

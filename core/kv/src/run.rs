@@ -25,6 +25,9 @@ const IN_ORDER_MIN: i8 = 3;
 /// The same for descending order, or more of them.
 const DESCENDING: i8 = -IN_ORDER_MIN;
 
+/// In the place of a head where no key is: no head is above it.
+const NO_HEAD: u64 = u64::MAX;
+
 /// How to search for a key in a run, and in a tree of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -37,7 +40,8 @@ pub(crate) enum Look {
 
 /// Up to [`RUN_MAX`] distinct keys in ascending order, each with an item.
 ///
-/// Invariant: every key begins with the same `shared` bytes; `heads[i]` is the head of the `i`th key.
+/// Invariant: every key begins with the same `shared` bytes; `heads[i]` is the head of the `i`th key. Behind those there is
+/// [`NO_HEAD`], so that a search takes the same steps in every run.
 #[derive(Clone, Debug)]
 pub(crate) struct Run<T> {
     shared: usize,
@@ -51,7 +55,7 @@ pub(crate) struct Run<T> {
 
 impl<T> Default for Run<T> {
     fn default() -> Run<T> {
-        Run { shared: 0, newest: 0, in_order: 0, entries: Vec::new(), heads: [0; RUN_MAX + 1] }
+        Run { shared: 0, newest: 0, in_order: 0, entries: Vec::new(), heads: [NO_HEAD; RUN_MAX + 1] }
     }
 }
 
@@ -96,7 +100,14 @@ impl<T> Run<T> {
     /// Index of the key, if it exists.
     pub(crate) fn find(&self, key: &[u8], look: Look) -> Option<usize> {
         match look {
-            Look::Boldly => self.guess(key).ok().filter(|&i| *self.entries[i].0 == *key),
+            Look::Boldly => {
+                let (low, head) = self.low(key)?;
+                match self.heads.get(low + 1) {
+                    Some(next) if *next == head => self.guess(key).ok(), // equal heads decide nothing
+                    _ => Some(low),
+                }
+                .filter(|&i| self.is_at(i, key))
+            }
             Look::Carefully => self.search(key).ok(),
         }
     }
@@ -123,14 +134,35 @@ impl<T> Run<T> {
         }
     }
 
+    /// Whether the key is the one at this index.
+    pub(crate) fn is_at(&self, i: usize, key: &[u8]) -> bool {
+        self.entries.get(i).is_some_and(|(other, _)| **other == *key)
+    }
+
+    /// Whether [`Run::find_floor`], boldly, returns this index; only heads are read, and if they do not suffice, it is not said.
+    pub(crate) fn is_floor(&self, i: usize, key: &[u8]) -> bool {
+        let (Some(head), Some([this, next])) =
+            (head_from(key, self.shared), self.heads.get(i..i.saturating_add(2)))
+        else {
+            return false;
+        };
+        i < self.len() && *this < head && head < *next
+    }
+
+    /// How many heads are below that of a key, and that head; `None` if the key is too short for one.
+    fn low(&self, key: &[u8]) -> Option<(usize, u64)> {
+        let head = head_from(key, self.shared)?;
+        let mut glance = Glance { head, below: 0 };
+        STEPS.iter().for_each(|&step| glance.step(self, step));
+        Some((glance.ended(self), head))
+    }
+
     /// As `search` for a key that begins with the shared bytes, without checking that; meaningless for any other key.
     fn guess(&self, key: &[u8]) -> Result<usize, usize> {
-        let Some(rest) = key.get(self.shared..) else { return Err(0) };
-        let head = head(key, self.shared);
-        let heads = &self.heads[..self.len()];
-        let low = heads.partition_point(|&other| other < head);
+        let Some((low, head)) = self.low(key) else { return Err(0) };
+        let rest = &key[self.shared..];
         // The order of heads is the order of keys, but equal heads decide nothing.
-        let ties = heads[low..].iter().take_while(|&&other| other == head).count();
+        let ties = self.heads[low..self.len()].iter().take_while(|&&other| other == head).count();
         match self.entries[low..low + ties].binary_search_by(|(other, _)| other[self.shared..].cmp(rest)) {
             Ok(i) => Ok(low + i),
             Err(i) => Err(low + i),
@@ -163,6 +195,7 @@ impl<T> Run<T> {
 
     pub(crate) fn remove(&mut self, i: usize) -> (Key, T) {
         self.heads.copy_within(i + 1..self.entries.len(), i);
+        self.heads[self.entries.len() - 1] = NO_HEAD;
         self.in_order = 0;
         self.entries.remove(i)
     }
@@ -218,8 +251,13 @@ impl<T> Run<T> {
         for (place, (key, _)) in self.heads.iter_mut().zip(&self.entries) {
             *place = head(key, shared);
         }
+        self.heads[self.entries.len()..].fill(NO_HEAD);
     }
 }
+
+/// Powers of two whose sum is a place in a run: how far a search goes on at a time, as exponents.
+const STEPS: [u32; 6] = [5, 4, 3, 2, 1, 0];
+const _: () = assert!(RUN_MAX == 64, "the steps find as many heads");
 
 /// What the heads of a run say of a key; no key has been read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -230,9 +268,21 @@ pub(crate) struct Glance {
 }
 
 impl Glance {
+    /// Goes on by 2 to the power of `step` if so many more heads are below. All larger steps came before.
+    fn step<T>(&mut self, run: &Run<T>, step: u32) {
+        // Larger steps are multiples of this one: the bits are the sum. Without branches, which no processor foretells.
+        let last = self.below | ((1 << step) - 1);
+        self.below |= usize::from(run.heads[last % RUN_MAX] < self.head) << step;
+    }
+
+    /// How many heads are below, after all steps, which do not reach the last place.
+    fn ended<T>(self, run: &Run<T>) -> usize {
+        self.below + usize::from(run.heads[self.below % RUN_MAX] < self.head)
+    }
+
     /// Index of the first key of the run that may be the key.
     pub(crate) fn place<T>(self, run: &Run<T>) -> Option<usize> {
-        (run.heads[..run.len()].get(self.below) == Some(&self.head)).then_some(self.below)
+        (self.below < run.len() && run.heads[self.below] == self.head).then_some(self.below)
     }
 
     /// As [`Run::find_floor`], boldly.
@@ -252,14 +302,10 @@ pub(crate) fn glance_in_step<T>(runs: &[&Run<T>], keys: &[&[u8]]) -> [Glance; GR
     for ((glance, run), key) in group.iter_mut().zip(runs).zip(keys) {
         glance.head = head_from(key, run.shared).unwrap_or(0); // a key that is too short is in none
     }
-    const { assert!(RUN_MAX == 64, "the steps below find as many heads") };
-    for step in [32, 16, 8, 4, 2, 1, 1] {
-        for (glance, run) in group.iter_mut().zip(runs) {
-            let more = glance.below + step;
-            let is_below = (more <= run.len()) & (run.heads[(more - 1).min(RUN_MAX)] < glance.head);
-            glance.below = core::hint::select_unpredictable(is_below, more, glance.below);
-        }
+    for step in STEPS {
+        group.iter_mut().zip(runs).for_each(|(glance, run)| glance.step(run, step));
     }
+    group.iter_mut().zip(runs).for_each(|(glance, run)| glance.below = glance.ended(run));
     glances
 }
 

@@ -20,7 +20,7 @@
 //!
 //! ```
 //! use kattu_kv::api::{Answer, Response, Revision};
-//! use kattu_kv::sessions::{Order, SessionError, SessionId, Sessions, Verdict};
+//! use kattu_kv::sessions::{Order, SessionError, SessionId, Sessions, Skipped, Verdict};
 //!
 //! let mut sessions = Sessions::default();
 //! let id = SessionId { number: 7, secret: 42 };
@@ -28,8 +28,8 @@
 //! assert_eq!(sessions.judge(id, 1, 1), Verdict::Execute);
 //! let answer = Ok(Response { revision: Revision(2), answer: Answer::Put { prev_kv: None } });
 //! sessions.keep(id.number, 1, &answer, false);
-//! assert_eq!(sessions.judge(id, 1, 1), Verdict::Answered(Some(answer)), "the same command again");
-//! assert_eq!(sessions.judge(id, 9, 2), Verdict::Refused(SessionError::OutOfOrder { expected: 2 }));
+//! assert_eq!(sessions.judge(id, 1, 1), Verdict::Skip(Skipped::Answered(Some(answer))), "the same command again");
+//! assert_eq!(sessions.judge(id, 9, 2), Verdict::Skip(Skipped::Refused(SessionError::OutOfOrder { expected: 2 })));
 //! ```
 //! Knows nothing of: logs, members, connections, the commands themselves.
 
@@ -178,9 +178,16 @@ impl core::error::Error for SessionError {}
 pub enum Verdict {
     /// Execute it, then [`Sessions::keep`] its answer, before anything else.
     Execute,
+    /// Do not execute it.
+    Skip(Skipped),
+}
+
+/// Why a command is not executed now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Skipped {
     /// It was executed before, with this answer; `None` if that was too large to be kept.
     Answered(Option<Result<Response, Error>>),
-    /// It is not executed.
+    /// It may not be executed.
     Refused(SessionError),
 }
 
@@ -194,8 +201,8 @@ pub enum Once {
         /// The number up to which every command of the session is executed.
         strong: u64,
     },
-    /// It was executed before, or is not executed; never [`Verdict::Execute`].
-    Judged(Verdict),
+    /// It was not executed now.
+    Skipped(Skipped),
 }
 
 /// An answer that is kept.
@@ -299,10 +306,10 @@ impl Session {
     /// Whether a command is to be executed, if all sessions keep answers of so many bytes.
     fn verdict(&self, number: u64, all: u64) -> Verdict {
         if number < self.first {
-            return Verdict::Refused(SessionError::Stale);
+            return Verdict::Skip(Skipped::Refused(SessionError::Stale));
         }
         if let Some(kept) = self.answer(number) {
-            return Verdict::Answered(kept.result());
+            return Verdict::Skip(Skipped::Answered(kept.result()));
         }
         let (expected, is_next) = match self.order {
             Order::Strict => (self.last + 1, number == self.last + 1),
@@ -312,13 +319,13 @@ impl Session {
             }
         };
         if !is_next {
-            return Verdict::Refused(SessionError::OutOfOrder { expected });
+            return Verdict::Skip(Skipped::Refused(SessionError::OutOfOrder { expected }));
         }
         let bytes = self.bytes + KEPT_BYTES;
         let is_crowded = ALL_BYTES_MAX < all + KEPT_BYTES && SHARE_BYTES < bytes;
         let has_window = number - self.first < WINDOW;
         if SESSION_BYTES_MAX < bytes || is_crowded || !has_window {
-            return Verdict::Refused(SessionError::TooManyAnswers);
+            return Verdict::Skip(Skipped::Refused(SessionError::TooManyAnswers));
         }
         Verdict::Execute
     }
@@ -489,7 +496,7 @@ impl Sessions {
     pub fn judge(&mut self, id: SessionId, number: u64, first_unacked: u64) -> Verdict {
         let all = self.bytes;
         self.see(id, first_unacked, |session, dropped| session.verdict(number, all - dropped))
-            .unwrap_or(Verdict::Refused(SessionError::Expired))
+            .unwrap_or(Verdict::Skip(Skipped::Refused(SessionError::Expired)))
     }
 
     /// Keeps the answer of a command that was just executed; `lacks_pairs`: it was too large to be gathered whole. Returns
@@ -537,14 +544,14 @@ impl Sessions {
         let done = self.see(id, first_unacked, |session, dropped| {
             match session.verdict(number, all - dropped) {
                 Verdict::Execute => {}
-                verdict => return (Once::Judged(verdict), None),
+                Verdict::Skip(skipped) => return (Once::Skipped(skipped), None),
             }
             let result = execute();
             let kept = session.keep(number, Kept::of(&result), all - dropped);
             (Once::Executed { result, strong: session.strong() }, Some(kept))
         });
         let Some((once, kept)) = done else {
-            return Once::Judged(Verdict::Refused(SessionError::Expired));
+            return Once::Skipped(Skipped::Refused(SessionError::Expired));
         };
         if let Some(kept) = kept {
             self.note_kept(id.number, number, &kept);

@@ -223,18 +223,21 @@ impl Store {
         self.ended(answer)
     }
 
-    /// Reads what puts of these keys will read, for all of them at once. Changes nothing: it only brings the memory near, which
-    /// takes most of the time of a put into a large store. More than [`GROUP_MAX`] keys are not looked at.
-    pub fn bring_near(&self, keys: &[&[u8]]) {
+    /// Reads what puts of these keys will read, for all of them at once. No answer depends on it: it brings the memory near, which
+    /// takes most of the time of a put into a large store, and notes where the keys are, for the puts that come next. More than
+    /// [`GROUP_MAX`] keys are not looked at.
+    pub fn bring_near(&mut self, keys: &[&[u8]]) {
         if self.index.entries() < NEAR_KEYS {
             return;
         }
         let mut read = 0u8;
-        for (key, history) in self.index.glance_group(keys).into_iter().flatten() {
+        let (seen, paths) = self.index.glance_on_paths(keys);
+        for (key, history) in seen.into_iter().flatten() {
             read ^= key.first().copied().unwrap_or_default();
             read ^= history.newest().and_then(|newest| newest.value()).map_or(0, |value| value.len() as u8);
         }
         core::hint::black_box(read);
+        self.index.go_next(paths);
     }
 
     /// Ends a command, and makes its answer a response.

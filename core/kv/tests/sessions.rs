@@ -4,7 +4,7 @@
 use kattu_kv::api::{Answer, Error, Key, KeyValue, Response, Revision, Value};
 use kattu_kv::sessions::{
     ALL_BYTES_MAX, Loader, Once, Order, SESSION_BYTES_MAX, SHARE_BYTES, SessionError, SessionId, Sessions,
-    Settings, UNUSED, Verdict, WINDOW,
+    Settings, Skipped, UNUSED, Verdict, WINDOW,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -108,7 +108,7 @@ impl Naive {
 
     fn judge(&mut self, id: SessionId, number: u64, first_unacked: u64) -> Verdict {
         let Some(session) = self.see(id, first_unacked) else {
-            return Verdict::Refused(SessionError::Expired);
+            return Verdict::Skip(Skipped::Refused(SessionError::Expired));
         };
         let expected = match session.order {
             Order::Strict => session.last + 1,
@@ -119,11 +119,11 @@ impl Naive {
             Order::Any => number <= expected,
         };
         if number < session.first {
-            Verdict::Refused(SessionError::Stale)
+            Verdict::Skip(Skipped::Refused(SessionError::Stale))
         } else if let Some(answer) = session.answers.get(&number) {
-            Verdict::Answered(Some(answer.clone()))
+            Verdict::Skip(Skipped::Answered(Some(answer.clone())))
         } else if !is_next {
-            Verdict::Refused(SessionError::OutOfOrder { expected })
+            Verdict::Skip(Skipped::Refused(SessionError::OutOfOrder { expected }))
         } else {
             Verdict::Execute
         }
@@ -244,14 +244,14 @@ impl Twins {
                 let once = at_once.once(*id, number, first_unacked, || result.clone());
                 let verdict = self.sessions.judge(*id, number, first_unacked);
                 prop_assert_eq!(&verdict, &self.naive.judge(*id, number, first_unacked));
-                if verdict == Verdict::Execute {
+                if let Verdict::Skip(skipped) = verdict {
+                    prop_assert_eq!(once, Once::Skipped(skipped));
+                } else {
                     let strong = self.sessions.keep(id.number, number, result, false);
                     prop_assert_eq!(strong, self.naive.keep(id.number, number, result));
                     prop_assert_eq!(strong, self.sessions.strong(id.number));
                     *last = number.max(*last);
                     prop_assert_eq!(once, Once::Executed { result: result.clone(), strong });
-                } else {
-                    prop_assert_eq!(once, Once::Judged(verdict));
                 }
                 prop_assert_eq!(at_once.digest(), self.sessions.digest());
                 prop_assert_eq!(at_once.bytes(), self.sessions.bytes());
@@ -261,7 +261,7 @@ impl Twins {
             Step::WrongSecret(client) => {
                 let (id, last) = self.clients[*client];
                 let id = SessionId { secret: id.secret + 1, ..id };
-                let expired = Verdict::Refused(SessionError::Expired);
+                let expired = Verdict::Skip(Skipped::Refused(SessionError::Expired));
                 prop_assert_eq!(self.sessions.judge(id, last + 1, last + 1), expired);
                 prop_assert!(!self.sessions.close(id) && !self.sessions.keep_alive(id, last + 1));
             }
@@ -382,8 +382,12 @@ fn the_answers_of_one_session_have_a_bound() {
         }
     }
     assert!(sessions.bytes() <= SESSION_BYTES_MAX, "{}", sessions.bytes());
-    assert_eq!(sessions.judge(id, 2, 1), Verdict::Answered(Some(large(value))));
-    assert_eq!(sessions.judge(id, 20, 1), Verdict::Answered(None), "executed once, and its answer is gone");
+    assert_eq!(sessions.judge(id, 2, 1), Verdict::Skip(Skipped::Answered(Some(large(value)))));
+    assert_eq!(
+        sessions.judge(id, 20, 1),
+        Verdict::Skip(Skipped::Answered(None)),
+        "executed once, and its answer is gone"
+    );
     assert_eq!(sessions.judge(id, 21, 21), Verdict::Execute, "all are acknowledged");
     assert_eq!(sessions.bytes(), 0);
 }
@@ -399,10 +403,14 @@ fn a_client_that_acknowledges_nothing_is_stopped_at_the_window_and_goes_on_after
             Order::Strict => SessionError::TooManyAnswers,
             Order::Any => SessionError::OutOfOrder { expected: WINDOW },
         };
-        assert_eq!(sessions.judge(id, WINDOW + 1, 1), Verdict::Refused(refused));
+        assert_eq!(sessions.judge(id, WINDOW + 1, 1), Verdict::Skip(Skipped::Refused(refused)));
         execute(&mut sessions, id, WINDOW + 1, 2, &put_at(3));
-        assert_eq!(sessions.judge(id, 1, 1), Verdict::Refused(SessionError::Stale));
-        assert_eq!(sessions.judge(id, 2, 1), Verdict::Answered(Some(put_at(2))), "acknowledged is only 1");
+        assert_eq!(sessions.judge(id, 1, 1), Verdict::Skip(Skipped::Refused(SessionError::Stale)));
+        assert_eq!(
+            sessions.judge(id, 2, 1),
+            Verdict::Skip(Skipped::Answered(Some(put_at(2)))),
+            "acknowledged is only 1"
+        );
     }
 }
 
@@ -429,7 +437,7 @@ fn what_others_keep_leaves_each_session_its_share() {
     for command in 1..=share {
         execute(&mut sessions, id, command, 1, &put_at(9));
     }
-    let full = Verdict::Refused(SessionError::TooManyAnswers);
+    let full = Verdict::Skip(Skipped::Refused(SessionError::TooManyAnswers));
     assert_eq!(sessions.judge(id, share + 1, 1), full);
     assert_eq!(sessions.judge(id, share + 1, share + 1), Verdict::Execute, "after it has acknowledged some");
 }
@@ -454,7 +462,7 @@ fn a_flood_of_registrations_ends_no_session_in_use_and_is_over_after_a_minute() 
         entries += 1;
     }
     assert_eq!(entries, 999usize.div_ceil(16), "a few with each entry");
-    assert_eq!(sessions.judge(used, 1, 1), Verdict::Answered(Some(put_at(2))));
+    assert_eq!(sessions.judge(used, 1, 1), Verdict::Skip(Skipped::Answered(Some(put_at(2)))));
     assert_eq!(sessions.register(next, Order::Strict), Ok(()));
 }
 
@@ -467,9 +475,9 @@ fn a_session_ends_after_the_idle_time_and_nothing_of_it_is_executed_again() {
     sessions.advance(idle - tick);
     assert!(sessions.keep_alive(id, 1));
     sessions.advance(idle * 2 - tick);
-    assert_eq!(sessions.judge(id, 1, 1), Verdict::Answered(Some(put_at(2))), "no sooner");
+    assert_eq!(sessions.judge(id, 1, 1), Verdict::Skip(Skipped::Answered(Some(put_at(2)))), "no sooner");
     sessions.advance(idle * 3 - tick + SECOND);
-    let expired = Verdict::Refused(SessionError::Expired);
+    let expired = Verdict::Skip(Skipped::Refused(SessionError::Expired));
     assert_eq!((sessions.judge(id, 1, 1), sessions.judge(id, 2, 2)), (expired.clone(), expired));
     assert_eq!((sessions.count(), sessions.bytes()), (0, 0));
 }

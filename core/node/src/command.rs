@@ -104,7 +104,7 @@ pub fn encode_put(put: kv::PutRef<'_>) -> Vec<u8> {
 #[must_use]
 pub fn request(command: kv::Command, bytes: Vec<u8>) -> Request {
     match kattu_kv::cost::is_small(&command) {
-        true => Request::Write(bytes),
+        true => Request::Write(bytes.into()),
         false => Request::Weigh(alloc::boxed::Box::new(command), bytes),
     }
 }
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(request(command.clone(), plain.clone()), Request::Weigh(Box::new(command), plain));
         let put = kv::Command::Put(kv::Put { key: vec![b'a'], ..kv::Put::default() });
         let plain = encode_kv(&put);
-        assert_eq!(request(put, plain.clone()), Request::Write(plain), "a put is as it was");
+        assert_eq!(request(put, plain.clone()), Request::Write(plain.into()), "a put is as it was");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod peer;
 mod request;
 mod status;
 
+pub use crate::command_bytes::CommandBytes;
 pub use member::{MemberInfo, Members};
 pub use peer::{Forward, ForwardReply, PeerMessage};
 pub use request::{

@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use kattu_kv::api as kv;
 use kattu_kv::api::{Error, Response};
 use kattu_kv::cost::PUT_UNITS;
-use kattu_kv::sessions::{Once, SESSION_BYTES_MAX, SessionId, Sessions, Verdict};
+use kattu_kv::sessions::{Once, SESSION_BYTES_MAX, SessionId, Sessions, Skipped, Verdict};
 use kattu_kv::store::{GROUP_MAX, Stats, Store};
 use kattu_kv::work::Work;
 use kattu_raft::{Duration, Entry, EntryId, EntryKind, LogIndex, Membership, NodeId, SnapshotMeta, Term};
@@ -625,12 +625,12 @@ impl Keeper {
                 Once::Executed { result, strong } => {
                     Applied::Done(waits.ticket.map(|_| kv_body(result)), strong)
                 }
-                Once::Judged(verdict) => self.not_executed(id, verdict),
+                Once::Skipped(skipped) => self.not_executed(id, skipped),
             };
         }
         match self.tables.sessions.judge(id, number, first_unacked) {
             Verdict::Execute => {}
-            verdict => return self.not_executed(id, verdict),
+            Verdict::Skip(skipped) => return self.not_executed(id, skipped),
         }
         let (work_max, command) = match decoded(entry, bytes) {
             Command::Kv(command) => (SESSION_WORK_MAX, command),
@@ -650,14 +650,13 @@ impl Keeper {
     }
 
     /// A command of a session that was executed before, or is not executed.
-    fn not_executed(&self, id: SessionId, verdict: Verdict) -> Applied {
-        match verdict {
-            Verdict::Execute => unreachable!("it is not executed"),
-            Verdict::Answered(None) => Applied::AnswerGone,
-            Verdict::Answered(Some(result)) => {
+    fn not_executed(&self, id: SessionId, skipped: Skipped) -> Applied {
+        match skipped {
+            Skipped::Answered(None) => Applied::AnswerGone,
+            Skipped::Answered(Some(result)) => {
                 Applied::Done(Some(kv_body(result)), self.tables.sessions.strong(id.number))
             }
-            Verdict::Refused(error) => Applied::Done(Some(ReplyBody::SessionError(error)), 0),
+            Skipped::Refused(error) => Applied::Done(Some(ReplyBody::SessionError(error)), 0),
         }
     }
 

@@ -15,6 +15,7 @@ extern crate alloc;
 
 pub mod alarms;
 pub mod command;
+mod command_bytes;
 pub mod compare;
 mod confirmation;
 pub mod contract;

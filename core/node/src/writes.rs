@@ -17,6 +17,7 @@
 //! Knows nothing of: reads, the effects of commands (except whether one grows the store).
 
 use crate::command::{Command, is_change};
+use crate::command_bytes::CommandBytes;
 use crate::contract::{
     Admitted, Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Reply, ReplyBody, Ticket,
 };
@@ -50,7 +51,7 @@ enum Publication {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Unplaced {
     whose: Whose,
-    command: Vec<u8>,
+    command: CommandBytes,
     /// When it arrived here.
     since: Instant,
     expires: Instant,
@@ -124,6 +125,8 @@ pub(crate) struct Writes {
     /// Waiting for a leader, or at the leader for space in its log; certainly without effect.
     unplaced: VecDeque<Unplaced>,
     unplaced_bytes: usize,
+    /// As many of them, at the end, have come since the last batch was complete; or more, if some of those are gone.
+    fresh: usize,
     /// Expiries of those among them that followers have forwarded: an election timeout earlier than for a client's
     /// write of the same time. In queue order; empty except at a leader.
     others_expire: VecDeque<Instant>,
@@ -153,6 +156,7 @@ impl Writes {
         Writes {
             unplaced: VecDeque::new(),
             unplaced_bytes: 0,
+            fresh: 0,
             others_expire: VecDeque::new(),
             forward_after: Instant(0),
             forwarded: VecDeque::new(),
@@ -311,6 +315,7 @@ impl Writes {
 
     /// Adds a write at the end of the queue.
     fn queue(&mut self, write: Unplaced) {
+        self.fresh += 1;
         self.unplaced_bytes += write.command.len();
         if write.is_of_others() {
             self.others_expire.push_back(write.expires);
@@ -325,6 +330,12 @@ impl Writes {
             self.others_expire.push_front(write.expires);
         }
         self.unplaced.push_front(write);
+    }
+
+    /// The batch is complete: what has come with it and waits on has bytes of its own.
+    fn settle(&mut self) {
+        let fresh = core::mem::take(&mut self.fresh);
+        self.unplaced.iter_mut().rev().take(fresh).for_each(|write| write.command.leave_others());
     }
 
     fn pop_unplaced(&mut self) -> Option<Unplaced> {
@@ -368,7 +379,13 @@ impl Node {
     ///
     /// # Panics
     /// If a client may not put this command into the log: every keeper would stop at it, now and after each start.
-    pub(crate) fn on_write(&mut self, now: Instant, ticket: Ticket, command: Vec<u8>, effects: &mut Effects) {
+    pub(crate) fn on_write(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        command: CommandBytes,
+        effects: &mut Effects,
+    ) {
         assert!(
             crate::command::is_of_client(&command),
             "a client's write is for the store, of a session or an alarm, this begins with {:?}",
@@ -398,12 +415,12 @@ impl Node {
             }
             self.writes.keeping.insert(ticket, kept_bytes);
         }
-        self.on_write(now, ticket, command, effects);
+        self.on_write(now, ticket, command.into(), effects);
     }
 
     /// A write of this replica's own: no client waits for it, and its sender repeats it.
     pub(crate) fn write_own(&mut self, now: Instant, command: Vec<u8>) {
-        let expires = now + self.request_timeout();
+        let (command, expires) = (command.into(), now + self.request_timeout());
         self.writes.queue(Unplaced { whose: Whose::Ours(OWN), command, since: now, expires });
     }
 
@@ -442,8 +459,8 @@ impl Node {
     ) {
         let (is_short, has_sessions) = (self.is_short(), SESSIONS <= self.compare.level());
         let writes = self.writes.unplaced.iter().take(RUN_MAX).map(|write| &write.command[..]);
-        let run: Vec<&[u8]> =
-            writes.take_while(|command| !is_short && (has_sessions || !is_of_session(command))).collect();
+        let mut run: Vec<&[u8]> = Vec::with_capacity(self.writes.unplaced.len().min(RUN_MAX));
+        run.extend(writes.take_while(|command| !is_short && (has_sessions || !is_of_session(command))));
         let last = self.raft.last_id().index;
         let (count, _) = self.raft.propose_run(now, &run, out);
         let term = self.raft.term();
@@ -519,6 +536,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         if self.writes.unplaced.is_empty() {
+            self.writes.fresh = 0;
             return;
         }
         if self.raft.is_leader() {
@@ -539,6 +557,7 @@ impl Node {
         {
             self.forward_writes(leader, effects);
         }
+        self.writes.settle();
     }
 
     /// Refuses forwarded writes that wait here: they will not enter this log, and their followers keep them for the
@@ -567,7 +586,7 @@ impl Node {
                 };
                 bytes += command.len();
                 self.writes.seq += 1;
-                let command = SharedBytes::from(command);
+                let command = command.into_shared();
                 commands.push(command.clone());
                 self.writes.forwarded_bytes += command.len();
                 let seq = self.writes.seq;
@@ -616,6 +635,7 @@ impl Node {
         if let Some(patient_until) = patient_until {
             return self.wait_again(now, ChangeRequest { ticket, command, patient_until, expires });
         }
+        let command = command.into();
         self.writes.queue_first(Unplaced { whose: Whose::Ours(ticket), command, since: now, expires });
         self.writes.forward_after = now + self.raft.timing().heartbeat_interval;
     }
@@ -696,7 +716,7 @@ impl Node {
             return Some(Err(Refusal::TooManyRequests));
         }
         let patience = self.request_timeout().saturating_sub(self.raft.timing().election_timeout);
-        let (command, expires) = (command.to_vec(), now + patience);
+        let (command, expires) = (command.to_vec().into(), now + patience);
         self.writes.queue(Unplaced { whose, command, since: now, expires });
         None
     }
@@ -812,9 +832,38 @@ impl Node {
         let due = self.writes.publication == Publication::Due;
         if due && self.is_confirmed() && self.raft.leader().is_some() {
             self.writes.publication = Publication::Underway;
-            let command = self.writes.publish.clone();
+            let command = self.writes.publish.clone().into();
             let expires = now + self.request_timeout().max(Duration::from_secs(1));
             self.writes.queue(Unplaced { whose: Whose::Ours(PUBLISH), command, since: now, expires });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::{Event, Request};
+    use crate::node::NodeConfig;
+    use kattu_kv::api as kv;
+    use kattu_raft::{Config, RecordEncoder, Recovered};
+
+    #[test]
+    fn a_write_that_waits_beyond_its_batch_holds_no_buffer_of_others() {
+        let put = kv::Put { key: b"a".to_vec(), ..kv::Put::default() };
+        let command = crate::command::encode_kv(&kv::Command::Put(put));
+        let len = command.len();
+        let buffer = SharedBytes::from([&command[..], &command[..]].concat());
+        let raft = Config::new(NodeId(1), [NodeId(1), NodeId(2)], RecordEncoder::BARE);
+        let mut node = Node::recover(NodeConfig::new(raft), 1, Instant(0), Recovered::default());
+        let mut effects = Effects::default();
+        for (ticket, at) in [(1, 0), (2, len)] {
+            let request = Request::Write(buffer.slice(at..at + len).into());
+            node.handle(Instant(0), Event::Client { ticket: Ticket(ticket), request }, &mut effects);
+        }
+        assert_eq!(buffer.clone().into_buffer(), None, "both hold it");
+        node.handle(Instant(0), Event::Drained, &mut effects);
+        assert_eq!(node.writes.pending_bytes(), 2 * len, "no member leads: they wait");
+        assert_eq!(buffer.into_buffer().map(|bytes| bytes.len()), Some(2 * len));
+        assert!(node.writes.unplaced.iter().all(|write| *write.command == command[..]));
     }
 }

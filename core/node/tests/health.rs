@@ -99,7 +99,7 @@ fn a_divergent_member_is_named_on_all_members_and_serves_no_client() {
     }
 
     // It is divergent at every further comparison, also after it was cleared; it accepts the clearing itself, too.
-    let clear = Request::Write(AlarmChange::Clear(corrupt(divergent)).encode());
+    let clear = Request::Write(AlarmChange::Clear(corrupt(divergent)).encode().into());
     let cleared = ask(&mut world, divergent, clear);
     assert!(
         matches!(&cleared, Outcome::Done(Reply { body: ReplyBody::Alarmed(Some(alarm)), .. }) if *alarm == corrupt(divergent)),
@@ -141,7 +141,7 @@ fn a_divergent_member_is_offered_no_leadership_whatever_its_priority() {
     world.pass(ET * 30);
     assert_eq!(world.leader(), Some(next));
     // Without the alarm it is as good as any, until it is found divergent again.
-    let clear = Request::Write(AlarmChange::Clear(corrupt(leader)).encode());
+    let clear = Request::Write(AlarmChange::Clear(corrupt(leader)).encode().into());
     world.ask(next, clear);
     let mut has_led = false;
     for _ in 0..100 {
@@ -179,10 +179,10 @@ fn a_divergent_member_that_comes_to_lead_transfers_at_once() {
 #[test]
 fn a_write_under_way_at_a_member_that_is_found_divergent_is_in_doubt() {
     let (mut world, leader, divergent) = with_a_divergent_one(|world, _| world.follower());
-    let clear = Request::Write(AlarmChange::Clear(corrupt(divergent)).encode());
+    let clear = Request::Write(AlarmChange::Clear(corrupt(divergent)).encode().into());
     ask(&mut world, divergent, clear);
     // It goes into the log right behind the alarm that is raised again.
-    let raise = world.ask(leader, Request::Write(AlarmChange::Raise(corrupt(divergent)).encode()));
+    let raise = world.ask(leader, Request::Write(AlarmChange::Raise(corrupt(divergent)).encode().into()));
     let write = world.ask(divergent, put("late", "v"));
     world.pass(ET / 4);
     assert!(is_done(world.outcome(leader, raise)));
@@ -268,14 +268,14 @@ fn while_a_member_is_short_of_space_no_member_accepts_growth() {
     let leader = world.elect();
     let follower = world.follower();
     write(&mut world, leader, "a");
-    let raised = ask(&mut world, follower, Request::Write(AlarmChange::Raise(full).encode()));
+    let raised = ask(&mut world, follower, Request::Write(AlarmChange::Raise(full).encode().into()));
     assert!(is_done(Some(&raised)), "{raised:?}");
     for id in 1..=3 {
         assert_eq!(alarms(&mut world, id), [full], "n{id}");
         assert_eq!(ask(&mut world, id, put("b", "v")), Outcome::Refused(Refusal::NoSpace), "n{id}");
         assert!(is_done(Some(&ask(&mut world, id, get("a", Consistency::Linearizable)))));
     }
-    let cleared = ask(&mut world, follower, Request::Write(AlarmChange::Clear(full).encode()));
+    let cleared = ask(&mut world, follower, Request::Write(AlarmChange::Clear(full).encode().into()));
     assert!(is_done(Some(&cleared)), "{cleared:?}");
     assert!(is_done(Some(&ask(&mut world, follower, put("b", "v")))));
 }

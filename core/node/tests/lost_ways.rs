@@ -114,7 +114,7 @@ fn numbers_at_the_end_of_their_range_are_ignored() {
     let term = world.member(leader).node.raft().term();
     let last = world.member(leader).node.raft().last_id();
     let Request::Write(command) = put("a", "1") else { panic!("a write") };
-    let command = SharedBytes::from(command);
+    let command = SharedBytes::from(command.to_vec());
     for first_seq in [0, u64::MAX, u64::MAX - 1, u64::MAX - 2, u64::MAX - 3] {
         world.deliver_one(PeerMessage::Forward(Forward {
             from: NodeId(follower),

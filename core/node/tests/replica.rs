@@ -420,7 +420,8 @@ fn without_room_growth_is_refused_and_deletes_are_not() {
         keys: kattu_kv::api::KeyRange { start: b"a".to_vec(), end: vec![] },
         prev_kv: false,
     };
-    let delete = Request::Write(kattu_node::command::encode_kv(&kattu_kv::api::Command::DeleteRange(delete)));
+    let delete =
+        Request::Write(kattu_node::command::encode_kv(&kattu_kv::api::Command::DeleteRange(delete)).into());
     let delete = world.ask(leader, delete);
     world.deliver();
     assert!(matches!(world.outcome(leader, put), Some(Outcome::Refused(Refusal::NoSpace))));
@@ -615,7 +616,7 @@ fn a_stopping_replica_leaves_no_client_waiting() {
 fn a_write_that_no_face_makes_never_reaches_the_log() {
     let mut world = World::new(1);
     let leader = world.elect();
-    world.ask(leader, Request::Write(MemberChange::Remove(NodeId(9)).encode()));
+    world.ask(leader, Request::Write(MemberChange::Remove(NodeId(9)).encode().into()));
 }
 
 #[test]
@@ -648,7 +649,7 @@ fn values_that_are_kept_count_as_what_waits_for_a_place() {
     };
     for key in ["a", "b"] {
         let command = kv::Command::Put(big(key));
-        let ticket = world.ask(leader, Request::Write(encode_kv(&command)));
+        let ticket = world.ask(leader, Request::Write(encode_kv(&command).into()));
         world.deliver();
         assert!(is_done(world.outcome(leader, ticket)));
     }

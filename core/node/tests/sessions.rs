@@ -281,7 +281,8 @@ fn body(world: &World, at: u64, ticket: Ticket) -> Option<ReplyBody> {
 fn no_log_holds_a_session_before_every_member_knows_them() {
     let mut world = World::new(3);
     let leader = world.elect();
-    let register = || Request::Write(SessionCommand::Register { secret: 3, order: Order::Strict }.encode());
+    let register =
+        || Request::Write(SessionCommand::Register { secret: 3, order: Order::Strict }.encode().into());
     for at in [leader, world.follower()] {
         let ticket = world.ask(at, register());
         world.deliver();
@@ -300,7 +301,7 @@ fn no_log_holds_a_session_before_every_member_knows_them() {
     let Some(ReplyBody::Registered { id, .. }) = body(&world, follower, ticket) else {
         panic!("{:?}", world.outcome(follower, ticket))
     };
-    let write = Request::Write(in_session(id, 1, &put("a")));
+    let write = Request::Write(in_session(id, 1, &put("a")).into());
     let answers: Vec<_> = [leader, follower]
         .into_iter()
         .map(|at| {

@@ -187,7 +187,7 @@ fn revision(world: &mut World, id: u64) -> kv::Revision {
 }
 
 fn compact(world: &mut World, id: u64, revision: kv::Revision) {
-    let ticket = world.ask(id, Request::Write(encode_kv(&kv::Command::Compact(revision))));
+    let ticket = world.ask(id, Request::Write(encode_kv(&kv::Command::Compact(revision)).into()));
     world.deliver();
     assert!(is_done(world.outcome(id, ticket)), "{:?}", world.outcome(id, ticket));
 }

@@ -202,17 +202,15 @@ impl Log {
     pub fn batch(&self, first: LogIndex, last: LogIndex, bytes_max: usize, entries_max: usize) -> Vec<Entry> {
         let Some(offset) = first.0.checked_sub(self.recent_first().0) else { return Vec::new() };
         let wanted = (last.0 + 1).saturating_sub(first.0).min(entries_max.max(1) as u64);
+        let rest = self.recent.range(self.recent.len().min(offset as usize)..).take(wanted as usize);
         let mut bytes = 0;
-        self.recent
-            .range(self.recent.len().min(offset as usize)..)
-            .take(wanted as usize)
-            .enumerate()
-            .take_while(|(n, entry)| {
-                bytes += entry.len();
-                *n == 0 || bytes <= bytes_max
-            })
-            .map(|(_, entry)| entry.clone())
-            .collect()
+        let fits = rest.clone().enumerate().take_while(|(n, entry)| {
+            bytes += entry.len();
+            *n == 0 || bytes <= bytes_max
+        });
+        // Counted first, so that the list is allocated once.
+        let count = fits.count();
+        rest.take(count).cloned().collect()
     }
 
     /// Adds the entry after the last one.

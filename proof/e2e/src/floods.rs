@@ -175,6 +175,8 @@ pub struct Report {
     pub page: Option<Duration>,
     /// The time from the start of all members, after they were killed, until the last of them served.
     pub restart: Duration,
+    /// Members that did not serve again in time; empty if all did. If none did, losses were not looked for.
+    pub faults: Vec<String>,
     /// Keys acknowledged to the good client and to large writers.
     pub acknowledged: usize,
     /// Keys that are missing after all members were killed, or hold an older value than the acknowledged one.
@@ -184,7 +186,7 @@ pub struct Report {
 impl Report {
     /// Every bound held, and nothing was lost.
     pub fn is_good(&self) -> bool {
-        self.lost.is_empty() && self.seen.iter().all(|seen| seen.faults.is_empty())
+        self.lost.is_empty() && self.faults.is_empty() && self.seen.iter().all(|seen| seen.faults.is_empty())
     }
 }
 
@@ -218,19 +220,40 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Seen)) -> Report {
     cluster.kill_all();
     let begun = Instant::now();
     cluster.spawn_all().expect("the binary can be run");
-    for member in &mut cluster.members {
-        member.wait_ready_within(RESTART_MAX.saturating_sub(begun.elapsed()));
-    }
-    let restart = begun.elapsed();
-    let there = all_keys(&cluster.members[0].kv());
-    let mut lost: Vec<String> = acknowledged.difference(&there).cloned().collect();
     let large = large.lock().expect("nobody panics with it");
-    let kv = cluster.members[0].kv().within(PUT_LIMIT);
-    for (&writer, written) in large.iter() {
-        let held = kattu_rig::until("a large value is read", || kv.get(large_key(writer)).ok());
-        lost.extend(written.lost_from(writer, held.as_deref()));
+    let acknowledged_count = acknowledged.len() + large.len();
+    let restarted = restarted(&mut cluster, begun + RESTART_MAX);
+    let restart = begun.elapsed();
+    let mut lost = Vec::new();
+    if let Some(member) = restarted.serves.map(|place| &cluster.members[place]) {
+        lost.extend(acknowledged.difference(&all_keys(&member.kv())).cloned());
+        let kv = member.kv().within(PUT_LIMIT);
+        for (&writer, written) in large.iter() {
+            let held = kattu_rig::until("a large value is read", || kv.get(large_key(writer)).ok());
+            lost.extend(written.lost_from(writer, held.as_deref()));
+        }
     }
-    Report { seen, page, restart, acknowledged: acknowledged.len() + large.len(), lost }
+    Report { seen, page, restart, faults: restarted.faults, acknowledged: acknowledged_count, lost }
+}
+
+/// Members that were killed and have started again.
+struct Restarted {
+    /// The place of one that serves.
+    serves: Option<usize>,
+    /// Why others do not.
+    faults: Vec<String>,
+}
+
+/// Waits for all members, not longer than until then.
+fn restarted(cluster: &mut Cluster, end: Instant) -> Restarted {
+    let mut restarted = Restarted { serves: None, faults: Vec::new() };
+    for (place, member) in cluster.members.iter_mut().enumerate() {
+        match member.is_ready_by(end) {
+            Ok(()) => _ = restarted.serves.get_or_insert(place),
+            Err(why) => restarted.faults.push(format!("killed, and started again: {why}")),
+        }
+    }
+    restarted
 }
 
 fn judge(
@@ -360,5 +383,24 @@ impl MemoryWatch {
     fn stop(self) -> Vec<u64> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("it only reads")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_does_not_serve_again_is_a_fault_of_the_report() {
+        let report = |faults| Report {
+            seen: Vec::new(),
+            page: None,
+            restart: RESTART_MAX,
+            faults,
+            acknowledged: 1,
+            lost: Vec::new(),
+        };
+        assert!(report(Vec::new()).is_good());
+        assert!(!report(vec!["n1 has not said that it serves".to_string()]).is_good());
     }
 }

@@ -91,7 +91,7 @@ pub fn urls(id: u64) -> Vec<String> {
 /// A request that sets a key.
 pub fn put(key: &str, value: &str) -> Request {
     let put = kv::Put { key: key.into(), value: value.into(), ..kv::Put::default() };
-    Request::Write(encode_kv(&kv::Command::Put(put)))
+    Request::Write(encode_kv(&kv::Command::Put(put)).into())
 }
 
 /// A request that reads a key.

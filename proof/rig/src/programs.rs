@@ -193,13 +193,17 @@ pub fn until<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
 
 /// The same with another limit, for conditions that take long.
 #[track_caller]
-pub fn until_within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + limit;
+pub fn until_within<T>(limit: Duration, what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    met_by(Instant::now() + limit, condition).unwrap_or_else(|| panic!("after {limit:?} still not: {what}"))
+}
+
+/// Looks until the condition holds; `None` if it does not by then.
+pub fn met_by<T>(end: Instant, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     loop {
-        if let Some(value) = condition() {
-            return value;
+        let met = condition();
+        if met.is_some() || end <= Instant::now() {
+            return met;
         }
-        assert!(Instant::now() < end, "after {limit:?} still not: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

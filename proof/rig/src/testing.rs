@@ -9,7 +9,7 @@ use crate::grpc::Kv;
 use crate::member::{Member, READY};
 use crate::place::Place;
 use crate::process::last_lines;
-use crate::programs::{Ended, OwnFolder, WAIT_LIMIT, signal, until, until_within};
+use crate::programs::{Ended, OwnFolder, WAIT_LIMIT, met_by, signal, until};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -127,20 +127,27 @@ impl Member {
     /// Waits for the log line [`READY`]; panics if the process ends before.
     #[track_caller]
     pub fn wait_ready(&mut self) {
-        self.wait_ready_within(WAIT_LIMIT);
+        if let Err(why) = self.is_ready_by(Instant::now() + WAIT_LIMIT) {
+            panic!("{why}:\n{}", self.log_text());
+        }
     }
 
-    /// The same with another limit, for members that replay much.
+    /// Waits for the log line [`READY`].
+    ///
+    /// # Errors
+    /// It does not come by then, or the process has ended before.
     #[track_caller]
-    pub fn wait_ready_within(&mut self, limit: Duration) {
+    pub fn is_ready_by(&mut self, end: Instant) -> Result<(), String> {
         assert!(self.is_started(), "{} runs", self.name);
-        until_within(limit, &format!("{} says `{READY}`", self.name), || {
+        let begun = Instant::now();
+        let seen = met_by(end, || {
             let text = self.log_text();
-            if let Some(status) = self.ended() {
-                panic!("{} ended with {status}:\n{text}", self.name);
-            }
-            text.contains(READY).then_some(())
+            let ended = self.ended().map(|status| Err(format!("{} ended with {status}", self.name)));
+            ended.or_else(|| text.contains(READY).then_some(Ok(())))
         });
+        seen.unwrap_or_else(|| {
+            Err(format!("after {:.0?} {} has not said `{READY}`", begun.elapsed(), self.name))
+        })
     }
 
     /// Starts and waits.

@@ -149,7 +149,7 @@ impl Clients {
         match divergent {
             Some(command) => {
                 // It changes nothing, so the history does not need it.
-                let asked = self.asked(client, member, Some(Request::Write(encode_kv(&command))));
+                let asked = self.asked(client, member, Some(Request::Write(encode_kv(&command).into())));
                 self.asked[asked as usize].divergent = true;
                 asked
             }
@@ -355,7 +355,7 @@ impl Clients {
         };
         // As the native protocol asks for them. By number, so that no die is thrown for it.
         let asks = if self.asked.len().is_multiple_of(2) { asks } else { looked_up(asks) };
-        let too_large = matches!(&asks, Request::Write(bytes) | Request::Weigh(_, bytes) if bytes.len() > self.request_bytes_max + 512);
+        let too_large = asks.command().is_some_and(|command| command.len() > self.request_bytes_max + 512);
         let has_bound = matches!(
             &asks,
             Request::Read(_, Consistency::Bounded(_)) | Request::LookUp(_, Consistency::Bounded(_))

@@ -107,7 +107,7 @@ impl Load {
         match ask {
             Ask::Put { bytes, keys } => {
                 let put = Put { key: key(&mut self.dice, keys), value: vec![b'.'; bytes], ..Put::default() };
-                Request::Write(encode_kv(&Command::Put(put)))
+                Request::Write(encode_kv(&Command::Put(put)).into())
             }
             Ask::Get { keys } => {
                 let start = key(&mut self.dice, keys);
@@ -147,7 +147,7 @@ impl World {
         let Some(process) = &mut self.members[member].process else { return };
         let revision = process.keeper().store().revision();
         // It is not timed, and a refusal is as good as an answer.
-        let _ = process.call(operation, Request::Write(encode_kv(&Command::Compact(revision))));
+        let _ = process.call(operation, Request::Write(encode_kv(&Command::Compact(revision)).into()));
         let run = self.members[member].run;
         self.sh.queue.plan(self.sh.now, Event::Wake { member, run });
     }

@@ -197,7 +197,7 @@ impl Rerun {
         let Some(member) = self.leader() else { return Ok(None) };
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        let request = Request::Write(encode_kv(&Command::Put(put)));
+        let request = Request::Write(encode_kv(&Command::Put(put)).into());
         self.give(member, [Event::Client { ticket, request }].into())?;
         self.run(|rerun| rerun.members[member].outcomes.contains_key(&ticket))?;
         Ok(self.members[member].outcomes.remove(&ticket))

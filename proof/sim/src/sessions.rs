@@ -230,20 +230,20 @@ impl World {
             let order = if self.sessions.dice.one_in(4) { Order::Any } else { Order::Strict };
             let secret = self.sessions.dice.roll();
             let command = SessionCommand::Register { secret, order };
-            return self.say(caller, Message::Register(order), Request::Write(command.encode()));
+            return self.say(caller, Message::Register(order), Request::Write(command.encode().into()));
         };
         match self.sessions.dice.below(32) {
             0..2 => {
                 let first_unacked = self.sessions.callers[caller].first_open();
                 let command = SessionCommand::KeepAlive(vec![(id, first_unacked)]);
-                self.say(caller, Message::About(id), Request::Write(command.encode()))
+                self.say(caller, Message::About(id), Request::Write(command.encode().into()))
             }
             2..6 => self.repeat_past(caller),
             6 => self.call_as_a_stranger(caller, id),
             7 if self.sessions.dice.one_in(8) => {
                 self.sessions.callers[caller].is_closing = true;
                 let command = SessionCommand::Close(vec![id]);
-                self.say(caller, Message::About(id), Request::Write(command.encode()))
+                self.say(caller, Message::About(id), Request::Write(command.encode().into()))
             }
             // Without it sessions would outlive the storm.
             drawn if drawn == 8 || self.sessions.idle == UNSET => {
@@ -253,7 +253,7 @@ impl World {
                 let sessions_max = if self.sessions.dice.one_in(2) { few } else { 1000 };
                 let settings = Settings { idle: Duration::from_millis(idle / MS), sessions_max };
                 let command = SessionCommand::Set(settings);
-                self.say(caller, Message::Set, Request::Write(command.encode()))
+                self.say(caller, Message::Set, Request::Write(command.encode().into()))
             }
             9 if self.sessions.dice.one_in(3) => {
                 let silence = self.sessions.dice.log_within(IDLE.0 / 2, IDLE.1 * 2);
@@ -337,7 +337,7 @@ impl World {
         let number = self.sessions.callers[caller].next;
         let operation = Operation::Put { key: "stranger".into(), value: "never".into() };
         let asks = match self.sessions.dice.below(3) {
-            0 => Request::Write(SessionCommand::Close(vec![id]).encode()),
+            0 => Request::Write(SessionCommand::Close(vec![id]).encode().into()),
             _ => ask(&operation, SessionHeader { id, number, first_unacked: number }),
         };
         self.say(caller, Message::Stranger, asks)

@@ -157,8 +157,10 @@ pub fn run(args: &SimArgs) -> Outcome {
     });
     bar.finish_and_clear();
     failed.sort_by_key(|report| report.seed);
-    let shrunk =
-        failed.first().filter(|_| args.output == Format::Table).map(|report| shrink(report, &options));
+    let shrunk = failed.first().filter(|_| args.output == Format::Table).map(|report| {
+        eprintln!("{}", said_before_shrinking(report));
+        shrink(report, &options)
+    });
     let seconds = began.elapsed().as_secs_f64();
     let lacks = sum.lacks(family);
     match args.output {
@@ -239,6 +241,13 @@ fn print_faults(sum: &Sum, family: Family) -> Outcome {
     );
     text += &format!("members: {}\n{}\n", sum.counts, sum.service.said_of_steps());
     output::print(text.as_bytes())
+}
+
+/// One line: shrinking takes minutes.
+fn said_before_shrinking(report: &StormReport) -> String {
+    let violation = report.violation.as_ref().map(ToString::to_string).unwrap_or_default();
+    let violation = violation.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("seed {} fails, and is being cut down to fewer faults: {violation}", report.seed)
 }
 
 /// All faults of the smallest storm, and what else happened last.

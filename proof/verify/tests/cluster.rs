@@ -209,7 +209,7 @@ impl World {
                     ..Default::default()
                 };
                 let command = kattu_node::command::encode_kv(&kattu_kv::api::Command::Put(put));
-                self.handle(place, Event::Client { ticket, request: Request::Write(command) })?;
+                self.handle(place, Event::Client { ticket, request: Request::Write(command.into()) })?;
                 self.handle(place, Event::Drained)?;
             }
             _ => {

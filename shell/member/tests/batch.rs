@@ -154,7 +154,7 @@ fn member(limits: Limits) -> Lone {
 
 fn put(key: &str) -> Request {
     let put = kv::Put { key: key.into(), value: b"v".to_vec(), ..kv::Put::default() };
-    Request::Write(encode_kv(&kv::Command::Put(put)))
+    Request::Write(encode_kv(&kv::Command::Put(put)).into())
 }
 
 fn get(key: &str) -> Request {
@@ -340,7 +340,7 @@ fn a_keeper_on_the_nodes_thread_wakes_the_member_until_all_is_tidy() {
     let revision = member.desk().expect("it sits here").keeper().store().revision();
     let bytes = |member: &Lone| member.desk().expect("it sits here").keeper().store().stats().bytes;
     let full = bytes(&member);
-    bench.calls.push_back((1, Request::Write(encode_kv(&kv::Command::Compact(revision)))));
+    bench.calls.push_back((1, Request::Write(encode_kv(&kv::Command::Compact(revision)).into())));
     batch(&mut member, &mut bench);
     let wakes = member.deadline();
     assert!(wakes <= bench.now + ET / 50, "old versions are still to be forgotten");

@@ -350,7 +350,7 @@ impl Driver {
         metrics.log_damaged.set(u64::from(raft.is_damaged()));
         let capacity = self.member.capacity();
         metrics.quota_bytes.set(capacity.ruling_quota());
-        self.hands.lookout.count_process(capacity.is_pinned());
+        self.hands.lookout.tell(capacity.is_pinned(), raft.committed());
         let counts = *self.member.counts();
         metrics.count(&counts, &std::mem::replace(&mut self.counted, counts));
     }

@@ -42,20 +42,18 @@ pub(crate) struct Facts {
 impl Facts {
     /// The replica has taken a request in.
     pub(crate) fn taken_in(&self, request: &Request) {
-        if let Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes) = request {
-            self.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+        if let Some(command) = request.command() {
+            self.inbox_bytes.fetch_sub(command.len(), Ordering::Relaxed);
         }
     }
 
     /// A request is about to wait; returns whether there is room for it.
     fn enter(&self, request: &Request) -> bool {
-        let (Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes)) = request else {
-            return true;
-        };
-        let before = self.inbox_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        let Some(bytes) = request.command().map(<[u8]>::len) else { return true };
+        let before = self.inbox_bytes.fetch_add(bytes, Ordering::Relaxed);
         // One always passes.
-        if 0 < before && INBOX_BYTES_MAX < before + bytes.len() {
-            self.inbox_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+        if 0 < before && INBOX_BYTES_MAX < before + bytes {
+            self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }
         true
@@ -220,7 +218,7 @@ mod tests {
         let engine = Engine::new(sender, Arc::clone(&facts), Arc::default(), 1, NodeId(1));
         let waiting = |engine: &Engine, bytes: usize| {
             let engine = engine.clone();
-            async move { engine.call(Request::Write(vec![0; bytes])).await }
+            async move { engine.call(Request::Write(vec![0; bytes].into())).await }
         };
         runtime.block_on(async {
             let local = tokio::task::LocalSet::new();

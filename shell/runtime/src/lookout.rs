@@ -6,13 +6,15 @@
 
 use crate::groups;
 use kattu_member::capacity::Sight;
-use kattu_raft::Duration;
+use kattu_raft::{Duration, LogIndex};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 /// How often the lookout looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Looks of which it takes one while nothing is committed: they are a part of what an idle member costs.
+const LOOKS_AT_REST: u32 = 10;
 /// Free bytes below which growth is refused, unless 5 % of the disk is less.
 const DISK_FREE_MIN: u64 = 1 << 30;
 
@@ -24,6 +26,8 @@ const MEMORY_FREE_MIN: u64 = 512 << 20;
 struct Seen {
     /// A copy of the tables is held: the lookout has to count what the process holds.
     pinned: AtomicBool,
+    /// Index up to which entries are committed.
+    committed: AtomicU64,
     disk_short: AtomicBool,
     memory_short: AtomicBool,
     process_bytes: AtomicU64,
@@ -58,11 +62,16 @@ impl Lookout {
         let (end, ended) = mpsc::channel::<()>();
         let shared = seen.clone();
         let work = move || {
+            let mut rest = Rest::new();
             loop {
-                let sight = look(shared.pinned.load(Ordering::Relaxed));
-                shared.disk_short.store(sight.disk_short, Ordering::Relaxed);
-                shared.memory_short.store(sight.memory_short, Ordering::Relaxed);
-                shared.process_bytes.store(sight.process_bytes, Ordering::Relaxed);
+                let pinned = shared.pinned.load(Ordering::Relaxed);
+                if !rest.skips(pinned, shared.committed.load(Ordering::Relaxed)) {
+                    let sight = look(pinned);
+                    rest.saw(sight);
+                    shared.disk_short.store(sight.disk_short, Ordering::Relaxed);
+                    shared.memory_short.store(sight.memory_short, Ordering::Relaxed);
+                    shared.process_bytes.store(sight.process_bytes, Ordering::Relaxed);
+                }
                 if ended.recv_timeout(every) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }
@@ -72,9 +81,10 @@ impl Lookout {
         Ok(Lookout { seen, _end: end })
     }
 
-    /// Whether the bytes of the process count, because a copy of the tables is held.
-    pub(crate) fn count_process(&self, counts: bool) {
-        self.seen.pinned.store(counts, Ordering::Relaxed);
+    /// Tells whether the bytes of the process count, because a copy of the tables is held, and how much is committed.
+    pub(crate) fn tell(&self, counts_process: bool, committed: LogIndex) {
+        self.seen.pinned.store(counts_process, Ordering::Relaxed);
+        self.seen.committed.store(committed.0, Ordering::Relaxed);
     }
 
     /// What was seen last. It asks no other thread, and so never waits.
@@ -84,6 +94,33 @@ impl Lookout {
             memory_short: self.seen.memory_short.load(Ordering::Relaxed),
             process_bytes: self.seen.process_bytes.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// Which looks are left out: a member at rest does not grow, and what other processes do can wait a little, unless the
+/// last look gave a reason to refuse growth.
+#[derive(Debug)]
+struct Rest {
+    committed: u64,
+    skipped: u32,
+    sees_need: bool,
+}
+
+impl Rest {
+    /// Before the first look, which is not left out.
+    fn new() -> Rest {
+        Rest { committed: u64::MAX, skipped: 0, sees_need: false }
+    }
+
+    fn skips(&mut self, pinned: bool, committed: u64) -> bool {
+        let is_at_rest = std::mem::replace(&mut self.committed, committed) == committed;
+        let skips = is_at_rest && !pinned && !self.sees_need && self.skipped < LOOKS_AT_REST - 1;
+        self.skipped = if skips { self.skipped + 1 } else { 0 };
+        skips
+    }
+
+    fn saw(&mut self, sight: Sight) {
+        self.sees_need = sight != Sight::default();
     }
 }
 
@@ -165,10 +202,33 @@ mod tests {
             |pinned| Sight { process_bytes: if pinned { process_bytes() } else { 0 }, ..Sight::default() };
         let lookout = Lookout::start(Duration::from_millis(1), sight).expect("a thread");
         assert_eq!(lookout.last(), Sight::default());
-        lookout.count_process(true);
+        lookout.tell(true, LogIndex(1));
         until("the process is counted", || lookout.last().process_bytes > 1 << 12); // no process holds so little
-        lookout.count_process(false);
+        lookout.tell(false, LogIndex(1));
         until("the process is not counted", || lookout.last().process_bytes == 0);
+    }
+
+    #[test]
+    fn a_member_at_rest_is_looked_at_now_and_then() {
+        let mut rest = Rest::new();
+        let mut looks = |pinned, committed, sight| {
+            let looks = (0..20).filter(|_| {
+                let looks = !rest.skips(pinned, committed);
+                if looks {
+                    rest.saw(sight);
+                }
+                looks
+            });
+            looks.count()
+        };
+        assert_eq!(looks(false, 7, Sight::default()), 2, "once at the commit, once at rest");
+        assert_eq!(looks(true, 7, Sight::default()), 20, "a copy of the tables is held");
+        assert_eq!(
+            looks(false, 7, Sight { disk_short: true, ..Sight::default() }),
+            11,
+            "from the first short one on"
+        );
+        assert_eq!(looks(false, 7, Sight::default()), 2);
     }
 
     /// Goal: a file system that hangs holds up only the lookout, and its late answer counts.

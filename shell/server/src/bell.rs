@@ -7,6 +7,7 @@
 //! Rules: 1. Outside a turn a ring wakes the task.
 //!        2. In a turn it is remembered. The task takes it when it polls the library; a ring that is not taken by the end
 //!           of the turn begins another.
+//!        3. It may ring on any thread. A connection's task stays on one thread today, and nothing here rests on that.
 //! Knows nothing of: connections, the library.
 
 use futures_util::task::AtomicWaker;

@@ -192,7 +192,7 @@ async fn look<R: Replica>(replica: &R) -> Option<Look> {
 
 /// Whether everything before `revision` is compacted now, by this request or another one.
 async fn compact<R: Replica>(replica: &R, revision: Revision) -> bool {
-    match replica.ask(Request::Write(encode_kv(&Command::Compact(revision)))).await {
+    match replica.ask(Request::Write(encode_kv(&Command::Compact(revision)).into())).await {
         Outcome::Done(reply) => {
             matches!(reply.body, ReplyBody::Kv(_) | ReplyBody::KvError(Error::Compacted))
         }

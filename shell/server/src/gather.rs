@@ -79,12 +79,6 @@ impl<S: AsyncWrite + Unpin> Gathering<S> {
         !self.0.borrow().gathered.is_empty()
     }
 
-    /// Bytes that the system has not taken.
-    pub fn waiting(&self) -> u64 {
-        let line = self.0.borrow();
-        (line.gathered.len() - line.taken) as u64
-    }
-
     /// Lets `write` append to what is gathered, up to the length that it is given. Whatever it gives is returned.
     pub fn gather<T>(&self, write: impl FnOnce(&mut Vec<u8>, usize) -> T) -> T {
         write(&mut self.0.borrow_mut().gathered, GATHERED_MAX)

@@ -194,11 +194,9 @@ where
                     }
                 }
                 Poll::Pending => {
-                    // What its calls held is gone with their pieces. Where no memory is left it is not counted.
-                    behind.get_or_insert_with(|| {
-                        let hold = Hold::take(account, sender.waiting());
-                        Waiting::new(hold.unwrap_or_else(|| Hold::nothing(account)))
-                    });
+                    // What waits is bounded for each connection (`gather`), and is not counted: a refusal to count it
+                    // would be one of a call.
+                    behind.get_or_insert_with(|| Waiting::new(Hold::nothing(account)));
                 }
             }
             let (frames, pings) = cork.counted();

@@ -143,7 +143,7 @@ async fn change<R: Replica>(
     change: AlarmChange,
     hold: &mut Hold,
 ) -> Result<(Term, Vec<Alarm>), Status> {
-    let reply = face.call(Request::Write(change.encode()), hold).await?;
+    let reply = face.call(Request::Write(change.encode().into()), hold).await?;
     match reply.body {
         ReplyBody::Alarmed(alarm) => Ok((reply.term, alarm.into_iter().collect())),
         other => Err(mismatch("an alarm", &other)),

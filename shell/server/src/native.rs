@@ -22,6 +22,7 @@ mod input;
 mod load;
 mod lookups;
 mod output;
+mod puts;
 mod request;
 
 use crate::budget::{Account, Hold};
@@ -42,6 +43,7 @@ use kattu_tls::Socket;
 pub use load::Load;
 use lookups::{LookUp, LookUps};
 use output::Output;
+use puts::{Put, Puts};
 use request::{Judged, Kind, judge};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -243,7 +245,8 @@ struct Connection<'a, R> {
     free: Vec<usize>,
     /// Requests that the client has under way.
     count: usize,
-    /// Those of them that the replica gets at the end of this turn.
+    /// Those of them that the replica gets at the end of this turn, or sooner.
+    puts: Puts,
     lookups: LookUps,
     /// Of [`Load`]: as many as were counted there.
     counted: usize,
@@ -277,6 +280,7 @@ impl<'a, R: Replica> Connection<'a, R> {
             under_way: Vec::new(),
             free: Vec::new(),
             count: 0,
+            puts: Puts::default(),
             lookups: LookUps::default(),
             counted: 0,
             waiting: None,
@@ -482,6 +486,7 @@ impl<'a, R: Replica> Connection<'a, R> {
             (self.under_way, self.free, self.arrived) = Default::default();
             self.mailbox.rest();
         }
+        self.puts.rest();
     }
 
     /// Asks the replica, or answers at once.
@@ -516,6 +521,26 @@ impl<'a, R: Replica> Connection<'a, R> {
         }
         self.under_way[key] = Some(under_way);
         None
+    }
+
+    /// Asks the replica for the puts that were gathered.
+    fn put(&mut self) {
+        while !self.puts.is_empty() {
+            self.put_some();
+        }
+    }
+
+    /// Asks the replica for those with commands in the full buffer, or else in the other one.
+    fn put_some(&mut self) {
+        let mut puts = std::mem::take(&mut self.puts);
+        for (Put { name, bytes, .. }, request) in puts.take() {
+            let kind = Kind::Write;
+            if let Some((outcome, _)) = self.post(request, UnderWay::One { name, kind, bytes, _turn: None }) {
+                self.count -= 1;
+                self.answer(name, kind, outcome, bytes);
+            }
+        }
+        self.puts = puts;
     }
 
     /// Asks the replica for the keys that were gathered.
@@ -556,6 +581,7 @@ impl<'a, R: Replica> Connection<'a, R> {
         context: &mut Context<'_>,
     ) -> io::Result<Reading> {
         let reading = self.take_messages(stream, turn, context);
+        self.put();
         self.look_up();
         reading
     }
@@ -577,6 +603,9 @@ impl<'a, R: Replica> Connection<'a, R> {
             // A request is begun only if there is memory for a refusal of it. [rule 2]
             if !self.may_hold(REQUEST_BYTES) {
                 return Ok(self.starve(context));
+            }
+            if self.puts.is_full() {
+                self.put_some();
             }
             if self.take_message()? {
                 turn.requests -= 1;
@@ -611,7 +640,7 @@ impl<'a, R: Replica> Connection<'a, R> {
 
     /// Takes the next request, if one is complete.
     fn take_message(&mut self) -> io::Result<bool> {
-        let needed = self.needed();
+        let (needed, here) = (self.needed(), self.input.left());
         let Some(message) = self.input.next().map_err(malformed)? else { return Ok(false) };
         let name = message.request;
         let length = message.fields.len() as u64;
@@ -619,18 +648,20 @@ impl<'a, R: Replica> Connection<'a, R> {
         self.face.config.counters.native_requests.add(1);
         let bytes = REQUEST_BYTES + length;
         match judged {
+            Judged::Put(command) if grants(&mut self.hold, needed + bytes) => {
+                self.puts.add(name, bytes, command, here);
+                self.count += 1;
+                self.held += bytes;
+            }
+            Judged::Put(_) => self.refuse(name, Refusal::TooManyRequests),
             Judged::Ask(request, kind) => {
+                self.put(); // rule 3
                 if !self.may_hold(bytes) {
                     self.refuse(name, Refusal::TooManyRequests);
                     return Ok(true);
                 }
                 self.held += bytes;
-                let large = match &request {
-                    contract::Request::Write(command)
-                    | contract::Request::CommitOnly(command)
-                    | contract::Request::Weigh(_, command) => command.len(),
-                    _ => 0,
-                };
+                let large = request.command().map_or(0, <[u8]>::len);
                 match kv::large_turn(&self.face.config, large) {
                     None => self.ask(name, kind, request, bytes, None),
                     Some(turn) => {
@@ -669,6 +700,7 @@ impl<'a, R: Replica> Connection<'a, R> {
             return Ok(());
         }
         self.opened += 1;
+        self.put();
         let request = request::open(request::secret()?, order);
         self.held += bytes;
         self.ask(name, Kind::Write, request, bytes, None);

@@ -73,18 +73,21 @@ struct Settings {
     against: Option<PathBuf>,
     /// More flags for this binary's members.
     flags: Vec<String>,
-    face: Face,
+    face: Face<'static>,
 }
 
 /// How puts come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Face {
+pub(super) enum Face<'a> {
     Etcd,
-    /// Many under way in each session.
-    Native,
-    /// One session with one put under way.
-    NativeAlone,
+    /// In sessions of the native protocol, so many puts of each under way.
+    Native {
+        sessions: &'a str,
+        pipeline: &'a str,
+    },
 }
+
+const NATIVE: Face<'_> = Face::Native { sessions: SESSIONS, pipeline: PIPELINE };
 
 fn settings(words: &[&str]) -> Result<Settings, Failure> {
     let mut settings =
@@ -92,7 +95,7 @@ fn settings(words: &[&str]) -> Result<Settings, Failure> {
     let mut words = words.to_vec();
     if let Some(at) = words.iter().position(|word| *word == "--native") {
         words.remove(at);
-        settings.face = Face::Native;
+        settings.face = NATIVE;
     }
     for pair in words.chunks(2) {
         let number = |text: &str| {
@@ -316,13 +319,8 @@ pub(super) fn native_load(
     value_bytes: &str,
     is_alone: bool,
 ) -> Result<Value, Failure> {
-    let load = Load { total, value_bytes, ..Load::of(Face::Native, total) };
-    match is_alone {
-        true => {
-            Load { clients: "1", conns: "1", face: Face::NativeAlone, ..load }.run(kattu, cluster, leader)
-        }
-        false => load.run(kattu, cluster, leader),
-    }
+    let face = if is_alone { Face::Native { sessions: "1", pipeline: "1" } } else { NATIVE };
+    Load { value_bytes, ..Load::of(face, total) }.run(kattu, cluster, leader)
 }
 
 /// Puts of keys of eight bytes.
@@ -333,15 +331,15 @@ pub(super) struct Load<'a> {
     pub value_bytes: &'a str,
     pub clients: &'a str,
     pub conns: &'a str,
-    pub face: Face,
+    pub face: Face<'a>,
 }
 
 impl<'a> Load<'a> {
     /// Puts of 256 bytes, as this table has them.
-    pub fn of(face: Face, total: u64) -> Load<'a> {
+    pub fn of(face: Face<'a>, total: u64) -> Load<'a> {
         let (clients, conns) = match face {
             Face::Etcd => (CLIENTS, CONNECTIONS),
-            Face::Native | Face::NativeAlone => (SESSIONS, SESSIONS),
+            Face::Native { sessions, .. } => (sessions, sessions),
         };
         Load { total, value_bytes: "256", clients, conns, face }
     }
@@ -357,8 +355,9 @@ impl<'a> Load<'a> {
         bench.args(["--clients", self.clients, "--conns", self.conns, "--total", &self.total.to_string()]);
         match self.face {
             Face::Etcd => {}
-            Face::Native => drop(bench.args(["--native", "--sessions", SESSIONS, "--pipeline", PIPELINE])),
-            Face::NativeAlone => drop(bench.args(["--native", "--sessions", "1", "--pipeline", "1"])),
+            Face::Native { sessions, pipeline } => {
+                bench.args(["--native", "--sessions", sessions, "--pipeline", pipeline]);
+            }
         }
         bench.args(["--key-size", "8", "--val-size", self.value_bytes, "-o", "json"]);
         let text = shell::output(&mut bench, Duration::from_secs(300))?;
@@ -467,11 +466,11 @@ fn metrics(address: &str) -> Result<String, Failure> {
     Ok(page)
 }
 
-fn print(name: &str, face: Face, rows: &[Row]) {
+fn print(name: &str, face: Face<'_>, rows: &[Row]) {
     let clients = match face {
         Face::Etcd => format!("{CLIENTS} clients over {CONNECTIONS} connections"),
-        Face::Native | Face::NativeAlone => {
-            format!("{SESSIONS} sessions of the native protocol, {PIPELINE} puts of each under way")
+        Face::Native { sessions, pipeline } => {
+            format!("{sessions} sessions of the native protocol, {pipeline} puts of each under way")
         }
     };
     println!("\n{name}: one put of 8 + 256 bytes, {clients}; leader / follower\n");

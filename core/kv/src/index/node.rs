@@ -30,6 +30,30 @@ pub(super) struct Child<V> {
     pub(super) node: Node<V>,
 }
 
+/// A way through a tree: a byte for each level, from the root on the lowest one, with the index of the entry there. It may be
+/// wrong. Eight levels are more than any memory has room for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path(u64);
+
+/// An index that no entry has.
+const NOWHERE: u8 = u8::MAX;
+const _: () = assert!(RUN_MAX < NOWHERE as usize, "an index is a byte");
+
+impl Path {
+    pub(super) const UNKNOWN: Path = Path(u64::from_ne_bytes([NOWHERE; 8]));
+
+    /// Sets the index at a level.
+    pub(super) fn set(&mut self, level: u32, i: usize) {
+        let of_level = |byte: u64| byte.checked_shl(8 * level).unwrap_or(0);
+        self.0 = self.0 & !of_level(u64::from(u8::MAX)) | of_level(i as u64);
+    }
+
+    /// The index at the first level, and the way from there.
+    pub(super) fn split(self) -> (usize, Path) {
+        (usize::from(self.0 as u8), Path(self.0 >> 8 | u64::from(NOWHERE) << 56))
+    }
+}
+
 /// What the node above needs to know of a change below it.
 pub(super) struct Changed<V, R> {
     pub(super) result: R,
@@ -109,22 +133,27 @@ impl<V: Weigh + Clone + Default> Node<V> {
         }
     }
 
-    /// The result and the number to add to the weight, modulo 2^64; or `change` itself if the key is not found.
+    /// The result and the number to add to the weight, modulo 2^64; or `change` itself if the key is not found. It is looked
+    /// for where `path` says, and if it cannot be there, as `look` says.
     pub(super) fn update<R, F: FnOnce(&Key, &mut V) -> R>(
         &mut self,
         key: &[u8],
         look: Look,
+        path: Path,
         change: F,
     ) -> Result<(R, u64), F> {
+        let (guess, path) = path.split();
         match self {
-            Node::Leaf(leaf) => match leaf.find(key, look) {
-                Some(i) => Ok(change_entry(Arc::make_mut(leaf), i, change)),
-                None => Err(change),
-            },
+            Node::Leaf(leaf) => {
+                match Some(guess).filter(|&i| leaf.is_at(i, key)).or_else(|| leaf.find(key, look)) {
+                    Some(i) => Ok(change_entry(Arc::make_mut(leaf), i, change)),
+                    None => Err(change),
+                }
+            }
             Node::Branch(branch) => {
-                let i = branch.find_floor(key, look);
+                let i = if branch.is_floor(guess, key) { guess } else { branch.find_floor(key, look) };
                 let child = Arc::make_mut(branch).get_mut(i);
-                let (result, weight) = child.node.update(key, look, change)?;
+                let (result, weight) = child.node.update(key, look, path, change)?;
                 child.weight = child.weight.wrapping_add(weight);
                 Ok((result, weight))
             }

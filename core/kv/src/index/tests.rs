@@ -390,3 +390,61 @@ fn a_group_is_found_together_and_what_is_not_there_is_left_out() {
     let empty = Index::<Weighty>::new();
     assert!(empty.glance_group(&[b"a"]).into_iter().flatten().next().is_none(), "nothing is there");
 }
+
+proptest! {
+    /// Goal: ways that a group was found on never change a result. Method: ways of one group, gone by changes of another,
+    /// between changes that move the keys, so that most ways are wrong.
+    #[test]
+    fn a_wrong_way_leads_to_the_right_key(
+        first in vec(change(), 0..40),
+        between in vec(change(), 0..6),
+        looked_for in vec(key(), 0..GROUP_MAX),
+        changed in vec((key(), 0..9u64), 0..GROUP_MAX),
+    ) {
+        let (mut index, mut naive) = (Index::new(), BTreeMap::new());
+        first.into_iter().for_each(|change| make(&mut index, &mut naive, change));
+        let keys: Vec<&[u8]> = looked_for.iter().map(Vec::as_slice).collect();
+        let (_, paths) = index.glance_on_paths(&keys);
+        for change in between {
+            index.go_next(paths);
+            make(&mut index, &mut naive, change);
+        }
+        index.go_next(paths);
+        let same = looked_for.iter().take(changed.len() / 2).map(|key| (key.clone(), 1));
+        for (key, value) in same.chain(changed) {
+            upsert(&mut index, &mut naive, key, value);
+        }
+        prop_assert_eq!(index.entries(), naive.len() as u64);
+        for (key, value) in &naive {
+            prop_assert_eq!(index.get(key).map(|(_, value)| value), Some(value));
+        }
+        check_shape(&index.root, None, None);
+    }
+}
+
+#[test]
+fn a_way_is_gone_by_the_change_that_it_was_found_for() {
+    let mut index = Index::new();
+    (0..2000).for_each(|n| index.upsert(&numbered(n), |_, slot| *slot = Weighty(u64::from(n))));
+    let keys = [7, 77, 777, 1777].map(numbered);
+    let (_, paths) = index.glance_on_paths(&keys.each_ref().map(Vec::as_slice));
+    for (key, path) in keys.iter().zip(paths) {
+        let (mut node, mut path) = (&index.root, path);
+        loop {
+            let (i, below) = path.split();
+            match node {
+                Node::Branch(branch) => {
+                    assert!(branch.is_floor(i, key) || **branch.key(i) == **key, "{i}");
+                    node = &branch.get(i).node;
+                }
+                Node::Leaf(leaf) => break assert!(leaf.is_at(i, key), "{i}"),
+            }
+            path = below;
+        }
+    }
+    index.go_next(paths);
+    for (gone, key) in keys.iter().enumerate() {
+        assert_eq!(index.paths_gone, gone);
+        index.upsert(key, |_, _| ());
+    }
+}

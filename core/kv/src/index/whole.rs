@@ -62,7 +62,7 @@ impl<V: Weigh + Clone + Default> Builder<V> {
                 .collect();
         }
         let root = level.pop().map_or_else(|| Node::Leaf(Arc::default()), |(_, child)| child.node);
-        Index { root, entries: self.pushed }
+        Index::of(root, self.pushed)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::{MemberInfo, Members, Status};
 use crate::alarms::Alarm;
+use crate::command_bytes::CommandBytes;
 use crate::frozen::Frozen;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -36,10 +37,10 @@ pub enum Consistency {
 pub enum Request {
     /// A command for the log, for the store, about sessions or an alarm: the bytes of [`crate::command::Command`],
     /// encoded where the request entered.
-    Write(Vec<u8>),
+    Write(CommandBytes),
     /// The same, outside of sessions; the client does not want the result, only to know that the command is in the log for
     /// good: it is answered before it is applied. [replication-protocols B10]
-    CommitOnly(Vec<u8>),
+    CommitOnly(CommandBytes),
     /// A command of the store that may take long, with its bytes: its cost is checked before it is proposed.
     /// [`crate::command::request`] makes it.
     Weigh(Box<kv::Command>, Vec<u8>),
@@ -59,6 +60,18 @@ pub enum Request {
     Pin(Consistency),
     /// The status of this replica; answered at once, never through the log.
     Status,
+}
+
+impl Request {
+    /// The bytes of the command that it brings, if it is a write.
+    #[must_use]
+    pub fn command(&self) -> Option<&[u8]> {
+        match self {
+            Request::Write(command) | Request::CommitOnly(command) => Some(command),
+            Request::Weigh(_, command) => Some(command),
+            _ => None,
+        }
+    }
 }
 
 /// A change of the members, or of what they share. One at a time. [replication-protocols M3]

@@ -12,7 +12,7 @@ pub(super) fn a_change_that_comes_as_a_write(seed: u64) {
     let leader = world.elect();
     let last = world.member(leader).node.raft().last_id();
     let change = MemberChange::Remove(NodeId(2 + seed % 7)).encode();
-    let stopped = caught(|| world.ask(leader, Request::Write(change))).err();
+    let stopped = caught(|| world.ask(leader, Request::Write(change.into()))).err();
     let now = world.member(leader).node.raft().last_id();
     assert!(
         now == last,

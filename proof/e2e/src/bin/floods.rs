@@ -41,8 +41,12 @@ fn main() -> ExitCode {
             page.as_secs_f64() * 1e6
         );
     }
+    for fault in &report.faults {
+        println!("    broken: {fault}");
+    }
     println!(
-        "all killed, started again: all served after {:.1} s, {} puts acknowledged, {} lost",
+        "all killed, started again: {} after {:.1} s, {} puts acknowledged, {} lost",
+        if report.faults.is_empty() { "all served" } else { "not all served" },
         report.restart.as_secs_f64(),
         report.acknowledged,
         report.lost.len()

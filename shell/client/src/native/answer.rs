@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::failure::{Failure, Kind};
+use crate::native::outbox::Place;
 use kattu_kv::api;
 use kattu_kv::sessions::{SessionError, SessionId};
 use kattu_native::handshake::Leader;
@@ -82,17 +83,39 @@ impl Answer {
 /// A request whose connection was lost, or that never had one.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
-    /// A member may have received it whole.
-    pub(crate) was_sent: bool,
+    pub(crate) fate: Fate,
     pub(crate) why: Why,
+}
+
+/// How far a request had come when it was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// No member has received it whole.
+    Unsent,
+    /// Nor has any, and its time was over while it waited for its turn: the connection may be sound.
+    Withdrawn,
+    /// A member may have received it whole.
+    Sent,
 }
 
 /// Why a connection ended; shared by all that were waiting on it.
 pub(crate) type Why = std::sync::Arc<str>;
 
 impl Lost {
+    /// There is no answer in time to a request, which is withdrawn if it still waits at a place.
+    pub(crate) fn late(place: Option<&Place>) -> Lost {
+        match place.is_some_and(Place::withdraw) {
+            true => Lost { fate: Fate::Withdrawn, why: "no turn on the connection in time".into() },
+            false => Lost { fate: Fate::Sent, why: "no answer in time".into() },
+        }
+    }
+
+    pub(crate) fn was_sent(&self) -> bool {
+        self.fate == Fate::Sent
+    }
+
     pub(crate) fn failure(&self, endpoint: &str) -> Failure {
-        match self.was_sent {
+        match self.was_sent() {
             true => failure(Kind::Unknown, Code::Unavailable, &self.why, endpoint),
             false => failure(Kind::Unreachable, Code::Unavailable, &self.why, endpoint),
         }

@@ -4,7 +4,8 @@
 //!        2. A request that was refused for a passing reason, or that no member received, is repeated until its time is
 //!           over: it had no effect. A pause grows with each time, unless the refusal names another leader.
 //!        3. A request of unknown outcome is repeated only if it changes nothing: inside a session, see `session`.
-//!        4. Between several members the time of a read is shared out, so that one silent member cannot use it up.
+//!        4. Between several members the time of a read is shared out, so that one silent member cannot use it up. A
+//!           request that waits on its connection for as long goes to another member, and says nothing about the first.
 //!
 //! Knows nothing of: frames, sockets, the window of a session.
 
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::failure::{Failure, Kind};
 use crate::level::Level;
 use crate::native::alive::Alive;
-use crate::native::answer::{self, Answer, Lost, Outcome};
+use crate::native::answer::{self, Answer, Fate, Lost, Outcome};
 use crate::native::ask::Ask;
 use crate::native::connection::Connection;
 use crate::native::listener::Listener;
@@ -79,6 +80,8 @@ pub(crate) struct Attempt {
     failure: Failure,
     /// The next one is made after a pause.
     pauses: bool,
+    /// The next one goes to another member than this, which may be sound.
+    leaves: Option<Arc<Member>>,
 }
 
 impl NativeClient {
@@ -196,7 +199,9 @@ impl Shared {
         let mut failures = 0;
         let mut last: Option<Failure> = None;
         loop {
-            if let Some(Attempt { failure, pauses }) = failed.take() {
+            let mut left = None;
+            if let Some(Attempt { failure, pauses, leaves }) = failed.take() {
+                left = leaves;
                 // A bare "no answer" tells less than the answer of an earlier member.
                 let tells_less = failure.kind != Kind::Refused
                     && last.as_ref().is_some_and(|last| last.kind == Kind::Refused);
@@ -215,10 +220,10 @@ impl Shared {
                 }
                 last = Some(failure);
             }
-            let (member, made) = match course.to_leader {
+            let (member, made) = match course.to_leader && left.is_none() {
                 true => self.members.to_leader(deadline).await,
                 false => {
-                    let member = self.members.next();
+                    let member = self.members.next_but(left.as_ref());
                     let made = self.members.connection(&member, deadline).await;
                     (member, made)
                 }
@@ -232,7 +237,7 @@ impl Shared {
                     let tried = self.try_once(&connection, ask.again(), until).await;
                     self.judge(course, &member, tried)
                 }
-                Err(failure) => Turn::Again(Attempt { failure, pauses: false }), // the member rests instead
+                Err(failure) => Turn::Again(Attempt { failure, pauses: false, leaves: None }), // the member rests instead
             };
             match turn {
                 Turn::Over(result) => return result,
@@ -243,32 +248,37 @@ impl Shared {
 
     /// One request on one connection; `Err` without an answer.
     async fn try_once(&self, connection: &Connection, ask: Ask<'_>, until: Instant) -> Result<Answer, Lost> {
-        let lost = |was_sent: bool, why: &str| Lost { was_sent, why: why.into() };
         let (caller, answer) = oneshot::channel();
-        if let Err(why) = connection.send(|out| out.add(ask, Listener::Call(caller))) {
-            return Err(Lost { was_sent: false, why });
-        }
+        let place = match connection.ask(ask, Listener::Call(caller)) {
+            Ok(place) => place,
+            Err(why) => return Err(Lost { fate: Fate::Unsent, why }),
+        };
         match timeout_at(until, answer).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(lost(true, "the connection has ended")),
-            Err(_) => Err(lost(true, "no answer in time")),
+            Ok(Err(_)) => Err(Lost { fate: Fate::Sent, why: "the connection has ended".into() }),
+            Err(_) => Err(Lost::late(place.as_ref())),
         }
     }
 
     /// What follows from what one member has answered, if it has.
     pub(crate) fn judge(&self, course: Course, member: &Arc<Member>, tried: Result<Answer, Lost>) -> Turn {
         let endpoint = &member.place.name;
-        let again = |failure, pauses| Turn::Again(Attempt { failure, pauses });
+        let again = |failure, pauses| Turn::Again(Attempt { failure, pauses, leaves: None });
         let answer = match tried {
             Ok(answer) => answer,
             Err(lost) => {
                 let failure = lost.failure(endpoint);
-                if lost.was_sent {
+                if lost.was_sent() {
                     self.members.has_failed(member, failure.clone());
                 }
-                return match lost.was_sent && !course.is_harmless {
-                    true => Turn::Over(Err(failure)),
-                    false => again(failure, !lost.was_sent),
+                return match lost.fate {
+                    Fate::Sent if !course.is_harmless => Turn::Over(Err(failure)),
+                    Fate::Sent => again(failure, false),
+                    Fate::Unsent => again(failure, true),
+                    // At the same member it would wait behind all others once more.
+                    Fate::Withdrawn => {
+                        Turn::Again(Attempt { failure, pauses: false, leaves: Some(member.clone()) })
+                    }
                 };
             }
         };

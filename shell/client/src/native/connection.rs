@@ -19,10 +19,10 @@
 //! Knows nothing of: addresses, TLS, what requests mean, sessions.
 
 use crate::failure::Failure;
-use crate::native::answer::{self, Answer, Lost, Why};
+use crate::native::answer::{self, Answer, Fate, Lost, Why};
 use crate::native::ask::{Ask, bytes_around};
 use crate::native::listener::{Herald, Listener};
-use crate::native::outbox::{Out, Outbox};
+use crate::native::outbox::{Out, Outbox, Place};
 use kattu_native::frame::{FrameReader, FrameWriter, Message, Messages};
 use kattu_native::handshake::Welcome;
 use kattu_native::reply::Reply;
@@ -131,6 +131,13 @@ impl Connection {
         }
         Ok(())
     }
+
+    /// Adds one request. Returns where it waits, if it is beyond the limits.
+    pub(crate) fn ask(&self, ask: Ask<'_>, listener: Listener) -> Result<Option<Place>, Why> {
+        let mut number = None;
+        self.send(|out| number = out.add(ask, listener))?;
+        Ok(number.map(|number| self.0.outbox.place(number)))
+    }
 }
 
 struct Task<S> {
@@ -209,7 +216,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             }
             self.silence.as_mut().reset(over_at);
             if !std::mem::replace(&mut self.has_pinged, true) {
-                self.outbox.lock().waiting.push_front((Ask::Ping, Listener::Nowhere));
+                self.outbox.lock().ping();
                 return Poll::Ready(Ok(()));
             }
         }
@@ -317,7 +324,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
     /// Tells each request what the end of the connection means for it.
     fn end(mut self, why: Why) {
         let why = self.outbox.end(why);
-        let lost = |was_sent| Err(Lost { was_sent, why: why.clone() });
+        let lost = |fate| Err(Lost { fate, why: why.clone() });
         let (unsent, sent, waiting) = {
             let mut out = self.outbox.lock();
             let in_frame = if self.written < self.frame.len() { &self.in_frame[..] } else { &[] };
@@ -326,9 +333,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             let sent: Vec<_> = out.under_way.drain().collect();
             (unsent, sent, take(&mut out.waiting))
         };
-        unsent.into_iter().for_each(|listener| self.herald.tell(listener, lost(false)));
-        self.listeners.into_iter().chain(sent).for_each(|listener| self.herald.tell(listener, lost(true)));
-        waiting.into_iter().for_each(|(_, listener)| self.herald.tell(listener, lost(false)));
+        unsent.into_iter().for_each(|listener| self.herald.tell(listener, lost(Fate::Unsent)));
+        self.listeners
+            .into_iter()
+            .chain(sent)
+            .for_each(|listener| self.herald.tell(listener, lost(Fate::Sent)));
+        waiting.into_iter().for_each(|waiting| self.herald.tell(waiting.listener, lost(Fate::Unsent)));
         self.herald.end();
     }
 }
@@ -383,7 +393,7 @@ mod tests {
 
     fn ask(connection: &Connection, ask: Ask<'_>) -> oneshot::Receiver<Result<Answer, Lost>> {
         let (caller, answer) = oneshot::channel();
-        connection.send(|out| out.add(ask, Listener::Call(caller))).expect("it is open");
+        connection.ask(ask, Listener::Call(caller)).expect("it is open");
         answer
     }
 
@@ -436,7 +446,7 @@ mod tests {
         drop(member);
         for (waits, was_sent) in [(first, true), (second, false), (third, false)] {
             let lost = waits.await.expect("a result").expect_err("it is lost");
-            assert_eq!(lost.was_sent, was_sent, "{lost:?}");
+            assert_eq!(lost.was_sent(), was_sent, "{lost:?}");
         }
         assert!(!connection.is_open());
         assert!(connection.send(|_| panic!("it is over")).is_err());
@@ -457,8 +467,12 @@ mod tests {
         assert_eq!(heard(&mut member).await.len(), 1);
         assert_eq!(begin.elapsed(), SILENCE);
         let lost = waits.await.expect("a result").expect_err("it is given up");
-        assert!(lost.was_sent && begin.elapsed() == SILENCE * 3 / 2, "{lost:?} after {:?}", begin.elapsed());
-        assert!(!more.await.expect("a result").expect_err("it was never sent").was_sent);
+        assert!(
+            lost.was_sent() && begin.elapsed() == SILENCE * 3 / 2,
+            "{lost:?} after {:?}",
+            begin.elapsed()
+        );
+        assert!(!more.await.expect("a result").expect_err("it was never sent").was_sent());
     }
 
     #[tokio::test]
@@ -475,7 +489,7 @@ mod tests {
         member.write_all(&writer.take()).await.expect("it is open");
         let mut results = Vec::new();
         for waits in waiting {
-            results.push(waits.await.expect("a result").map_err(|lost| lost.was_sent));
+            results.push(waits.await.expect("a result").map_err(|lost| lost.was_sent()));
         }
         assert!(matches!(results[..], [Ok(_), Err(true), Err(true), Err(true)]), "{results:?}");
     }
@@ -514,7 +528,7 @@ mod tests {
         heard(&mut member).await;
         answer(&mut member, &[99]).await;
         let lost = waits.await.expect("a result").expect_err("it is lost");
-        assert!(lost.was_sent && lost.why.contains("not made"), "{lost:?}");
+        assert!(lost.was_sent() && lost.why.contains("not made"), "{lost:?}");
         assert!(!connection.is_open());
     }
 }

@@ -6,8 +6,9 @@
 //! ```
 //! Rules: 1. The first attempt of a request takes a slot, and no task and no timer: most need only this one.
 //!        2. Whatever is not over after it goes on by the rules of `client`, in a task of its own.
-//!        3. An answer that does not come in time is found missing by the pipe, while it waits.
-//!        4. Outside of sessions, too, a caller has a window: [`WINDOW`] requests, and 64 MiB of them, are without an outcome.
+//!        3. An answer that does not come in time is found missing by the pipe, while it waits. A request that still waits
+//!           for its turn on the connection is withdrawn: it had no effect, and says nothing about the member.
+//!        4. Outside of sessions, too, a caller has a [`window`].
 //!
 //! Knows nothing of: frames, sessions.
 
@@ -18,16 +19,14 @@ use crate::native::calls::Wanted;
 use crate::native::client::{Attempt, Course, NativeClient, Turn};
 use crate::native::listener::{Heard, Listen, Listener};
 use crate::native::members::Member;
+use crate::native::outbox::Place;
 use crate::native::under_way::UnderWay;
-use kattu_kv::sessions::WINDOW;
+use crate::native::window;
 use std::mem::swap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// Most bytes of requests without an outcome; one request always passes.
-const WINDOW_BYTES: usize = 64 << 20;
 
 /// What a pipe, the tasks of connections and those of repeated requests share.
 #[derive(Debug)]
@@ -63,11 +62,13 @@ pub(crate) struct Slot {
     pub(crate) asked_at: Instant,
 }
 
-/// One that was sent.
+/// One that was given to a connection.
 #[derive(Debug)]
 struct Sent {
     slot: Slot,
     member: Arc<Member>,
+    /// Where it waits for its turn, if it did not have it at once.
+    place: Option<Place>,
 }
 
 impl State {
@@ -114,21 +115,26 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an outcome of a command in a session.
-    pub(crate) fn put(&self, label: u64, outcome: Outcomes) {
-        self.take(label, outcome, |_| ());
+    /// Takes outcomes of commands in a session, each under its label: all of them.
+    pub(crate) fn put(&self, outcomes: &mut Vec<(u64, Outcomes)>) {
+        self.take(|state| match state.outcomes.is_empty() {
+            true => swap(&mut state.outcomes, outcomes),
+            false => state.outcomes.append(outcomes),
+        });
     }
 
     /// Takes the outcome of a request of so many bytes outside of sessions.
     fn close(&self, label: u64, bytes: usize, outcome: Outcomes) {
-        self.take(label, outcome, |state| state.close(bytes));
+        self.take(|state| {
+            state.close(bytes);
+            state.outcomes.push((label, outcome));
+        });
     }
 
-    fn take(&self, label: u64, outcome: Outcomes, note: impl FnOnce(&mut State)) {
+    fn take(&self, note: impl FnOnce(&mut State)) {
         let waker = {
             let mut state = self.lock();
             note(&mut state);
-            state.outcomes.push((label, outcome));
             state.waker.take()
         };
         if let Some(waker) = waker {
@@ -139,28 +145,32 @@ impl Desk {
     /// Makes the first attempt of a request. The caller has waited for room.
     pub(crate) fn send(self: &Arc<Desk>, slot: Slot) {
         let bytes = slot.ask.bytes();
-        {
-            let mut state = self.lock();
-            state.open += 1;
-            state.open_bytes += bytes;
-        }
-        let shared = &self.client.shared;
+        let members = &self.client.shared.members;
         let at_hand = match slot.course.to_leader {
-            true => shared.members.leader_at_hand(),
-            false => shared.members.next_at_hand(),
+            true => members.leader_at_hand(),
+            false => members.next_at_hand(),
         };
-        let Some((member, connection)) = at_hand else { return self.go_on(slot, None) };
-        if let Some(failure) = connection.refuses(slot.ask.bytes()) {
+        let mut state = self.lock();
+        state.open += 1;
+        state.open_bytes += bytes;
+        let Some((member, connection)) = at_hand else {
+            drop(state);
+            return self.go_on(slot, None);
+        };
+        if let Some(failure) = connection.refuses(bytes) {
+            drop(state);
             return self.close(slot.label, bytes, Err(failure.into()));
         }
-        let mut state = self.lock();
         state.fresh.get_or_insert(slot.asked_at);
-        let name = state.slots.hold(Sent { slot, member });
-        let ask = state.slots.get(name).expect("it is held").slot.ask.again();
-        if connection.send(|out| out.add(ask, Listener::Of(self.clone(), name, 0))).is_err() {
-            let Sent { slot, .. } = state.slots.take(name).expect("it is held");
-            drop(state);
-            self.go_on(slot, None); // on another connection
+        let name = state.slots.hold(Sent { slot, member, place: None });
+        let sent = state.slots.get_mut(name).expect("it is held");
+        match connection.ask(sent.slot.ask.again(), Listener::Of(self.clone(), name, 0)) {
+            Ok(place) => sent.place = place,
+            Err(_) => {
+                let Sent { slot, .. } = state.slots.take(name).expect("it is held");
+                drop(state);
+                self.go_on(slot, None); // on another connection
+            }
         }
     }
 
@@ -201,7 +211,7 @@ impl Desk {
     /// Waits until there is room for one more request. `Err` as of [`Desk::poll`].
     pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Result<(), Option<Instant>> {
         let mut state = self.lock();
-        if state.open < WINDOW as usize && (state.open == 0 || state.open_bytes < WINDOW_BYTES) {
+        if state.open < window::REQUESTS_MAX && (state.open == 0 || state.open_bytes < window::BYTES_MAX) {
             return Ok(());
         }
         Err(state.wait(self.share(Course::HARMLESS), context))
@@ -209,18 +219,18 @@ impl Desk {
 
     /// Gives up first attempts that have no answer in time.
     pub(crate) fn expire(self: &Arc<Desk>, now: Instant) {
-        let late = |name| {
-            let result = Err(Lost { was_sent: true, why: "no answer in time".into() });
-            Heard { number: name, sending: 0, result }
+        let late = |(name, sent): (u64, &Sent)| Heard {
+            number: name,
+            sending: 0,
+            result: Err(Lost::late(sent.place.as_ref())),
         };
         let mut heard = Vec::new();
         let shares = [Course::WRITE, Course::HARMLESS].map(|course| self.share(course));
         {
             let mut state = self.lock();
             let due = |slot: &Slot| slot.asked_at + shares[usize::from(slot.course.is_harmless)];
-            let dues = || state.slots.iter().map(|(name, sent)| (name, due(&sent.slot)));
-            heard.extend(dues().filter(|(_, due)| *due <= now).map(|(name, _)| late(name)));
-            state.due = dues().map(|(_, due)| due).filter(|due| now < *due).min();
+            heard.extend(state.slots.iter().filter(|(_, sent)| due(&sent.slot) <= now).map(late));
+            state.due = state.slots.iter().map(|(_, sent)| due(&sent.slot)).filter(|due| now < *due).min();
         }
         self.clone().heard(&mut heard);
     }
@@ -248,5 +258,77 @@ impl Listen for Desk {
             waker.wake();
         }
         again.into_iter().for_each(|(slot, attempt)| self.go_on(slot, Some(attempt)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Options;
+    use crate::failure::Kind;
+    use crate::native::connection::{Connection, Limits};
+    use kattu_native::handshake::{Leader, Welcome};
+    use kattu_native::message;
+    use tokio::io::DuplexStream;
+
+    const TIMEOUT: Duration = Duration::from_secs(6);
+
+    /// A client with a connection to the leader, which has room for one request; and the leader's end of it.
+    fn client() -> (NativeClient, DuplexStream) {
+        let endpoints = ["127.0.0.1:1", "127.0.0.1:2"];
+        let client = NativeClient::connect(endpoints, Options { timeout: TIMEOUT }, None).expect("addresses");
+        let (socket, leader) = tokio::io::duplex(1 << 16);
+        let welcome = Welcome {
+            cluster: 1,
+            member: 1,
+            leader: Leader { id: 1, url: endpoints[0].into() },
+            frame_bytes_max: 1 << 20,
+            answer_bytes_max: 1 << 20,
+            requests_max: 2,
+            ..Welcome::default()
+        };
+        let connection =
+            Connection::start(socket, welcome, Vec::new(), "here", Limits { silence: 3 * TIMEOUT });
+        let members = &client.shared.members;
+        members.note(&Leader { id: 0, url: endpoints[0].into() });
+        members.has_connected(&members.leader(), connection).expect("it is the first");
+        (client, leader)
+    }
+
+    fn slot(label: u64, course: Course) -> Slot {
+        let ask = match course.is_harmless {
+            true => Ask::Read(message::Level::Linearizable, vec![0].into()),
+            false => Ask::Write(vec![0].into()),
+        };
+        Slot { label, course, ask, wanted: Wanted::Put, asked_at: Instant::now() }
+    }
+
+    fn outcomes(desk: &Desk) -> Vec<(u64, Kind)> {
+        let mut taken = Vec::new();
+        let _ = desk.poll(&mut taken, &mut Context::from_waker(Waker::noop()));
+        taken.into_iter().map(|(label, outcome)| (label, outcome.expect_err("no answer").kind())).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_never_sent_is_no_failure_of_the_member_and_is_not_sent_later() {
+        let (client, _leader) = client();
+        let desk = Desk::new(client.clone());
+        let has_leader = || client.shared.members.leader_at_hand().is_some();
+        desk.send(slot(1, Course::WRITE)); // it has the only place
+        desk.send(slot(2, Course::WRITE));
+        desk.send(slot(3, Course::HARMLESS));
+        tokio::time::advance(desk.share(Course::HARMLESS)).await;
+        desk.expire(Instant::now());
+        assert!(has_leader(), "the read has waited for its turn");
+        tokio::time::advance(TIMEOUT - desk.share(Course::HARMLESS)).await;
+        assert!(has_leader());
+        desk.expire(Instant::now());
+        assert!(!has_leader(), "the first was sent, and has no answer");
+        while desk.lock().open != 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut outcomes = outcomes(&desk);
+        outcomes.sort_unstable_by_key(|(label, _)| *label);
+        assert_eq!(outcomes, [(1, Kind::Unknown), (2, Kind::Unreachable), (3, Kind::Unreachable)]);
     }
 }

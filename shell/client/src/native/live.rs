@@ -24,6 +24,7 @@ use crate::native::connection::Connection;
 use crate::native::listener::{Heard, Listen, Listener};
 use crate::native::members::Member;
 use crate::native::pipeline::{Freed, Pipeline, Step};
+use crate::native::window;
 use kattu_kv::sessions::{SessionError, SessionId};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -33,7 +34,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Code;
 
 /// Most KiB of commands of one session that have no answer: they are kept to be sent again.
-const WINDOW_KIB: usize = 64 << 10;
+const WINDOW_KIB: usize = window::BYTES_MAX >> 10;
 
 /// What the handle, the connection's task and the steering share.
 pub(crate) struct Live {
@@ -100,6 +101,7 @@ impl Listen for Live {
                 }
                 Step::Again { .. } | Step::Over(_) => true,
             });
+            state.pipeline.tell();
             let Some(step) = last else { return self.carry_out(state, Step::On(freed)) };
             self.carry_out(state, step);
             self.carry_out(self.lock(), Step::On(freed));
@@ -123,7 +125,7 @@ impl Live {
             }
             Err(lost) => {
                 let step = state.pipeline.lost(number, sending);
-                if let (Step::Again { .. }, true, Some(member)) = (&step, lost.was_sent, &state.member) {
+                if let (Step::Again { .. }, true, Some(member)) = (&step, lost.was_sent(), &state.member) {
                     self.shared.members.has_failed(member, lost.failure(&member.place.name));
                 }
                 step
@@ -328,7 +330,7 @@ impl Live {
                     return;
                 }
                 let listener = Listener::Of(own.clone(), header.number, sending);
-                out.add(Ask::InSession(header, Cow::Borrowed(command)), listener);
+                let _ = out.add(Ask::InSession(header, Cow::Borrowed(command)), listener);
             }
         });
         let step = match (sent, large) {
@@ -468,4 +470,58 @@ impl Live {
 fn unanswered() -> Error {
     let why = "a command of the session has no answer yet; it is being repeated";
     Error::Call(answer::failure(Kind::Unknown, Code::DeadlineExceeded, why, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Options;
+    use crate::native::answer::Answer;
+    use crate::native::desk::Desk;
+    use kattu_kv::api::{self, Response, Revision};
+    use kattu_kv::sessions::Order;
+    use std::task::{Context, Wake, Waker};
+
+    /// Counts the outcomes that are there whenever the pipe is woken.
+    struct Woken {
+        desk: Arc<Desk>,
+        counts: Mutex<Vec<usize>>,
+    }
+
+    impl Woken {
+        fn look(self: &Arc<Woken>) {
+            let mut taken = Vec::new();
+            let _ = self.desk.poll(&mut taken, &mut Context::from_waker(&Waker::from(self.clone())));
+            self.counts.lock().expect("no panic").push(taken.len());
+        }
+    }
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.look();
+        }
+    }
+
+    #[test]
+    fn answers_that_came_together_are_one_turn_of_the_pipe() {
+        let options = Options { timeout: Duration::from_secs(5) };
+        let client = NativeClient::connect(["127.0.0.1:1"], options, None).expect("an address");
+        let desk = Desk::new(client.clone());
+        let id = SessionId { number: 7, secret: 1 };
+        let mut pipeline = Pipeline::new(id, Order::Strict);
+        for label in 0..3 {
+            pipeline.add(b"command".to_vec(), 1, Instant::now(), Caller::Of(desk.clone(), label));
+        }
+        while pipeline.next_to_send().is_some() {}
+        let live = Live::new(client.shared, Level::Linearizable, id, pipeline, 8, Instant::now());
+        let woken = Arc::new(Woken { desk, counts: Mutex::default() });
+        woken.look(); // it waits
+        let done = |number| {
+            let response = Response { revision: Revision(2), answer: api::Answer::Put { prev_kv: None } };
+            let outcome = Outcome::Done(Ok(response));
+            Heard { number, sending: 1, result: Ok(Answer { index: 0, outcome }) }
+        };
+        live.heard(&mut (1..=3).map(done).collect());
+        assert_eq!(*woken.counts.lock().expect("no panic"), [0, 3]);
+    }
 }

@@ -181,6 +181,15 @@ impl Members {
         table.any(Instant::now(), |table, count| table.turn % count)
     }
 
+    /// As [`Members::next`], and not this one if there is another.
+    pub(crate) fn next_but(&self, left: Option<&Arc<Member>>) -> Arc<Member> {
+        let member = self.next();
+        match left.is_some_and(|left| Arc::ptr_eq(left, &member)) {
+            true => self.next(),
+            false => member,
+        }
+    }
+
     /// The leader and the connection to it, if both are there. The connection may be over.
     pub(crate) fn leader_at_hand(&self) -> Option<(Arc<Member>, Connection)> {
         let leader = lock(&self.table).leader.clone()?;
@@ -286,7 +295,12 @@ impl Members {
         }
     }
 
-    fn has_connected(&self, member: &Arc<Member>, connection: Connection) -> Result<Connection, Failure> {
+    /// From now on this is the connection to a member.
+    pub(crate) fn has_connected(
+        &self,
+        member: &Arc<Member>,
+        connection: Connection,
+    ) -> Result<Connection, Failure> {
         let welcome = connection.welcome().clone();
         let known = self.cluster.compare_exchange(0, welcome.cluster, Ordering::AcqRel, Ordering::Acquire);
         if known.is_err_and(|known| known != welcome.cluster) {

@@ -8,6 +8,7 @@
 //! | `outbox.rs` | requests on their way into the next frame |
 //! | `connection.rs` | many requests under way on one socket, which one task owns |
 //! | `under_way.rs` | the requests under way, by name |
+//! | `window.rs` | how many may be |
 //! | `answer.rs` | a member's reply, and each failure in words |
 //! | `members.rs` | which member is asked next, and the connection to each |
 //! | `client.rs` | which member a request goes to, and how often |
@@ -42,6 +43,7 @@ mod pipeline;
 mod reach;
 mod session;
 mod under_way;
+mod window;
 
 pub use calls::ListedSession;
 pub use client::NativeClient;

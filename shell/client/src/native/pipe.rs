@@ -10,6 +10,7 @@ use crate::native::calls::{Wanted, bytes_of, bytes_of_put, bytes_of_query, one};
 use crate::native::client::{Course, NativeClient};
 use crate::native::desk::{Desk, Slot};
 use crate::native::live::Live;
+use crate::native::window;
 use kattu_kv::api::{Command, PutRef, Query, Range, Response};
 use kattu_kv::check::is_read_only;
 use std::future::{Future, poll_fn};
@@ -23,8 +24,8 @@ use tokio::time::{Instant, Sleep};
 /// is under way goes on also if the pipe is dropped.
 ///
 /// What a turn of the caller gives goes out together, and what has come is taken together: this is the way to ask
-/// for much at little cost. A request waits for room first: outside of sessions at most 4,096 requests, and 64 MiB of
-/// them, are without an outcome.
+/// for much at little cost. A request waits for room first: at most [`Pipe::REQUESTS_MAX`] and [`Pipe::BYTES_MAX`] of them
+/// are without an outcome, in a session fewer if its window is smaller.
 ///
 /// ```no_run
 /// use kattu_client::{NativeClient, Options, SessionOptions};
@@ -65,6 +66,11 @@ impl NativeClient {
 }
 
 impl<'a> Pipe<'a> {
+    /// Most requests without an outcome: 4,096.
+    pub const REQUESTS_MAX: usize = window::REQUESTS_MAX;
+    /// Most bytes of requests without an outcome: 64 MiB. One request always passes.
+    pub const BYTES_MAX: usize = window::BYTES_MAX;
+
     pub(crate) fn new(client: NativeClient, session: Option<&'a Live>) -> Pipe<'a> {
         Pipe { desk: Desk::new(client), session, under_way: 0, taken: Vec::new(), timer: None }
     }

@@ -22,7 +22,7 @@
 use crate::error::Error;
 use crate::failure::{Failure, Kind};
 use crate::native::answer::{self, Outcome, Outcomes};
-use crate::native::caller::Caller;
+use crate::native::caller::{Caller, Teller};
 use kattu_kv::api::{self, Command, Response, Txn};
 use kattu_kv::sessions::{Order, SessionError, SessionId};
 use kattu_native::reply::Doubt;
@@ -90,6 +90,7 @@ pub(crate) struct Pipeline {
     told: u64,
     /// Sendings of commands that had been sent before.
     repeated: u64,
+    teller: Teller,
 }
 
 impl Pipeline {
@@ -103,6 +104,7 @@ impl Pipeline {
             sending: 1,
             told: 1,
             repeated: 0,
+            teller: Teller::default(),
         }
     }
 
@@ -167,7 +169,12 @@ impl Pipeline {
         self.cursor = number.max(self.first);
     }
 
-    /// Takes the answer to a sending of a command.
+    /// Callers have been told whatever was found out; nothing is kept back.
+    pub(crate) fn tell(&mut self) {
+        self.teller.end();
+    }
+
+    /// Takes the answer to a sending of a command. Its caller is told with [`Pipeline::tell`] at the latest.
     pub(crate) fn answered(&mut self, number: u64, sending: u64, outcome: Outcome, endpoint: &str) -> Step {
         if self.entry(number).is_none() {
             return Step::On(Freed::default());
@@ -238,20 +245,22 @@ impl Pipeline {
     /// Tells the callers of commands that were asked longer ago that their outcome is unknown. The commands go on: without
     /// them nothing behind them could be executed. Returns when the next one is due.
     pub(crate) fn give_up_waiting(&mut self, now: Instant, timeout: Duration) -> Option<Instant> {
-        loop {
+        let due = loop {
             let told = self.told();
-            let entry = self.entries.get_mut((told - self.first) as usize)?;
+            let Some(entry) = self.entries.get_mut((told - self.first) as usize) else { break None };
             let due = entry.asked_at + timeout;
             if now < due && !entry.is_answered {
-                return Some(due);
+                break Some(due);
             }
             if let Some(caller) = entry.caller.take() {
                 let why = "no answer in time; the session goes on repeating it";
                 let failure = answer::failure(Kind::Unknown, Code::DeadlineExceeded, why, "");
-                caller.tell(Err(failure.into()));
+                self.teller.tell(caller, Err(failure.into()));
             }
             self.told = told + 1;
-        }
+        };
+        self.tell();
+        due
     }
 
     /// Ends all commands.
@@ -260,9 +269,10 @@ impl Pipeline {
         self.cursor = self.first;
         for entry in self.entries.drain(..) {
             if let Some(caller) = entry.caller {
-                caller.tell(Err(error.clone()));
+                self.teller.tell(caller, Err(error.clone()));
             }
         }
+        self.tell();
     }
 
     /// The entry of a number, unless that has its answer.
@@ -303,7 +313,7 @@ impl Pipeline {
             _ => result,
         };
         if let Some(caller) = entry.caller.take() {
-            caller.tell(result);
+            self.teller.tell(caller, result);
         }
     }
 

@@ -19,8 +19,9 @@ use crate::native::client::{Course, NativeClient};
 use crate::native::live::Live;
 use crate::native::pipe::Pipe;
 use crate::native::pipeline::Pipeline;
+use crate::native::window;
 use kattu_kv::api::{Command, DeleteRange, Response, Revision, Txn};
-use kattu_kv::sessions::{Order, SessionId, WINDOW};
+use kattu_kv::sessions::{Order, SessionId};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -96,7 +97,7 @@ impl NativeClient {
     pub async fn open_session(&self, options: SessionOptions) -> Result<Session, Error> {
         let answer = self.call(Course::HARMLESS, Ask::Open(options.order)).await?;
         let Outcome::Opened { id, idle } = answer.outcome else { return Err(unfitting()) };
-        let window = options.window.clamp(1, WINDOW as usize);
+        let window = options.window.clamp(1, window::REQUESTS_MAX);
         let pipeline = Pipeline::new(id, options.order);
         let alive_due = Instant::now() + self.shared.alive.first_due(idle);
         let live = Live::new(self.shared.clone(), self.level().clone(), id, pipeline, window, alive_due);

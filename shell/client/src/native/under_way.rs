@@ -53,9 +53,9 @@ impl<T> UnderWay<T> {
         Some(held)
     }
 
-    pub(crate) fn get(&self, name: u64) -> Option<&T> {
-        let place = self.places.get(name as u32 as usize)?;
-        place.held.as_ref().filter(|_| u64::from(place.turn) == name >> 32)
+    pub(crate) fn get_mut(&mut self, name: u64) -> Option<&mut T> {
+        let place = self.places.get_mut(name as u32 as usize)?;
+        place.held.as_mut().filter(|_| u64::from(place.turn) == name >> 32)
     }
 
     /// All that are held, each with its name.
@@ -82,9 +82,9 @@ mod tests {
     fn a_name_is_answered_once_and_its_place_is_used_again_under_another() {
         let mut under_way = UnderWay::new();
         let names = ["a", "b", "c"].map(|held| under_way.hold(held));
-        assert_eq!(under_way.get(names[1]), Some(&"b"));
+        assert_eq!(under_way.get_mut(names[1]), Some(&mut "b"));
         assert_eq!((under_way.take(names[1]), under_way.take(names[1])), (Some("b"), None));
-        assert_eq!(under_way.get(names[1]), None);
+        assert_eq!(under_way.get_mut(names[1]), None);
         assert_eq!(under_way.iter().collect::<Vec<_>>(), [(names[0], &"a"), (names[2], &"c")]);
         let again = under_way.hold("d");
         assert_eq!(again as u32, names[1] as u32, "the same place");

@@ -200,6 +200,26 @@ async fn answers_that_do_not_come_are_missed_in_time_and_reads_go_to_another_mem
 }
 
 #[tokio::test]
+async fn what_has_no_turn_in_time_is_not_sent_later_and_reads_go_to_another_member() {
+    // One request at a time, and the first of the leader has no answer.
+    let world = World::with(2, 2, Manners { forwards: true, ..Manners::default() }).await;
+    let client = world.client_of(world.addresses(), Options { timeout: Duration::from_secs(1) });
+    client.ping().await.expect("a connection to the first, which leads");
+    world.decide(|seen| if seen.at == 0 && seen.kind == Kind::Write { Act::Ignore } else { Act::Serve });
+    let mut pipe = client.pipe();
+    pipe.put(1, "k", "v").await.expect("it is given");
+    pipe.put(2, "k", "v").await.expect("it is given");
+    pipe.get(3, "k").await.expect("it is given");
+    let (late, outcomes) = tokio::join!(client.put("k", "v"), all(&mut pipe));
+    assert_eq!(late.expect_err("its turn does not come").kind(), Effect::Unreachable);
+    assert_eq!(outcomes[&1].as_ref().expect_err("no answer").kind(), Effect::Unknown);
+    assert_eq!(outcomes[&2].as_ref().expect_err("never sent").kind(), Effect::Unreachable);
+    assert!(outcomes[&3].is_ok());
+    let seen = world.seen.lock().unwrap();
+    assert_eq!(seen.iter().filter(|seen| seen.kind == Kind::Write).count(), 1);
+}
+
+#[tokio::test]
 async fn reads_that_any_member_can_serve_are_spread() {
     let world = World::new(3).await;
     let client = world.client().at_level(Level::Serializable);

@@ -270,7 +270,7 @@ fn boot(config: RuntimeConfig) -> Result<Running, String> {
 
 pub fn put(key: &str, value: &str) -> Request {
     let put = kv::Put { key: key.into(), value: value.into(), ..kv::Put::default() };
-    Request::Write(encode_kv(&kv::Command::Put(put)))
+    Request::Write(encode_kv(&kv::Command::Put(put)).into())
 }
 
 pub fn get(key: &str) -> Request {
@@ -317,5 +317,5 @@ pub fn run(test: impl Future<Output = ()>) {
 }
 
 pub fn compact(revision: kv::Revision) -> Request {
-    Request::Write(encode_kv(&kv::Command::Compact(revision)))
+    Request::Write(encode_kv(&kv::Command::Compact(revision)).into())
 }

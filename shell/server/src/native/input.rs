@@ -56,6 +56,11 @@ impl Input {
         self.at < self.bytes.len()
     }
 
+    /// Bytes that are here behind the last message.
+    pub(crate) fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
     /// Bytes of the frame that has begun or comes next, as far as its length is known: at least a header.
     pub(crate) fn length(&self) -> usize {
         let length = self.bytes[self.at..].first_chunk().map_or(0, |length| u32::from_le_bytes(*length));

@@ -4,6 +4,7 @@
 //! log.
 //! Knows nothing of: connections, how the replica carries out a request.
 
+use super::puts::Puts;
 use crate::face::FaceConfig;
 use crate::gate;
 use kattu_kv::api::{Command as StoreCommand, Error, Operation, Query, Txn};
@@ -13,7 +14,7 @@ use kattu_native::frame::Message;
 use kattu_native::message::{Level, Request};
 use kattu_native::reply::{LISTED_MAX, Refusal};
 use kattu_node::command::{self, Command};
-use kattu_node::contract::{self, Consistency};
+use kattu_node::contract::{self, CommandBytes, Consistency};
 use kattu_node::session::{SessionCommand, SessionHeader};
 use kattu_raft::{Duration, LogIndex};
 
@@ -22,6 +23,8 @@ use kattu_raft::{Duration, LogIndex};
 pub(crate) enum Judged<'a> {
     /// It asks the replica this.
     Ask(contract::Request, Kind),
+    /// It asks the replica to put this, together with others.
+    Put(&'a [u8]),
     /// It looks this key up, together with others.
     LookUp(&'a [u8], Consistency),
     /// It answers at once: the store would refuse this whatever it holds.
@@ -78,14 +81,14 @@ pub(crate) fn judge<'a>(message: &Message<'a>, config: &FaceConfig) -> Judged<'a
 
 /// The request that opens a session.
 pub(crate) fn open(secret: u64, order: Order) -> contract::Request {
-    contract::Request::Write(SessionCommand::Register { secret, order }.encode())
+    contract::Request::Write(SessionCommand::Register { secret, order }.encode().into())
 }
 
 fn about_sessions(command: &SessionCommand) -> Judged<'static> {
-    Judged::Ask(contract::Request::Write(command.encode()), Kind::Write)
+    Judged::Ask(contract::Request::Write(command.encode().into()), Kind::Write)
 }
 
-fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged<'static> {
+fn judge_write<'a>(commit_only: bool, bytes: &'a [u8], config: &FaceConfig) -> Judged<'a> {
     if config.request_bytes_max < bytes.len() {
         return Judged::Refused(Refusal::RequestTooLarge);
     }
@@ -96,14 +99,15 @@ fn judge_write(commit_only: bool, bytes: &[u8], config: &FaceConfig) -> Judged<'
     if commit_only && is_in_session {
         return Judged::Malformed; // its result must be kept, and told
     }
-    let (kind, write): (_, fn(Vec<u8>) -> _) = match commit_only {
+    let (kind, write): (_, fn(CommandBytes) -> _) = match commit_only {
         true => (Kind::CommitOnly, contract::Request::CommitOnly),
         false => (Kind::Write, contract::Request::Write),
     };
     // Most commands are puts, and are only looked at.
     if let Some(put) = command::put_of_store(of_store).filter(|put| !put.ignore_value) {
         return match check::check_put(put) {
-            Ok(()) => Judged::Ask(write(bytes.to_vec()), kind),
+            Ok(()) if !commit_only && Puts::takes(bytes) => Judged::Put(bytes),
+            Ok(()) => Judged::Ask(write(bytes.to_vec().into()), kind),
             Err(error) => invalid(error, is_in_session),
         };
     }

@@ -98,15 +98,13 @@ impl State {
     }
 
     fn answer(&mut self, request: Request) -> Outcome {
-        if let Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weigh(_, bytes) = &request {
-            self.seen.push(bytes.clone());
-        }
+        self.seen.extend(request.command().map(<[u8]>::to_vec));
         if let Some(outcome) = &self.instead {
             return outcome.clone();
         }
         let (ticket, term, needs) = (Ticket(1), Term(TERM), LogIndex(0));
         match request {
-            Request::Write(bytes) | Request::CommitOnly(bytes) => self.apply(bytes),
+            Request::Write(bytes) | Request::CommitOnly(bytes) => self.apply(bytes.to_vec()),
             Request::Weigh(command, bytes) => self.one(KeeperTask::Weigh { ticket, command, bytes }),
             Request::Read(query, _) => self.one(KeeperTask::Read { ticket, query, term, needs }),
             Request::LookUp(keys, _) => self.one(KeeperTask::LookUp { ticket, keys, term, needs }),

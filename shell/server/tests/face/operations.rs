@@ -219,14 +219,14 @@ async fn alarms_are_raised_and_cleared_through_the_log() {
     face.store.set(|state| state.others = vec![NodeId(9)]);
     answer(&face, ReplyBody::Alarmed(Some(full)));
     let raised = maintenance.alarm(ask(AlarmAction::Activate, 1)).await.unwrap().into_inner();
-    assert_eq!(written(&face), Some(Request::Write(AlarmChange::Raise(full).encode())));
+    assert_eq!(written(&face), Some(Request::Write(AlarmChange::Raise(full).encode().into())));
     assert_eq!(raised.alarms, [pb::AlarmMember { member_id: 9, alarm: 1 }]);
     assert!(raised.header.unwrap().revision > 0);
 
     answer(&face, ReplyBody::Alarmed(None));
     let cleared = maintenance.alarm(ask(AlarmAction::Deactivate, 2)).await.unwrap().into_inner();
     let clear = AlarmChange::Clear(Alarm::corrupt(NodeId(9))).encode();
-    assert_eq!(written(&face), Some(Request::Write(clear)));
+    assert_eq!(written(&face), Some(Request::Write(clear.into())));
     assert!(cleared.alarms.is_empty(), "there was none");
 
     face.store.set(|state| state.alarms = [full, Alarm::corrupt(NodeId(MEMBER))].into_iter().collect());

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 /// How often the progress bar moves.
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 
-/// Most commands of a session without an answer.
-const WINDOW_MAX: usize = 4096;
+/// Bytes around a key and a value in a command, and more.
+const COMMAND_BYTES: u64 = 256;
 
 /// The order in which keys are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -119,8 +119,7 @@ pub(super) async fn load(
             let load = load(Instant::now());
             let pipes = targets.len();
             for (number, target) in targets.into_iter().enumerate().take(clients) {
-                let depth = (clients - number).div_ceil(pipes) * args.pipeline as usize;
-                running.spawn_local(ask_much(target, depth, load.clone()));
+                running.spawn_local(ask_much(target, depth(args, number, pipes), load.clone()));
             }
             load
         }
@@ -138,6 +137,17 @@ pub(super) async fn load(
     }
     let score = std::mem::replace(&mut *load.score.borrow_mut(), Score::new()?);
     Ok((score, took))
+}
+
+/// How many operations are under way together in one of some pipes, which the clients share in turn: as many as a pipe has
+/// room for, since to wait for room would count as latency.
+fn depth(args: &BenchArgs, number: usize, pipes: usize) -> usize {
+    let clients = (args.clients as usize).saturating_sub(number).div_ceil(pipes);
+    let kib = (args.key_size.saturating_add(args.val_size).saturating_add(COMMAND_BYTES)) / 1024 + 1;
+    let kib_max = (Pipe::BYTES_MAX >> 10) as u64;
+    let most =
+        usize::try_from(kib_max / kib).map_or(Pipe::REQUESTS_MAX, |most| most.clamp(1, Pipe::REQUESTS_MAX));
+    (clients * args.pipeline as usize).min(most)
 }
 
 /// Shows how far the load is.
@@ -180,11 +190,12 @@ async fn native_connections(args: &BenchArgs) -> Result<Vec<NativeClient>, Ended
 
 /// Sessions, on connections in turn.
 async fn open_sessions(args: &BenchArgs, connections: &[NativeClient]) -> Result<Vec<Rc<Session>>, Ended> {
-    // A session has room for all that its clients have under way.
-    let of_each = (args.clients as usize * args.pipeline as usize).div_ceil(args.sessions.max(1) as usize);
-    let options = SessionOptions { window: of_each.clamp(1, WINDOW_MAX), ..SessionOptions::default() };
+    let count = args.sessions as usize;
     let mut sessions = Vec::new();
-    for number in 0..args.sessions as usize {
+    for number in 0..count {
+        // It has room for all that its clients have under way.
+        let window = depth(args, number, count).max(1);
+        let options = SessionOptions { window, ..SessionOptions::default() };
         let connection = &connections[number % connections.len()];
         let session = connection.open_session(options).await.map_err(|error| ended::of_error(&error))?;
         sessions.push(Rc::new(session));
@@ -233,24 +244,23 @@ async fn ask_again_and_again(client: Client, load: Rc<Load>) {
 async fn ask_much(target: Target, depth: usize, load: Rc<Load>) {
     match target {
         Target::Client(client) => keep_full(client.pipe(), depth, &load).await,
-        Target::Session(session) => keep_full(session.pipe(), depth.min(WINDOW_MAX), &load).await,
+        Target::Session(session) => keep_full(session.pipe(), depth, &load).await,
     }
 }
 
-/// Clients of the native protocol, with so many operations under way together. The label of each is when it began, in
-/// nanoseconds since the load did.
+/// Clients of the native protocol, with so many operations under way together. The label of each is its start, in
+/// nanoseconds since that of the load: when it is sent, or when it should have been.
 async fn keep_full(mut pipe: Pipe<'_>, depth: usize, load: &Load) {
     let value = vec![b'x'; load.args.val_size as usize];
     let mut key = vec![0; load.args.key_size as usize];
     let since_begin = |at: Instant| at.saturating_duration_since(load.begin);
     let mut next = load.next();
     while next.is_some() || 0 < pipe.under_way() {
-        let now = Instant::now();
         while let Some(Next { number, writes, due }) = next
             && pipe.under_way() < depth
-            && due.is_none_or(|due| due <= now)
+            && let Some(start) = start(due, Instant::now())
         {
-            let start = since_begin(due.unwrap_or(now));
+            let start = since_begin(start);
             let label = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
             write_key(number, &mut key);
             let given = match writes {
@@ -273,6 +283,15 @@ async fn keep_full(mut pipe: Pipe<'_>, depth: usize, load: &Load) {
             () = sleep_until(due), if due.is_some() => {}
             else => {}
         }
+    }
+}
+
+/// From when on a latency counts, if the operation is to begin now: each one's own moment, since a turn that gives many
+/// takes a while.
+fn start(due: Option<Instant>, now: Instant) -> Option<Instant> {
+    match due {
+        None => Some(now),
+        Some(due) => (due <= now).then_some(due),
     }
 }
 
@@ -302,6 +321,44 @@ fn write_key(mut number: u64, key: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
+    fn args(line: &str) -> BenchArgs {
+        let words = format!("bench put --native {line}");
+        <Line as clap::Parser>::parse_from(words.split_whitespace()).args
+    }
+
+    #[test]
+    fn the_clients_share_pipes_in_turn_and_none_waits_for_room() {
+        let depths = |line: &str, pipes: usize| -> Vec<usize> {
+            (0..pipes).map(|number| depth(&args(line), number, pipes)).collect()
+        };
+        for (line, expected) in [
+            ("--clients 4 --pipeline 10", [20, 20]),
+            ("--clients 3 --pipeline 10", [20, 10]),
+            ("--clients 1 --pipeline 10", [10, 0]),
+            ("--clients 8 --pipeline 4096", [4096, 4096]),
+            ("--clients 2 --pipeline 128 --val-size 1048576", [63, 63]),
+            ("--clients 2 --pipeline 2 --val-size 1000000000", [1, 1]),
+        ] {
+            assert_eq!(depths(line, 2), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_latency_counts_from_the_sending_and_at_a_rate_from_when_it_should_have_been() {
+        let begin = Instant::now();
+        let at = |millis| begin + Duration::from_millis(millis);
+        assert_eq!(start(None, at(7)), Some(at(7)));
+        assert_eq!(start(Some(at(5)), at(7)), Some(at(5)));
+        assert_eq!(start(Some(at(5)), at(5)), Some(at(5)));
+        assert_eq!(start(Some(at(5)), at(4)), None);
+    }
 
     #[test]
     fn keys_have_exactly_the_size_asked_for() {

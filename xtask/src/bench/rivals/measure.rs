@@ -34,9 +34,10 @@ impl Bench {
     /// Measures one side; its servers have the loopback addresses of `number`.
     pub fn run(&self, row: &Row, side: Side, number: usize) -> Result<Sample, Failure> {
         match (row.work, side) {
+            (Work::Idle, Side::Machine) => rest::heartbeats(self.timing),
             (Work::Idle, _) => {
                 let cluster = self.cluster(&self.programs.with_etcds_flags(side)?, number)?;
-                Ok(rest::idle(&cluster, self.timing))
+                Ok(rest::idle(&cluster.pids(), self.timing))
             }
             (Work::Start, _) => {
                 let cluster = self.cluster(&self.programs.with_etcds_flags(side)?, number)?;

@@ -7,8 +7,9 @@ use super::sample::{Figure, Sample};
 use crate::bench::cluster::{Cluster, MEMBERS};
 use crate::bench::meter::{self, Meter};
 use crate::shell::Failure;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Between an election, or a start, and rest.
@@ -18,11 +19,10 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// CPU of all members, as a share of one core.
-pub fn idle(cluster: &Cluster, timing: Timing) -> Sample {
+pub fn idle(pids: &[u32], timing: Timing) -> Sample {
     std::thread::sleep(SETTLED);
-    let pids = cluster.pids();
     let cpu_ns = || pids.iter().map(|pid| meter::cpu_ns(*pid)).sum::<u64>();
-    let meter = Meter::start(&pids);
+    let meter = Meter::start(pids);
     let before = cpu_ns();
     std::thread::sleep(Duration::from_secs(timing.seconds));
     let used_s = cpu_ns().saturating_sub(before) as f64 / 1e9;
@@ -30,6 +30,47 @@ pub fn idle(cluster: &Cluster, timing: Timing) -> Sample {
     let mut sample = Sample::of(Figure::Busy, used_s / reading.wall_s * 100.0);
     sample.add(Figure::Others, reading.other_cores);
     sample
+}
+
+/// The same of three processes that exchange heartbeats and do nothing else.
+pub fn heartbeats(timing: Timing) -> Result<Sample, Failure> {
+    let program = super::super::example("heartbeats")?;
+    let begin = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.spawn().map(Process)
+    };
+    let (mut followers, mut addresses) = (Vec::new(), Vec::new());
+    for _ in 1..MEMBERS {
+        let mut follower = begin(&["follow"])?;
+        let output = follower.0.stdout.take().ok_or_else(|| Failure::new("it has no output"))?;
+        let mut address = String::new();
+        BufReader::new(output).read_line(&mut address)?;
+        addresses.push(address.trim().to_string());
+        followers.push(follower);
+    }
+    let words: Vec<&str> = std::iter::once("lead").chain(addresses.iter().map(String::as_str)).collect();
+    // Whichever ended would end the others: none is ended here before all are seen to run.
+    let mut all = followers;
+    all.push(begin(&words)?);
+    let pids: Vec<u32> = all.iter().map(|process| process.0.id()).collect();
+    let sample = idle(&pids, timing);
+    for process in &mut all {
+        if let Some(ended) = process.0.try_wait()? {
+            return Err(Failure::new(format!("a process that sends heartbeats ended: {ended}")));
+        }
+    }
+    Ok(sample)
+}
+
+/// Ends its process with itself.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Stops a follower, starts it again, and waits until it serves: it has replayed its log, and a leader answers it.

@@ -244,9 +244,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "idle",
-        about: "CPU of three members together, without clients",
+        about: "CPU of three members together, without clients; the machine alone: their heartbeats",
         work: Work::Idle,
-        rivals: &[Side::Etcd],
+        rivals: &[Side::Etcd, Side::Machine],
         goals: &[at_most(Figure::Busy, 0.3)],
     },
     Row {
