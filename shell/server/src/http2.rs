@@ -183,8 +183,8 @@ where
                 is_asked = true;
                 continue;
             }
-            is_read = is_asked && split.is_throttled();
             split.flush();
+            is_read = split.is_to_go_on();
             match sender.poll_send(library) {
                 Poll::Ready(sent) => {
                     sent.map_err(|_| Reason::INTERNAL_ERROR)?;

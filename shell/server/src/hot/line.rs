@@ -3,7 +3,7 @@
 //! In:    the socket below; what the library writes; parts of responses to hot calls.
 //! Out:   to the library, a socket with the input that is its own; to the owner, begun hot calls.
 //! Rules: 1. The owner pumps: it reads the socket, however little the library wants. Input waits for the library up to
-//!           [`COLD_MAX`]; beyond it the client waits.
+//!           [`COLD_MAX`]; beyond it the client waits, as does one that does not read its refusals.
 //!        2. A shutdown in order waits for the hot calls under way, as the library waits for its own.
 //! Knows nothing of: what hot calls ask for.
 
@@ -48,8 +48,8 @@ struct Line<S> {
     preface: usize,
     /// Bytes of the cold input that the library has taken.
     taken: usize,
-    /// The last pump ended because so much waits for the library.
-    is_full: bool,
+    /// The last pump ended because too much waits.
+    is_paused: bool,
     /// The library has something to do.
     is_fresh: bool,
     /// A part of a response was added.
@@ -82,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Split<S> {
             highest,
             preface: PREFACE.len(),
             taken: 0,
-            is_full: false,
+            is_paused: false,
             is_fresh: false,
             is_pushed: false,
             end: None,
@@ -100,8 +100,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Split<S> {
         let mut scratch = SCRATCH.take();
         scratch.resize(READ_BYTES, 0);
         while line.end.is_none() && line.input.fault.is_none() {
-            line.is_full = COLD_MAX <= line.cold();
-            if line.is_full {
+            line.is_paused = line.is_full();
+            if line.is_paused {
                 break;
             }
             let mut buffer = ReadBuf::new(&mut scratch);
@@ -150,13 +150,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Split<S> {
         std::mem::take(&mut self.0.borrow_mut().is_pushed)
     }
 
-    /// Whether input waits in the socket only because the library had not read enough.
-    pub fn is_throttled(&self) -> bool {
+    /// Whether the last pump ended because too much waited, which does not any more.
+    pub fn is_to_go_on(&self) -> bool {
         let line = self.0.borrow();
-        line.end.is_none()
-            && line.input.fault.is_none()
-            && !line.socket.is_drained()
-            && line.cold() < COLD_MAX
+        line.is_paused && !line.is_full()
     }
 
     /// Whether the library waits for the hot calls to end.
@@ -207,6 +204,11 @@ impl<S> Line<S> {
     /// Bytes that wait for the library.
     fn cold(&self) -> usize {
         self.input.cold.len() - self.taken
+    }
+
+    /// Rule 1.
+    fn is_full(&self) -> bool {
+        COLD_MAX <= self.cold() || self.output.is_heaped()
     }
 }
 

@@ -31,6 +31,9 @@ const PART_BYTES_MIN: usize = 2 << 10;
 /// So many bytes of requests are given back to the client with one frame.
 const OWED_MAX: usize = 8 << 10;
 
+/// Most bytes of frames without a response that wait, but for those that one read leads to.
+const CONTROL_MAX: usize = 4 << 10;
+
 /// How a part of a response begins.
 #[derive(Debug)]
 pub(crate) enum Lead {
@@ -133,6 +136,11 @@ impl Output {
         self.parts.iter().any(|part| part.stream == stream)
     }
 
+    /// Whether no more refusals may be added.
+    pub fn is_heaped(&self) -> bool {
+        CONTROL_MAX <= self.control.len()
+    }
+
     pub fn refuse(&mut self, stream: u32, reason: Reason) {
         put_head(4, RST_STREAM, 0, stream, &mut self.control);
         self.control.extend_from_slice(&u32::from(reason).to_be_bytes());
@@ -149,7 +157,7 @@ impl Output {
         if !self.is_between_frames() {
             return false;
         }
-        if !self.control.is_empty() && out.len() + self.control.len() <= len_max {
+        if !self.control.is_empty() && (out.is_empty() || out.len() + self.control.len() <= len_max) {
             out.append(&mut self.control);
         }
         let mut place = 0;

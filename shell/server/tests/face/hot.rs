@@ -10,30 +10,32 @@ use http::HeaderMap;
 use kattu_proto::{etcdserverpb as pb, healthpb};
 use kattu_server::FaceConfig;
 use prost::Message;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const RANGE: &str = "/etcdserverpb.KV/Range";
-const PUT: &str = "/etcdserverpb.KV/Put";
+pub const RANGE: &str = "/etcdserverpb.KV/Range";
+pub const PUT: &str = "/etcdserverpb.KV/Put";
 /// The first bytes of a client.
-const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-fn framed(message: &[u8]) -> Vec<u8> {
+pub fn framed(message: &[u8]) -> Vec<u8> {
     [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
 }
 
-async fn client(face: &Face, window: u32) -> SendRequest<Bytes> {
+pub async fn client<S>(socket: S, window: u32) -> SendRequest<Bytes>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let mut builder = h2::client::Builder::new();
-    let handshake =
-        builder.initial_window_size(window).data_frame_budget(8 << 20).handshake(face.raw().await);
+    let handshake = builder.initial_window_size(window).data_frame_budget(8 << 20).handshake(socket);
     let (client, connection) = handshake.await.unwrap();
     tokio::spawn(connection);
     client
 }
 
-type Answer = (HeaderMap, Vec<u8>, Option<HeaderMap>);
+pub type Answer = (HeaderMap, Vec<u8>, Option<HeaderMap>);
 
-async fn call(client: &mut SendRequest<Bytes>, path: &str, message: &[u8], is_cold: bool) -> Answer {
+pub async fn call(client: &mut SendRequest<Bytes>, path: &str, message: &[u8], is_cold: bool) -> Answer {
     let mut request =
         http::Request::post(format!("http://x{path}")).header("content-type", "application/grpc");
     if is_cold {
@@ -80,7 +82,7 @@ async fn both_paths_give_the_same_answers() {
     table.push((RANGE, b"\xff\xff\xff".to_vec()));
     table.push((PUT, b"\x0a\x7fcut off".to_vec()));
     for window in [65_535, 700, 7] {
-        let mut client = client(&face, window).await;
+        let mut client = client(face.raw().await, window).await;
         for (path, message) in &table {
             if window == 7
                 && (*message == get("large").encode_to_vec() || *message == prefix("l").encode_to_vec())
@@ -130,26 +132,29 @@ async fn hot_and_cold_calls_share_a_connection() {
 }
 
 /// A frame of HTTP/2. [RFC 9113 §4.1]
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A whole put of nothing, which is an error.
-fn whole_put(stream: u32) -> Vec<u8> {
-    let path = PUT.as_bytes();
+/// A whole call.
+pub fn whole(stream: u32, path: &str, message: &[u8]) -> Vec<u8> {
+    let path = path.as_bytes();
     let head = [
         &[0x83, 0x86, 0x04, path.len() as u8][..],
         path,
         &[0x01, 1, b'x', 0x0f, 0x10, 16],
         b"application/grpc",
     ];
-    [frame(1, 4, stream, &head.concat()), frame(0, 1, stream, &framed(&put("k", "v").encode_to_vec()))]
-        .concat()
+    [frame(1, 4, stream, &head.concat()), frame(0, 1, stream, &framed(message))].concat()
+}
+
+pub fn whole_put(stream: u32) -> Vec<u8> {
+    whole(stream, PUT, &put("k", "v").encode_to_vec())
 }
 
 /// The next frame of one of these kinds: kind, stream, payload.
-async fn next(socket: &mut TcpStream, kinds: &[u8]) -> Option<(u8, u32, Vec<u8>)> {
+pub async fn next(socket: &mut TcpStream, kinds: &[u8]) -> Option<(u8, u32, Vec<u8>)> {
     loop {
         let mut head = [0; 9];
         socket.read_exact(&mut head).await.ok()?;
