@@ -11,6 +11,7 @@
 //! | `heads.rs` | which calls are hot |
 //! | `input.rs` | whole hot calls for the owner, all else for the library |
 //! | `windows.rs`, `stream.rs` | how much may be sent |
+//! | `table.rs` | the client's table of heads, once it is to be smaller |
 //! | `output.rs` | responses between the library's frames |
 //! | `line.rs` | the socket that both share |
 //! | `call.rs` | one hot call |
@@ -25,4 +26,5 @@ mod input;
 pub(crate) mod line;
 mod output;
 mod stream;
+mod table;
 mod windows;

@@ -233,7 +233,7 @@ pub fn encode(name: &[u8], value: &[u8], is_secret: bool, out: &mut Vec<u8>) {
 }
 
 /// Appends an integer; `flags` are the other bits of its first byte.
-fn encode_integer(value: usize, prefix: u32, flags: u8, out: &mut Vec<u8>) {
+pub(crate) fn encode_integer(value: usize, prefix: u32, flags: u8, out: &mut Vec<u8>) {
     let most = (1_usize << prefix) - 1;
     if value < most {
         return out.push(flags | value as u8);

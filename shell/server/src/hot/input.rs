@@ -15,6 +15,7 @@ use crate::encode::PREFIX_LEN;
 use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, HEAD_BYTES, HEADERS, SETTINGS};
 use crate::hot::heads::{Head, Heads};
 use crate::hot::stream::Streams;
+use crate::hot::table::Table;
 use crate::hot::windows::Windows;
 use crate::rpc::Rpc;
 use bytes::Bytes;
@@ -83,6 +84,7 @@ pub struct Input {
     pub begun_max: u32,
     pub streams: Streams,
     pub windows: Windows,
+    pub table: Table,
     /// Calls that have begun since they were last taken.
     pub begun: Vec<Call>,
     /// Streams that may begin beside those that are open.
@@ -115,6 +117,7 @@ impl Input {
             begun_max: 0,
             streams: Streams::default(),
             windows: Windows::new(),
+            table: Table::default(),
             begun: Vec::new(),
             room: 0,
             refused: Vec::new(),
@@ -328,11 +331,11 @@ impl Input {
     fn settings(&mut self, flags: u8, payload: &[u8], frame: &[u8]) {
         let (entries, rest) = payload.as_chunks::<6>();
         if flags & ACK == 0 && rest.is_empty() {
+            self.table.settings_come();
             for [high, low, value @ ..] in entries {
                 let value = u32::from_be_bytes(*value);
                 match u16::from_be_bytes([*high, *low]) {
-                    // The library says so in its next head, which must be the client's next.
-                    HEADER_TABLE_SIZE => self.is_off |= (value as usize) < crate::hot::hpack::TABLE_BYTES_MAX,
+                    HEADER_TABLE_SIZE => self.is_off |= self.table.is_to_have(value),
                     INITIAL_WINDOW_SIZE => {
                         self.windows.of_stream = i64::from(value);
                         self.streams.wake_all();

@@ -11,9 +11,10 @@
 //! Knows nothing of: sockets, calls.
 
 use crate::body::Piece;
-use crate::frames::{CONTINUATION, DATA, END_HEADERS, Frames, HEAD_BYTES, HEADERS};
+use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEAD_BYTES, HEADERS, SETTINGS};
 use crate::hot::hpack;
 use crate::hot::input::{END_STREAM, FRAME_BYTES_MAX, Input, RST_STREAM, WINDOW_UPDATE, put_head};
+use crate::hot::table::Table;
 use crate::streams::{GOAWAY, GoAway};
 use bytes::Buf;
 use h2::Reason;
@@ -25,7 +26,7 @@ const HEAD: &[u8] = b"\x88\x0f\x10\x10application/grpc";
 /// `grpc-status: 0`.
 const TAIL: &[u8] = b"\x00\x0bgrpc-status\x010";
 /// All that is sent beside the data of a response in one frame.
-const AROUND_BYTES: usize = HEAD_BYTES + HEAD.len() + HEAD_BYTES + HEAD_BYTES + TAIL.len();
+const AROUND_BYTES: usize = 3 * HEAD_BYTES + 2 * Table::BYTES_MAX + HEAD.len() + TAIL.len();
 /// A response that finds less room than this, and needs more, waits for more.
 const PART_BYTES_MIN: usize = 2 << 10;
 /// So many bytes of requests are given back to the client with one frame.
@@ -105,7 +106,11 @@ impl Output {
                         return self.ahead;
                     }
                     DATA => input.windows.spend_lent(head.len),
-                    HEADERS | CONTINUATION => self.is_head_open = head.flags & END_HEADERS == 0,
+                    HEADERS | CONTINUATION => {
+                        self.is_head_open = head.flags & END_HEADERS == 0;
+                        input.table.is_said();
+                    }
+                    SETTINGS if head.flags & ACK != 0 => input.table.is_acknowledged(),
                     GOAWAY => self.last = GoAway::read(left).or(self.last),
                     _ => {}
                 }
@@ -175,7 +180,7 @@ impl Output {
                 if room < block.len() && !out.is_empty() {
                     break;
                 }
-                put_block(block, END_STREAM, part.stream, out);
+                put_block(&input.table, block, END_STREAM, part.stream, out);
                 input.streams.end(part.stream);
                 self.parts.remove(place);
                 continue;
@@ -188,7 +193,7 @@ impl Output {
             }
             // A head needs no window.
             if let Lead::Head = std::mem::replace(&mut part.lead, Lead::Nothing) {
-                put_block(HEAD, 0, part.stream, out);
+                put_block(&input.table, HEAD, 0, part.stream, out);
             }
             let len = left.min(room).min(window.min(of_stream) as usize).min(FRAME_BYTES_MAX);
             if len == 0 && 0 < left {
@@ -207,7 +212,7 @@ impl Output {
                 continue;
             }
             if part.ends {
-                put_block(TAIL, END_STREAM, part.stream, out);
+                put_block(&input.table, TAIL, END_STREAM, part.stream, out);
                 input.streams.end(part.stream);
             } else if stream.is_short.get() {
                 stream.wake();
@@ -219,10 +224,11 @@ impl Output {
 }
 
 /// Appends a head of one frame, or of several.
-fn put_block(block: &[u8], flags: u8, stream: u32, out: &mut Vec<u8>) {
-    let (first, mut rest) = block.split_at(block.len().min(FRAME_BYTES_MAX));
+fn put_block(table: &Table, block: &[u8], flags: u8, stream: u32, out: &mut Vec<u8>) {
+    let (first, mut rest) = block.split_at(block.len().min(FRAME_BYTES_MAX - Table::BYTES_MAX));
     let ends = |rest: &[u8]| if rest.is_empty() { END_HEADERS } else { 0 };
-    put_head(first.len(), HEADERS, flags | ends(rest), stream, out);
+    put_head(first.len() + table.len(), HEADERS, flags | ends(rest), stream, out);
+    table.begin(out);
     out.extend_from_slice(first);
     while !rest.is_empty() {
         let (next, behind) = rest.split_at(rest.len().min(FRAME_BYTES_MAX));
