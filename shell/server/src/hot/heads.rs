@@ -7,7 +7,7 @@
 //!        2. A client repeats itself: a block that has come before, with the same table, is known by its bytes.
 //! Knows nothing of: streams, frames.
 
-use crate::hot::hpack::{Decoder, Fields, Malformed, encode};
+use crate::hot::hpack::{Broken, Decoder, Fields, encode};
 use crate::rpc::Rpc;
 use std::rc::Rc;
 
@@ -52,8 +52,8 @@ impl Heads {
     /// Reads the next block of the connection.
     ///
     /// # Errors
-    /// If it is none.
-    pub fn read(&mut self, block: &[u8]) -> Result<Head, Malformed> {
+    /// If it cannot be read.
+    pub fn read(&mut self, block: &[u8]) -> Result<Head, Broken> {
         let changes = self.decoder.changes();
         let known = self.known.iter().find(|known| known.changes == changes && *known.block == *block);
         if let Some(known) = known {
@@ -236,6 +236,6 @@ mod tests {
         assert_eq!(heads.read(&[0x40, 1, b'x', 1, b'y']).unwrap().rpc, None);
         assert_eq!(heads.read(&again).unwrap().rpc, None);
         assert_eq!(heads.read(&[0x83, 0x86, 0xc1, 0xc0, 0xbf]).unwrap().rpc, Some(Rpc::Range));
-        assert_eq!(heads.read(&[0x80]).unwrap_err(), Malformed);
+        assert_eq!(heads.read(&[0x80]).unwrap_err(), Broken::Malformed);
     }
 }

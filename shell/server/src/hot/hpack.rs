@@ -3,7 +3,8 @@
 //! In:    the header blocks of one direction of a connection, complete and in their order.
 //! Out:   their fields, names and values as bytes.
 //! Rules: 1. The dynamic table has at most [`TABLE_BYTES_MAX`], which is the limit that a server has without saying so.
-//!        2. Of the fields of one block no more are kept after [`Fields::LIST_BYTES_MAX`]; the table goes on.
+//!        2. A list may have [`Fields::LIST_BYTES_MAX`]: so what a block costs is bounded, though two of its bytes may name
+//!           an entry of four thousand.
 //! Knows nothing of: frames, which fields a request may have.
 
 use crate::hot::huffman;
@@ -18,9 +19,16 @@ const FIELD_BYTES: usize = 32;
 /// Larger than any number that is of use here.
 const INTEGER_MAX: usize = 1 << 24;
 
-/// A block that is none. The table is of no use any more, and so is the connection.
+/// A block that is not read to its end. The table is of no use any more, and so is the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub enum Broken {
+    /// It is none.
+    Malformed,
+    /// Its list is far too long.
+    TooLong,
+}
+
+use Broken::Malformed;
 
 /// A field, as places in the bytes of all.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +48,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Four times the longest list that is served: beyond it the library ends the connection.
+    /// Four times the longest list that is served: beyond it the library would end the connection.
     const LIST_BYTES_MAX: usize = 64 << 10;
 
     /// Removes all of them; a buffer of a usual size is kept.
@@ -61,14 +69,11 @@ impl Fields {
     }
 
     /// The field of the bytes from `begin` on is complete.
-    fn end(&mut self, begin: usize, name_end: usize, is_secret: bool) {
-        if Fields::LIST_BYTES_MAX < self.list_bytes {
-            self.bytes.truncate(begin);
-            return;
-        }
+    fn end(&mut self, begin: usize, name_end: usize, is_secret: bool) -> Result<(), Broken> {
         let end = self.bytes.len();
-        self.list_bytes += end - begin + FIELD_BYTES;
         self.fields.push(Field { begin, name_end, end, is_secret });
+        self.list_bytes += end - begin + FIELD_BYTES;
+        if Fields::LIST_BYTES_MAX < self.list_bytes { Err(Broken::TooLong) } else { Ok(()) }
     }
 }
 
@@ -103,8 +108,8 @@ impl Decoder {
     /// Decodes one block.
     ///
     /// # Errors
-    /// If it is none.
-    pub fn decode(&mut self, block: &[u8], fields: &mut Fields) -> Result<(), Malformed> {
+    /// If it cannot be read.
+    pub fn decode(&mut self, block: &[u8], fields: &mut Fields) -> Result<(), Broken> {
         let mut left = block;
         let mut is_begun = false;
         while let Some(first) = left.first() {
@@ -115,12 +120,12 @@ impl Decoder {
                     let (name, value) = self.entry(index)?;
                     fields.bytes.extend_from_slice(name);
                     fields.bytes.extend_from_slice(value);
-                    fields.end(begin, begin + name.len(), false);
+                    fields.end(begin, begin + name.len(), false)?;
                 }
                 0x40.. => {
                     let name_end = self.literal(&mut left, 6, fields)?;
                     self.insert(&fields.bytes[begin..], name_end - begin);
-                    fields.end(begin, name_end, false);
+                    fields.end(begin, name_end, false)?;
                 }
                 0x20.. => {
                     let bytes_max = integer(&mut left, 5)?;
@@ -135,7 +140,7 @@ impl Decoder {
                 first => {
                     let is_secret = 0x10 <= *first;
                     let name_end = self.literal(&mut left, 4, fields)?;
-                    fields.end(begin, name_end, is_secret);
+                    fields.end(begin, name_end, is_secret)?;
                 }
             }
             is_begun = true;
@@ -144,7 +149,7 @@ impl Decoder {
     }
 
     /// Appends name and value of a literal; returns the end of the name.
-    fn literal(&self, left: &mut &[u8], prefix: u32, fields: &mut Fields) -> Result<usize, Malformed> {
+    fn literal(&self, left: &mut &[u8], prefix: u32, fields: &mut Fields) -> Result<usize, Broken> {
         match integer(left, prefix)? {
             0 => string(left, &mut fields.bytes)?,
             index => fields.bytes.extend_from_slice(self.entry(index)?.0),
@@ -154,7 +159,7 @@ impl Decoder {
         Ok(name_end)
     }
 
-    fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), Malformed> {
+    fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), Broken> {
         let index = index.checked_sub(1).ok_or(Malformed)?;
         if let Some((name, value)) = STATIC.get(index) {
             return Ok((name, value));
@@ -185,7 +190,7 @@ impl Decoder {
 }
 
 /// An integer whose first byte has so many bits for it. [RFC 7541 §5.1]
-fn integer(left: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
+fn integer(left: &mut &[u8], prefix: u32) -> Result<usize, Broken> {
     let (first, mut rest) = left.split_first().ok_or(Malformed)?;
     let most = (1_usize << prefix) - 1;
     let mut value = usize::from(*first) & most;
@@ -210,7 +215,7 @@ fn integer(left: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
 }
 
 /// Appends the bytes of a string. [RFC 7541 §5.2]
-fn string(left: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+fn string(left: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
     let is_huffman = left.first().ok_or(Malformed)? & 0x80 != 0;
     let len = integer(left, 7)?;
     let (bytes, behind) = left.split_at_checked(len).ok_or(Malformed)?;

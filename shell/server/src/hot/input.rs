@@ -14,6 +14,7 @@ use crate::budget::{Account, CALL_BYTES, Hold};
 use crate::encode::PREFIX_LEN;
 use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, HEAD_BYTES, HEADERS, SETTINGS};
 use crate::hot::heads::{Head, Heads};
+use crate::hot::hpack::Broken;
 use crate::hot::stream::Streams;
 use crate::hot::table::Table;
 use crate::hot::windows::Windows;
@@ -244,9 +245,15 @@ impl Input {
     }
 
     fn whole_head(&mut self, stream: u32, flags: u8, priority: Option<[u8; PRIORITY_BYTES]>, block: &[u8]) {
-        let Ok(head) = self.heads.read(block) else {
-            self.fault = Some(Reason::COMPRESSION_ERROR);
-            return;
+        let head = match self.heads.read(block) {
+            Ok(head) => head,
+            Err(why) => {
+                self.fault = Some(match why {
+                    Broken::Malformed => Reason::COMPRESSION_ERROR,
+                    Broken::TooLong => Reason::ENHANCE_YOUR_CALM,
+                });
+                return;
+            }
         };
         let is_new = self.highest < stream && stream % 2 == 1;
         let has_room = self.streams.len() + self.waiting.len() < self.room;

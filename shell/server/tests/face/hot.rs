@@ -231,6 +231,7 @@ async fn a_broken_head_ends_the_connection_as_the_library_would() {
     for (bytes, reason) in [
         (frame(1, 5, 1, &[0x80]), 9),
         ([frame(1, 0, 1, &[0x83]), frame(0, 0, 1, &[])].concat(), 1),
+        (frame(1, 5, 1, &b"\0\0\0".repeat(2_100)), 11),
         ([frame(1, 0, 1, &[0x83]), frame(9, 0, 1, &[0x83]).repeat(9)].concat(), 11),
         ([whole_put(1), frame(8, 0, 0, &[0x7f, 0xff, 0xff, 0xff])].concat(), 3),
     ] {
