@@ -15,6 +15,7 @@
 //! | `output.rs` | responses between the library's frames |
 //! | `line.rs` | the socket that both share |
 //! | `call.rs` | one hot call |
+//! | `judge.rs` | of tests: input as the library alone sees it |
 //!
 //! Knows nothing of: what a call asks for.
 
@@ -23,6 +24,8 @@ mod heads;
 mod hpack;
 mod huffman;
 mod input;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod judge;
 pub(crate) mod line;
 mod output;
 mod stream;

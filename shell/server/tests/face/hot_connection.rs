@@ -444,3 +444,113 @@ async fn hot_calls_in_tls_are_answered_as_cold_ones() {
     timeout(Duration::from_secs(20), served).await.expect("it ends").unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+/// Hot responses have used the window up when a cold one is ready, and what gives more room comes behind much else.
+#[tokio::test]
+async fn a_window_that_comes_behind_much_else_is_read() {
+    let face = start().await;
+    face.kv().await.put(put("k", &"v".repeat(10_000))).await.unwrap();
+    let mut client = Client::connect(&face, &[settings(INITIAL_WINDOW_SIZE, 1 << 20)]).await;
+    let calls: Vec<_> = (0..6).map(|number| range(2 * number + 1, "k")).collect();
+    let came = client.sent(&calls).await;
+    assert_eq!(came.heads.len(), 12, "{came:?}");
+    client.send(&[cold_range(13, "k"), cold_range(15, "k")]).await;
+    let mut much = [whole(17, "/etcdserverpb.KV/Txn", b""), frame(PING, 0, 0, b"between.")].concat();
+    let head = whole(19, "/etcdserverpb.KV/Txn", b"");
+    much.extend(&head[..head.len() - 14]);
+    much.extend(frame(DATA, 0, 19, &[0, 0, 1, 0, 0]));
+    (0..5).for_each(|_| much.extend(frame(DATA, 0, 19, &[0; 8_000])));
+    client.send(&[frame(PING, 0, 0, b"kattu..."), much, room(0, 1 << 20)]).await;
+    let mut ends = 0;
+    while ends < 2 {
+        let (of, head) = client.heads(1).await.remove(0);
+        ends += usize::from(matches!(of, 13 | 15) && head.len() < 40 && head != b"\x88\x0f\x10\x10application/grpc");
+        if of == 15 && ends == 2 {
+            break;
+        }
+    }
+}
+
+/// The room that is left is used, however little it is: a client may give more only when all of it is used.
+#[tokio::test]
+async fn a_cold_response_uses_what_hot_ones_left_of_the_window() {
+    let face = start().await;
+    face.kv().await.put(put("k", &"v".repeat(10_000))).await.unwrap();
+    let mut client = Client::connect(&face, &[settings(INITIAL_WINDOW_SIZE, 1 << 20)]).await;
+    let calls: Vec<_> = (0..6).map(|number| range(2 * number + 1, "k")).collect();
+    let used: usize = client.sent(&calls).await.data.iter().map(|(_, len)| len).sum();
+    let came = client.sent(&[cold_range(13, "k")]).await;
+    assert_eq!(came.bytes(13), 65_535 - used);
+    let came = client.sent(&[range(15, "none")]).await;
+    assert_eq!(came.bytes(15), 0);
+    let came = client.sent(&[room(0, 7)]).await;
+    assert_eq!(came.data, [(13, 7)]);
+    let came = client.sent(&[room(0, 1 << 20)]).await;
+    assert_eq!(came.bytes(13), used / 6 - (65_535 - used) - 7);
+    assert!(came.bytes(15) < 100 && came.heads.len() == 2, "{came:?}");
+    assert_eq!(came.heads.iter().map(|(of, _)| *of).collect::<Vec<_>>(), [13, 15]);
+}
+
+/// Responses whose streams have no window leave that of the connection to others.
+#[tokio::test]
+async fn a_response_without_room_in_its_stream_takes_none_of_the_connections() {
+    let face = start().await;
+    face.kv().await.put(put("k", &"v".repeat(16_000))).await.unwrap();
+    face.kv().await.put(put("large", &"v".repeat(60_000))).await.unwrap();
+    let mut client = Client::connect(&face, &[settings(INITIAL_WINDOW_SIZE, 1_000)]).await;
+    let calls: Vec<_> = (0..5).map(|number| range(2 * number + 1, "k")).collect();
+    let came = client.sent(&calls).await;
+    assert_eq!(came.data.len(), 5);
+    client.send(&[range(11, "large"), room(11, 1 << 20)]).await;
+    let came = client.sent(&[]).await;
+    let came = client.sent(&[]).await.bytes(11) + came.bytes(11);
+    assert!(60_000 < came, "{came}");
+}
+
+/// Behind the acknowledgement of the last ping no call is hot: else the last words would name a stream above that of a
+/// cold call to which the library does not listen any more.
+#[tokio::test]
+async fn last_words_name_no_stream_that_is_not_answered() {
+    let face = start().await;
+    face.store.set(|state| state.silent = true);
+    let mut client = Client::connect(&face, &[frame(SETTINGS, 0, 0, &[])]).await;
+    client.send(&[range(1, "k")]).await;
+    eventually(|| face.store.set(|state| state.waiting) == 1).await;
+    face.stop.send(true).unwrap();
+    let (_, _, ping) = next_raw(&mut client.socket, PING).await;
+    let both = [cold_range(3, "k"), range(5, "k")].concat();
+    client.send(&[frame(PING, ACK, 0, &ping), both]).await;
+    let (_, _, words) = next_raw(&mut client.socket, GOAWAY).await;
+    assert_eq!(words, [0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(face.store.set(|state| state.waiting), 1);
+}
+
+/// The next frame of this kind; nothing is answered.
+async fn next_raw(socket: &mut TcpStream, kind: u8) -> (u8, u32, Vec<u8>) {
+    loop {
+        let mut head = [0; 9];
+        timeout(Duration::from_secs(20), socket.read_exact(&mut head)).await.expect("in time").unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        socket.read_exact(&mut payload).await.unwrap();
+        if head[3] == kind {
+            return (kind, u32::from_be_bytes(head[5..].try_into().unwrap()), payload);
+        }
+    }
+}
+
+/// The connection ends behind the last hot response, not when the drain does.
+#[tokio::test]
+async fn the_last_response_ends_a_connection_that_was_asked_to_end() {
+    let drain_deadline = Duration::from_secs(60);
+    let face = Face::start_with(FaceConfig { drain_deadline, ..Default::default() }).await;
+    face.kv().await.put(put("k", &"v".repeat(1_000))).await.unwrap();
+    let mut client = Client::connect(&face, &[settings(INITIAL_WINDOW_SIZE, 10)]).await;
+    client.send(&[range(1, "k")]).await;
+    assert_eq!(client.heads(1).await[0].0, 1);
+    face.stop.send(true).unwrap();
+    while next(&mut client.socket, &[GOAWAY]).await.expect("last words").2[..4] != [0, 0, 0, 1] {}
+    client.send(&[room(1, 2_000)]).await;
+    assert_eq!(client.heads(1).await[0].0, 1);
+    let end = timeout(Duration::from_secs(20), client.socket.read(&mut [0; 9])).await.expect("in time");
+    assert_eq!(end.unwrap(), 0);
+}

@@ -3,6 +3,7 @@
 use super::*;
 use crate::budget::Budget;
 use crate::hot::hpack::encode;
+use crate::hot::judge::judge;
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -115,10 +116,42 @@ proptest! {
         prop_assert!(whole.partial.len() < FRAME_BYTES_MAX + HEAD_BYTES);
     }
 
+    /// Blocks that refer to the table, and any others, among whole calls.
+    #[test]
+    fn the_library_sees_what_it_would_see_alone(
+        frames in proptest::collection::vec(
+            (0_u8..22, any::<u8>(), 0_u32..24, proptest::collection::vec(any::<u8>(), 0..12)), 0..20),
+        blocks in proptest::collection::vec(0_usize..9, 0..20),
+    ) {
+        let mut bytes: Vec<u8> = frames.into_iter().flat_map(any_frame).collect();
+        judge(&bytes);
+        bytes.clear();
+        let literal = range();
+        for (number, block) in blocks.into_iter().enumerate() {
+            let stream = 2 * number as u32 + 1;
+            let first: &[u8] = &[&[0x83, 0x86, 0x44, 22], &b"/etcdserverpb.KV/Range"[..], b"\x41\x01x\x5f\x10application/grpc"].concat();
+            let block = [
+                first,
+                &literal,
+                &[0x83, 0x86, 0xc0, 0xbf, 0xbe],
+                &[0x83, 0x86, 0xc1, 0xc0, 0xbf, 0x40, 1, b'x', 1, b'y'],
+                &[0x83, 0x86, 0xc1, 0xc0, 0xbf],
+                &[0x3f, 0x81, 0x01, 0x83, 0x86, 0xc0, 0xbf, 0xbe],
+                &[0x20, 0x3f, 0xe1, 0x1f, 0x83, 0x86, 0x84],
+                &[0x83, 0x86, 0x84, 0x50, 0x84, 0x10, 0x25, 0xa8, 0x4f],
+                &[0xbe],
+            ][block];
+            bytes.extend(frame(HEADERS, END_HEADERS, stream, block));
+            bytes.extend(frame(DATA, END_STREAM, stream, &MESSAGE));
+        }
+        judge(&bytes);
+    }
+
     #[test]
     fn no_bytes_bring_it_down(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let mut input = input();
         input.take(&bytes);
         input.settle();
+        judge(&bytes);
     }
 }
