@@ -9,10 +9,11 @@
 //! |---|---|
 //! | `huffman.rs`, `hpack.rs` | heads, decoded and written anew |
 //! | `heads.rs` | which calls are hot |
-//! | `input.rs` | whole hot calls for the owner, all else for the library |
+//! | `input.rs`, `cold.rs` | whole hot calls for the owner, all else for the library |
 //! | `windows.rs`, `stream.rs` | how much may be sent |
 //! | `table.rs` | the client's table of heads, once it is to be smaller |
-//! | `output.rs` | responses between the library's frames |
+//! | `part.rs`, `output.rs` | responses between the library's frames |
+//! | `kept.rs` | the library's frames that wait for a window |
 //! | `line.rs` | the socket that both share |
 //! | `call.rs` | one hot call |
 //! | `judge.rs` | of tests: input as the library alone sees it |
@@ -20,14 +21,17 @@
 //! Knows nothing of: what a call asks for.
 
 pub(crate) mod call;
+mod cold;
 mod heads;
 mod hpack;
 mod huffman;
 mod input;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod judge;
+mod kept;
 pub(crate) mod line;
 mod output;
+mod part;
 mod stream;
 mod table;
 mod windows;

@@ -192,6 +192,10 @@ where
                     if split.flush() {
                         continue; // there was more than is gathered at once
                     }
+                    if split.take_fresh() {
+                        is_asked = true;
+                        continue;
+                    }
                 }
                 Poll::Pending => {
                     // What waits is bounded for each connection (`gather`), and is not counted: a refusal to count it
@@ -237,7 +241,7 @@ where
             }
             let is_busy = !calls.is_empty() || !hot_calls.is_empty();
             // With a hot response goes what the library wants to send, and the library waits for the last of them.
-            let asks_library = hot_moved && (cork.is_wanted() || split.is_shutting());
+            let asks_library = (hot_moved || split.is_held_up()) && cork.is_wanted() || hot_moved && split.is_shutting();
             if moved || asks_library || out.piece.take() || cork.is_due(is_busy, context) {
                 cork.release();
                 bell.take();
@@ -359,10 +363,10 @@ async fn call<A, F>(
 }
 
 /// Counts a call that has a response with a body, until all of it is sent.
-struct Answering<'a>(&'a Cell<u64>);
+pub(crate) struct Answering<'a>(&'a Cell<u64>);
 
 impl<'a> Answering<'a> {
-    fn new(out: &'a Out<'_>) -> Answering<'a> {
+    pub fn new(out: &'a Out<'_>) -> Answering<'a> {
         out.answering.update(|answering| answering + 1);
         Answering(&out.answering)
     }

@@ -7,9 +7,9 @@ use crate::budget::{CALL_BYTES, Hold};
 use crate::grpc;
 use crate::hot::input::Call;
 use crate::hot::line::Split;
-use crate::hot::output::{Lead, Part, block};
+use crate::hot::part::{Lead, Part, block};
 use crate::hot::stream::Stream;
-use crate::http2::{Out, Outlet, send_large};
+use crate::http2::{Answering, Out, Outlet, send_large};
 use crate::rpc::Rpc;
 use bytes::Bytes;
 use h2::Reason;
@@ -47,14 +47,15 @@ where
         Ok(FaceBody::Message(bytes)) => {
             out.counters.sent_bytes.add(bytes.len() as u64);
             let data = Some(Piece::new(bytes, hold));
-            split.push(Part { stream: number, lead: Lead::Head, data, ends: true });
+            split.push(number, Part { lead: Lead::Head, data, ends: true });
         }
         Ok(FaceBody::Large(large)) => {
-            split.push(Part { stream: number, lead: Lead::Head, data: None, ends: false });
+            let _answering = Answering::new(out);
+            split.push(number, Part { lead: Lead::Head, data: None, ends: false });
             let mut outlet = HotOutlet { split, number, stream };
             // An error here means that the client or the connection has gone, so it cannot be reported.
             if send_large(large, hold, &mut outlet, out).await.is_ok() {
-                split.push(Part { stream: number, lead: Lead::Nothing, data: None, ends: true });
+                split.push(number, Part { lead: Lead::Nothing, data: None, ends: true });
             }
         }
         Ok(other) => unreachable!("a range or a put is answered with a message, not {other:?}"),
@@ -63,12 +64,8 @@ where
             drop(hold.split(hold.bytes().saturating_sub(CALL_BYTES)));
             let (head, _) = grpc::refuse(status).into_parts();
             let place = out.unsent.add(number, hold);
-            split.push(Part {
-                stream: number,
-                lead: Lead::Only(block(&head.headers)),
-                data: None,
-                ends: false,
-            });
+            let lead = Lead::Only(block(&head.headers));
+            split.push(number, Part { lead, data: None, ends: false });
             poll_fn(|context| {
                 let left = place.poll_left(context);
                 if left.is_pending() && stream.is_reset.get() {
@@ -101,14 +98,14 @@ struct HotOutlet<'a, S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Outlet for HotOutlet<'_, S> {
     fn room(&mut self, _wanted: usize) -> usize {
-        if self.stream.is_reset.get() { 0 } else { self.split.window(self.number, &self.stream) }
+        if self.stream.is_reset.get() { 0 } else { self.split.window(&self.stream) }
     }
 
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<usize, h2::Error>>> {
         if self.stream.is_reset.get() {
             return Poll::Ready(None);
         }
-        let room = self.split.window(self.number, &self.stream);
+        let room = self.split.window(&self.stream);
         self.stream.is_short.set(room == 0);
         if 0 < room {
             return Poll::Ready(Some(Ok(room)));
@@ -119,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Outlet for HotOutlet<'_, S> {
 
     fn put(&mut self, piece: Piece) -> Result<(), h2::Error> {
         let data = Some(piece);
-        self.split.push(Part { stream: self.number, lead: Lead::Nothing, data, ends: false });
+        self.split.push(self.number, Part { lead: Lead::Nothing, data, ends: false });
         Ok(())
     }
 

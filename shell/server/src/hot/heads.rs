@@ -3,7 +3,7 @@
 //! In:    header blocks of requests, in the order of the connection.
 //! Out:   the RPC, if the call is hot; and the block in a form that needs no table, for the library.
 //! Rules: 1. A hot call is a Range or a Put of gRPC of which the general path uses nothing but the path: each field is
-//!           one that it does not look at. Any other field, or one that looks unusual, makes the call a cold one.
+//!           one that it does not look at. Any other field, one that looks unusual, or too many make the call a cold one.
 //!        2. A client repeats itself: a block that has come before, with the same table, is known by its bytes.
 //! Knows nothing of: streams, frames.
 
@@ -15,6 +15,8 @@ use std::rc::Rc;
 const KNOWN_MAX: usize = 4;
 /// Longest block that is remembered, in bytes.
 const KNOWN_BYTES_MAX: usize = 128;
+/// Longest list of a hot call's fields: few bytes of a block may stand for many.
+const LIST_BYTES_MAX: usize = 1 << 10;
 
 /// The meaning of a block.
 #[derive(Clone, Debug)]
@@ -63,7 +65,9 @@ impl Heads {
         self.decoder.decode(block, &mut self.fields)?;
         let mut plain = Vec::new();
         self.fields.iter().for_each(|(name, value, is_secret)| encode(name, value, is_secret, &mut plain));
-        let head = Head { rpc: hot_rpc(&self.fields), plain: plain.into() };
+        let rpc = hot_rpc(&self.fields).filter(|_| plain.len() <= LIST_BYTES_MAX);
+        self.fields.clear();
+        let head = Head { rpc, plain: plain.into() };
         if head.rpc.is_some() && changes == self.decoder.changes() && block.len() <= KNOWN_BYTES_MAX {
             let known = Known { block: block.into(), changes, head: head.clone() };
             match self.known.get_mut(self.next) {

@@ -12,7 +12,8 @@
 
 use crate::budget::{Account, CALL_BYTES, Hold};
 use crate::encode::PREFIX_LEN;
-use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, HEAD_BYTES, HEADERS, SETTINGS};
+use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, HEAD_BYTES, HEADERS, PING, SETTINGS};
+use crate::hot::cold::Cold;
 use crate::hot::heads::{Head, Heads};
 use crate::hot::hpack::Broken;
 use crate::hot::stream::Streams;
@@ -31,6 +32,10 @@ pub(crate) const END_STREAM: u8 = 1;
 const PADDED: u8 = 8;
 const HAS_PRIORITY: u8 = 0x20;
 const PRIORITY_BYTES: usize = 5;
+/// Most bytes of input that wait for the library, but for one read and the fields of one head.
+pub(crate) const COLD_MAX: usize = 16 << 10;
+/// Most heads whose messages have not come.
+const WAITING_MAX: usize = 64;
 /// Largest frame without a setting that says otherwise. [RFC 9113 §4.2]
 pub(crate) const FRAME_BYTES_MAX: usize = 16 << 10;
 /// Frames behind the first of a head; the library has the same limit.
@@ -74,10 +79,15 @@ pub struct Input {
     partial: Vec<u8>,
     /// Bytes to come of a frame of the library's.
     passing: usize,
+    /// The last bytes were not read to their end, because so much waits for the library.
+    is_stopped: bool,
+    /// Windows have changed since streams were last told.
+    is_wider: bool,
+    are_all_wider: bool,
     open: Option<Open>,
     waiting: VecDeque<Waiting>,
     /// Bytes for the library.
-    pub cold: Vec<u8>,
+    pub cold: Cold,
     /// The library's highest stream, and the highest of all.
     cold_max: u32,
     highest: u32,
@@ -91,7 +101,7 @@ pub struct Input {
     /// Streams that may begin beside those that are open.
     pub room: usize,
     /// Streams that were refused since they were last taken.
-    pub refused: Vec<u32>,
+    pub refused: Vec<(u32, Reason)>,
     /// Bytes of hot requests that the client may send again.
     pub owed: usize,
     /// No call is hot any more.
@@ -110,15 +120,18 @@ impl Input {
             heads: Heads::new(),
             partial: Vec::new(),
             passing: 0,
+            is_stopped: false,
+            is_wider: false,
+            are_all_wider: false,
             open: None,
             waiting: VecDeque::new(),
-            cold: Vec::new(),
+            cold: Cold::default(),
             cold_max: 0,
             highest: 0,
             begun_max: 0,
             streams: Streams::default(),
             windows: Windows::new(),
-            table: Table::default(),
+            table: Table::new(),
             begun: Vec::new(),
             room: 0,
             refused: Vec::new(),
@@ -129,8 +142,32 @@ impl Input {
         }
     }
 
-    /// Takes the next bytes.
+    /// Takes the next bytes. If it is stopped then, the rest of them is taken with the next ones, or with none.
     pub fn take(&mut self, bytes: &[u8]) {
+        self.is_stopped = false;
+        self.read(bytes);
+        if std::mem::take(&mut self.are_all_wider) {
+            self.streams.all_gain();
+            self.is_wider = false;
+        }
+        if std::mem::take(&mut self.is_wider) {
+            self.streams.wake_all();
+        }
+        self.lend();
+    }
+
+    /// Whether bytes are left because so much waits for the library.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Bytes of an incomplete frame.
+    #[cfg(any(test, fuzzing))]
+    pub fn left(&self) -> usize {
+        self.partial.len()
+    }
+
+    fn read(&mut self, bytes: &[u8]) {
         if self.partial.is_empty() {
             let rest = self.frames(bytes);
             self.partial.extend_from_slice(rest);
@@ -146,7 +183,7 @@ impl Input {
 
     /// Nothing more is there: incomplete calls are cold.
     pub fn settle(&mut self) {
-        if !self.waiting.is_empty() {
+        if !self.waiting.is_empty() && !self.is_stopped {
             self.settle_to(u32::MAX);
             self.take(&[]);
         }
@@ -157,9 +194,13 @@ impl Input {
         while self.fault.is_none() {
             if 0 < self.passing || self.is_raw {
                 let len = if self.is_raw { bytes.len() } else { self.passing.min(bytes.len()) };
-                self.cold.extend_from_slice(&bytes[..len]);
+                self.cold.end().extend_from_slice(&bytes[..len]);
                 self.passing = self.passing.saturating_sub(len);
                 bytes = &bytes[len..];
+            }
+            if COLD_MAX <= self.cold.len() {
+                self.is_stopped = true;
+                return bytes;
             }
             let Some((head, behind)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return bytes };
             let [high, middle, low, kind, flags, stream @ ..] = *head;
@@ -174,13 +215,13 @@ impl Input {
                 break;
             }
             let is_ours = match kind {
-                HEADERS | SETTINGS | WINDOW_UPDATE | RST_STREAM => true,
+                HEADERS | SETTINGS | WINDOW_UPDATE | RST_STREAM | PING => true,
                 CONTINUATION => self.open.is_some(),
                 DATA | PRIORITY => self.is_waiting(stream) || self.is_hot(stream),
                 _ => false,
             };
             if !is_ours {
-                self.cold.extend_from_slice(head);
+                self.cold.end().extend_from_slice(head);
                 self.passing = len;
                 bytes = behind;
                 continue;
@@ -196,12 +237,19 @@ impl Input {
                 DATA => self.owed += len,
                 _ if self.is_waiting(stream) => {
                     self.settle_to(stream);
-                    self.cold.extend_from_slice(frame);
+                    self.cold.end().extend_from_slice(frame);
                 }
                 WINDOW_UPDATE if stream == 0 || self.is_hot(stream) => self.window(stream, payload, frame),
-                RST_STREAM if self.is_hot(stream) => self.streams.reset(stream),
+                RST_STREAM if self.is_hot(stream) && len == 4 => self.streams.reset(stream),
+                RST_STREAM if self.is_hot(stream) => self.fault = Some(Reason::FRAME_SIZE_ERROR),
                 PRIORITY => {}
-                _ => self.cold.extend_from_slice(frame),
+                PING => {
+                    // The answer to the only ping of this side, in front of its last words: those name no stream that
+                    // comes from here on.
+                    self.is_off |= flags & ACK != 0;
+                    self.cold.end().extend_from_slice(frame);
+                }
+                _ => self.cold.end().extend_from_slice(frame),
             }
         }
         &[]
@@ -259,7 +307,9 @@ impl Input {
         let has_room = self.streams.len() + self.waiting.len() < self.room;
         let is_plain = flags & END_STREAM == 0 && priority.is_none();
         match head.rpc {
-            Some(rpc) if is_new && is_plain && has_room && !self.is_off => {
+            Some(rpc)
+                if is_new && is_plain && has_room && !self.is_off && self.waiting.len() < WAITING_MAX =>
+            {
                 self.highest = stream;
                 self.waiting.push_back(Waiting { stream, rpc, head });
             }
@@ -267,7 +317,7 @@ impl Input {
                 self.settle_to(stream);
                 self.highest = stream;
                 if !has_room && !self.streams.is_empty() {
-                    self.refused.push(stream);
+                    self.refused.push((stream, Reason::REFUSED_STREAM));
                 } else {
                     self.cold_max = stream;
                     self.pass_head(stream, flags, priority, &head.plain);
@@ -296,14 +346,14 @@ impl Input {
         let (first, mut rest) = plain.split_at(plain.len().min(FRAME_BYTES_MAX - priority.len()));
         let flags = flags & (END_STREAM | if priority.is_empty() { 0 } else { HAS_PRIORITY });
         let ends = |rest: &[u8]| if rest.is_empty() { END_HEADERS } else { 0 };
-        put_head(first.len() + priority.len(), HEADERS, flags | ends(rest), stream, &mut self.cold);
-        self.cold.extend_from_slice(priority);
-        self.cold.extend_from_slice(first);
+        put_head(first.len() + priority.len(), HEADERS, flags | ends(rest), stream, self.cold.end());
+        self.cold.end().extend_from_slice(priority);
+        self.cold.end().extend_from_slice(first);
         while !rest.is_empty() {
             let (next, behind) = rest.split_at(rest.len().min(FRAME_BYTES_MAX));
             rest = behind;
-            put_head(next.len(), CONTINUATION, ends(rest), stream, &mut self.cold);
-            self.cold.extend_from_slice(next);
+            put_head(next.len(), CONTINUATION, ends(rest), stream, self.cold.end());
+            self.cold.end().extend_from_slice(next);
         }
     }
 
@@ -330,7 +380,7 @@ impl Input {
             }
             None => {
                 self.settle_to(stream);
-                self.cold.extend_from_slice(frame);
+                self.cold.end().extend_from_slice(frame);
             }
         }
     }
@@ -342,24 +392,24 @@ impl Input {
             for [high, low, value @ ..] in entries {
                 let value = u32::from_be_bytes(*value);
                 match u16::from_be_bytes([*high, *low]) {
-                    HEADER_TABLE_SIZE => self.is_off |= self.table.is_to_have(value),
+                    HEADER_TABLE_SIZE => self.table.is_to_have(value),
                     INITIAL_WINDOW_SIZE => {
                         self.windows.of_stream = i64::from(value);
-                        self.streams.wake_all();
+                        self.are_all_wider = true;
                     }
                     _ => {}
                 }
             }
         }
-        self.cold.extend_from_slice(frame);
+        self.cold.end().extend_from_slice(frame);
     }
 
     fn window(&mut self, stream: u32, payload: &[u8], frame: &[u8]) {
         let Ok(bytes) = payload.try_into().map(|bytes| u32::from_be_bytes(bytes) & (u32::MAX >> 1)) else {
-            return self.cold.extend_from_slice(frame); // an error
+            return self.cold.end().extend_from_slice(frame); // an error
         };
         let is_valid = match (stream, bytes) {
-            (0, 0) => return self.cold.extend_from_slice(frame), // another
+            (0, 0) => return self.cold.end().extend_from_slice(frame), // another
             (0, _) => self.windows.gain(bytes),
             (_, 0) => {
                 self.fault = Some(Reason::PROTOCOL_ERROR);
@@ -367,10 +417,13 @@ impl Input {
             }
             _ => self.streams.gain(stream, bytes, self.windows.of_stream),
         };
-        if !is_valid {
+        if !is_valid && stream != 0 {
+            self.streams.reset(stream);
+            self.refused.push((stream, Reason::FLOW_CONTROL_ERROR));
+        } else if !is_valid {
             self.fault = Some(Reason::FLOW_CONTROL_ERROR);
         } else if stream == 0 {
-            self.streams.wake_all();
+            self.is_wider = true;
             self.lend();
         }
     }
@@ -383,8 +436,8 @@ impl Input {
                 self.windows.unlend(more);
                 return;
             }
-            put_head(4, WINDOW_UPDATE, 0, 0, &mut self.cold);
-            self.cold.extend_from_slice(&more.to_be_bytes());
+            put_head(4, WINDOW_UPDATE, 0, 0, self.cold.end());
+            self.cold.end().extend_from_slice(&more.to_be_bytes());
         }
     }
 }

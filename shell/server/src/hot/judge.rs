@@ -34,6 +34,8 @@ const BUDGET_BYTES: u64 = 1 << 30;
 /// What became of some input.
 #[derive(Debug, PartialEq)]
 struct Taken {
+    /// Bytes of an incomplete frame.
+    left: usize,
     cold: Vec<u8>,
     begun: Vec<(u32, Rpc, Bytes)>,
     fault: Option<h2::Reason>,
@@ -45,10 +47,26 @@ struct Taken {
 fn take<'a>(parts: impl Iterator<Item = &'a [u8]>, is_off: bool) -> Taken {
     let mut input = Input::new(&Account::new(&Arc::new(Budget::of(BUDGET_BYTES))), is_off);
     input.room = STREAMS_MAX as usize;
-    parts.for_each(|part| input.take(part));
+    let mut cold = Vec::new();
+    let mut go_on = |input: &mut Input| {
+        loop {
+            cold.extend_from_slice(input.cold.bytes());
+            input.cold.clear();
+            if !input.is_stopped() {
+                return;
+            }
+            input.take(&[]);
+        }
+    };
+    for part in parts {
+        input.take(part);
+        go_on(&mut input);
+    }
     input.settle();
+    go_on(&mut input);
     Taken {
-        cold: std::mem::take(&mut input.cold),
+        left: input.left(),
+        cold,
         begun: input.begun.drain(..).map(|call| (call.stream, call.rpc, call.message)).collect(),
         fault: input.fault,
         owed: input.owed,
@@ -195,6 +213,9 @@ pub fn judge(bytes: &[u8]) {
         return;
     }
     let passed = library(&off.cold);
+    if alone.is_ended && !passed.is_ended && (3..9).contains(&off.left) {
+        return; // the library looks at the length of a frame whose head is incomplete
+    }
     assert_eq!(passed.is_ended, alone.is_ended);
     if alone.is_ended {
         return; // how many calls are accepted before that depends on the library's turns

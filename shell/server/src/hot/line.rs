@@ -10,8 +10,9 @@
 use crate::budget::Account;
 use crate::cork::Corked;
 use crate::gather::Gathering;
-use crate::hot::input::{Call, Input};
-use crate::hot::output::{Output, Part};
+use crate::hot::input::{COLD_MAX, Call, Input};
+use crate::hot::output::{Admitted, Output};
+use crate::hot::part::Part;
 use crate::hot::stream::Stream;
 use crate::listen::PREFACE;
 use crate::streams::Highest;
@@ -23,8 +24,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes of input that wait for the library, but for one read.
-const COLD_MAX: usize = 16 << 10;
 /// Most bytes of one read.
 const READ_BYTES: usize = 16 << 10;
 
@@ -46,8 +45,6 @@ struct Line<S> {
     highest: Highest,
     /// Bytes of the preface that have not come.
     preface: usize,
-    /// Bytes of the cold input that the library has taken.
-    taken: usize,
     /// The last pump ended because too much waits.
     is_paused: bool,
     /// The library has something to do.
@@ -78,10 +75,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Split<S> {
             socket,
             gathering,
             input: Input::new(account, !has_hot),
-            output: Output::new(),
+            output: Output::new(account),
             highest,
             preface: PREFACE.len(),
-            taken: 0,
             is_paused: false,
             is_fresh: false,
             is_pushed: false,
@@ -104,6 +100,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Split<S> {
             if line.is_paused {
                 break;
             }
+            if line.input.is_stopped() {
+                line.input.take(&[]);
+                continue;
+            }
             let mut buffer = ReadBuf::new(&mut scratch);
             match Pin::new(&mut line.socket).poll_read(context, &mut buffer) {
                 Poll::Pending => {
@@ -123,15 +123,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Split<S> {
         }
         if line.is_shutting {
             line.input.cold.clear(); // the library reads no more
-            line.taken = 0;
         }
-        for stream in line.input.refused.drain(..) {
-            line.output.refuse(stream, Reason::REFUSED_STREAM);
+        for (stream, reason) in line.input.refused.drain(..) {
+            line.output.refuse(stream, reason);
             line.is_pushed = true;
         }
         line.highest.set(line.input.begun_max);
-        let has_room = line.output.is_blocked && 0 < line.input.windows.open();
-        line.is_fresh |= 0 < line.cold() || line.end.is_some() || has_room;
+        let has_room = line.output.is_blocked;
+        line.is_fresh |= !line.input.cold.is_empty() || line.end.is_some() || has_room;
         line.input.fault.map_or(Ok(()), Err)
     }
 
@@ -163,14 +162,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Split<S> {
 
     /// Gathers what may be sent of responses. Whether there was anything.
     pub fn flush(&self) -> bool {
-        let Line { input, output, gathering, .. } = &mut *self.0.borrow_mut();
-        gathering.gather(|out, len_max| output.flush(input, out, len_max))
+        let line = &mut *self.0.borrow_mut();
+        let waited = line.awaits_hot();
+        let Line { input, output, gathering, .. } = line;
+        let is_moved = gathering.gather(|out, len_max| output.flush(input, out, len_max));
+        // The end was waiting for the last of them.
+        line.is_fresh |= line.is_shutting && waited && !line.awaits_hot();
+        is_moved
+    }
+
+    /// Whether something waits only for the library to send what it has written.
+    pub fn is_held_up(&self) -> bool {
+        let line = self.0.borrow();
+        line.output.is_held_up(&line.input)
     }
 
     /// Adds a part of a response.
-    pub fn push(&self, part: Part) {
+    pub fn push(&self, stream: u32, part: Part) {
         let line = &mut *self.0.borrow_mut();
-        line.output.push(part);
+        line.input.streams.push(stream, part);
         line.is_pushed = true;
     }
 
@@ -181,13 +191,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Split<S> {
 
     /// How many bytes of data this stream may send; none while a part of its response waits. What other responses wait
     /// to send is theirs.
-    pub fn window(&self, number: u32, stream: &Stream) -> usize {
+    pub fn window(&self, stream: &Stream) -> usize {
         let line = self.0.borrow();
-        if line.output.is_blocked || line.output.has_part(number) {
+        if line.output.has_kept() || stream.has_parts() {
             return 0;
         }
-        let windows = &line.input.windows;
-        let open = windows.open() - line.output.waiting_bytes as i64;
+        let Input { windows, streams, .. } = &line.input;
+        let open = windows.open() - streams.queued_bytes() as i64;
         open.min(windows.of_stream + stream.gained.get()).max(0) as usize
     }
 
@@ -201,14 +211,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Split<S> {
 }
 
 impl<S> Line<S> {
-    /// Bytes that wait for the library.
-    fn cold(&self) -> usize {
-        self.input.cold.len() - self.taken
+    /// Rule 2.
+    fn awaits_hot(&self) -> bool {
+        !self.input.streams.is_empty() || self.output.has_kept()
     }
 
     /// Rule 1.
     fn is_full(&self) -> bool {
-        COLD_MAX <= self.cold() || self.output.is_heaped()
+        COLD_MAX <= self.input.cold.len() || self.output.is_heaped()
     }
 }
 
@@ -228,16 +238,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Split<S> {
             buffer.put_slice(part.filled());
             return Poll::Ready(Ok(()));
         }
-        let waiting = &line.input.cold[line.taken..];
+        let waiting = line.input.cold.bytes();
         if !waiting.is_empty() {
             let len = waiting.len().min(buffer.remaining());
             buffer.put_slice(&waiting[..len]);
-            line.taken += len;
-            if line.cold() == 0 {
-                line.taken = 0;
-                line.input.cold.clear();
-                line.input.cold.shrink_to(1 << 10);
-            }
+            line.input.cold.take(len);
             return Poll::Ready(Ok(()));
         }
         // What comes for the library wakes the owner, which asks it.
@@ -264,10 +269,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Split<S> {
         let admitted = line.output.admit(slices.iter().map(|slice| &**slice), &mut line.input);
         line.is_fresh |= cold < line.input.cold.len();
         line.input.is_off |= line.output.last.is_some_and(|last| last.is_final());
+        let admitted = match admitted {
+            Admitted::Kept(len) => return Poll::Ready(Ok(len)),
+            Admitted::Pass(len) => len,
+        };
         let socket = Pin::new(&mut line.socket);
         let first = slices.first().map_or(&[][..], |first| first);
         let written = match admitted {
-            0 if 0 < len => return Poll::Pending, // the owner asks the library when the window is larger
+            0 if 0 < len => return Poll::Pending, // the owner asks the library when there is room
             _ if admitted == len => ready!(socket.poll_write_vectored(context, slices))?,
             _ => ready!(socket.poll_write(context, &first[..admitted.min(first.len())]))?,
         };
@@ -289,7 +298,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Split<S> {
         let is_orderly = line.end.is_none()
             && line.input.fault.is_none()
             && line.output.last.is_some_and(|last| last.reason == u32::from(Reason::NO_ERROR));
-        if is_orderly && !line.input.streams.is_empty() {
+        if is_orderly && line.awaits_hot() {
             return Poll::Pending; // the owner asks again when one has ended
         }
         Pin::new(&mut line.socket).poll_shutdown(context)

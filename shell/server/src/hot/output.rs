@@ -1,59 +1,39 @@
 //! Output of a connection: the library's frames, and between them the responses to hot calls.
 //!
 //! In:    what the library writes; parts of responses; windows.
-//! Out:   how much of the library's bytes may be sent now; frames of hot responses.
+//! Out:   how much of the library's bytes may be sent now; frames.
 //! Rules: 1. Hot frames go where a frame of the library's has ended, and none of its heads is open.
-//!        2. Heads of hot responses are literals or refer to the static table: the library's table, of which the client
-//!           has a copy, does not change.
-//!        3. Data of the library's for which the client's window has no room waits, with all that is behind it.
-//!        4. Parts of one response are sent in their order. Responses do not wait for each other, but for the window of
-//!           the connection.
+//!        2. Data of the library's for which the client's window has no room is kept here ([`crate::hot::kept`]), as is all
+//!           that has to stay behind it, and goes first when there is room. So the library is never kept from the
+//!           acknowledgement in front of which it reads no more: the room may come behind that.
+//!        3. If the budget has no place for what would be kept, it waits in the library after all.
 //! Knows nothing of: sockets, calls.
 
-use crate::body::Piece;
-use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEAD_BYTES, HEADERS, SETTINGS};
-use crate::hot::hpack;
+use crate::budget::Account;
+use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEAD_BYTES, HEADERS, Head, PING, SETTINGS};
 use crate::hot::input::{END_STREAM, FRAME_BYTES_MAX, Input, RST_STREAM, WINDOW_UPDATE, put_head};
-use crate::hot::table::Table;
+use crate::hot::kept::Kept;
+use crate::hot::part::{AROUND_BYTES, HEAD, Lead, Part, TAIL, put_block};
+use crate::hot::stream::{Next, Stream};
 use crate::streams::{GOAWAY, GoAway};
 use bytes::Buf;
 use h2::Reason;
-use http::HeaderMap;
-use std::collections::VecDeque;
+use std::rc::Rc;
 
-/// `:status: 200`, `content-type: application/grpc`.
-const HEAD: &[u8] = b"\x88\x0f\x10\x10application/grpc";
-/// `grpc-status: 0`.
-const TAIL: &[u8] = b"\x00\x0bgrpc-status\x010";
-/// All that is sent beside the data of a response in one frame.
-const AROUND_BYTES: usize = 3 * HEAD_BYTES + 2 * Table::BYTES_MAX + HEAD.len() + TAIL.len();
 /// A response that finds less room than this, and needs more, waits for more.
 const PART_BYTES_MIN: usize = 2 << 10;
 /// So many bytes of requests are given back to the client with one frame.
 const OWED_MAX: usize = 8 << 10;
-
-/// Most bytes of frames without a response that wait, but for those that one read leads to.
+/// Most bytes of refusals that wait, but for those that one read leads to.
 const CONTROL_MAX: usize = 4 << 10;
 
-/// How a part of a response begins.
-#[derive(Debug)]
-pub(crate) enum Lead {
-    /// With the head of every response that is not an error.
-    Head,
-    /// With a head of its own, and nothing follows.
-    Only(Vec<u8>),
-    /// It goes on.
-    Nothing,
-}
-
-/// A part of a response.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub stream: u32,
-    pub lead: Lead,
-    pub data: Option<Piece>,
-    /// Trailers that say OK follow.
-    pub ends: bool,
+/// What becomes of the library's next bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// So many may be sent.
+    Pass(usize),
+    /// So many were kept.
+    Kept(usize),
 }
 
 /// The output of one connection.
@@ -64,11 +44,9 @@ pub struct Output {
     is_head_open: bool,
     /// … of which so many are not sent yet.
     ahead: usize,
+    kept: Kept,
     /// Rule 3.
     pub is_blocked: bool,
-    parts: VecDeque<Part>,
-    /// Their data.
-    pub waiting_bytes: usize,
     /// Frames without a response.
     control: Vec<u8>,
     /// The library's last words.
@@ -76,35 +54,41 @@ pub struct Output {
 }
 
 impl Output {
-    pub fn new() -> Output {
+    pub fn new(account: &Rc<Account>) -> Output {
         Output {
             frames: Frames::after(0),
             is_head_open: false,
             ahead: 0,
+            kept: Kept::new(account),
             is_blocked: false,
-            parts: VecDeque::new(),
-            waiting_bytes: 0,
             control: Vec::new(),
             last: None,
         }
     }
 
-    /// How many of the library's next bytes may be sent now.
-    pub fn admit<'a>(&mut self, slices: impl Iterator<Item = &'a [u8]>, input: &mut Input) -> usize {
-        let mut seen = 0;
+    /// What becomes of the library's next bytes; these are all of those that it has ready.
+    pub fn admit<'a>(&mut self, slices: impl Iterator<Item = &'a [u8]> + Clone, input: &mut Input) -> Admitted {
         self.is_blocked = false;
-        for slice in slices {
+        if self.kept.is_open() {
+            let len = slices.map(|slice| self.kept.go_on(slice)).sum();
+            input.lend();
+            return Admitted::Kept(len);
+        }
+        let mut seen = 0;
+        for slice in slices.clone() {
             let mut left = &slice[self.ahead.saturating_sub(seen).min(slice.len())..];
             seen += slice.len();
             while let Some(head) = self.frames.next(&mut left) {
                 let at = seen - left.len();
-                match head.kind {
-                    DATA if input.windows.open() < head.len as i64 && HEAD_BYTES <= at && 0 < head.len => {
-                        self.frames = Frames::after(0);
-                        self.ahead = at - HEAD_BYTES;
-                        self.is_blocked = true;
-                        return self.ahead;
+                if HEAD_BYTES <= at && self.stays_behind(&head, input) {
+                    self.frames = Frames::after(0);
+                    self.ahead = at - HEAD_BYTES;
+                    if self.ahead == 0 {
+                        return self.keep(&head, slices, input);
                     }
+                    return Admitted::Pass(self.ahead);
+                }
+                match head.kind {
                     DATA => input.windows.spend_lent(head.len),
                     HEADERS | CONTINUATION => {
                         self.is_head_open = head.flags & END_HEADERS == 0;
@@ -118,7 +102,34 @@ impl Output {
         }
         self.ahead = seen;
         input.lend();
-        seen
+        Admitted::Pass(seen)
+    }
+
+    /// Rule 2.
+    fn stays_behind(&self, head: &Head, input: &Input) -> bool {
+        match head.kind {
+            PING | WINDOW_UPDATE | GOAWAY => false,
+            DATA if 0 < head.len && input.windows.open() < head.len as i64 => true,
+            _ => !self.kept.is_empty(),
+        }
+    }
+
+    fn keep<'a>(&mut self, head: &Head, slices: impl Iterator<Item = &'a [u8]>, input: &mut Input) -> Admitted {
+        if !self.kept.begin(head) {
+            self.is_blocked = true;
+            return Admitted::Pass(0);
+        }
+        if head.kind == DATA {
+            input.windows.keep(head.len);
+        }
+        let mut skip = HEAD_BYTES;
+        let mut len = 0;
+        for slice in slices {
+            let skipped = skip.min(slice.len());
+            skip -= skipped;
+            len += skipped + self.kept.go_on(&slice[skipped..]);
+        }
+        Admitted::Kept(len)
     }
 
     /// So many of the admitted bytes are sent.
@@ -131,14 +142,15 @@ impl Output {
         self.ahead == 0 && self.frames.rest() == 0 && !self.frames.is_in_head() && !self.is_head_open
     }
 
-    pub fn push(&mut self, part: Part) {
-        self.waiting_bytes += part.data.as_ref().map_or(0, Piece::remaining);
-        self.parts.push_back(part);
+    /// Whether everything that the library wrote has left it for good.
+    pub fn has_kept(&self) -> bool {
+        !self.kept.is_empty()
     }
 
-    /// Whether a part of this stream's response waits.
-    pub fn has_part(&self, stream: u32) -> bool {
-        self.parts.iter().any(|part| part.stream == stream)
+    /// Whether something waits only because the library's bytes in front of it are not sent.
+    pub fn is_held_up(&self, input: &Input) -> bool {
+        !self.is_between_frames()
+            && (!self.control.is_empty() || OWED_MAX <= input.owed || input.streams.has_ready(0 < input.windows.open()))
     }
 
     /// Whether no more refusals may be added.
@@ -154,120 +166,70 @@ impl Output {
     /// Appends what may be sent, up to so many bytes in all. Whether anything was.
     pub fn flush(&mut self, input: &mut Input, out: &mut Vec<u8>, len_max: usize) -> bool {
         let len_before = out.len();
-        if OWED_MAX <= input.owed {
-            put_head(4, WINDOW_UPDATE, 0, 0, &mut self.control);
-            self.control.extend_from_slice(&(input.owed as u32).to_be_bytes());
-            input.owed = 0;
-        }
         if !self.is_between_frames() {
             return false;
         }
+        if OWED_MAX <= input.owed && out.len() < len_max {
+            put_head(4, WINDOW_UPDATE, 0, 0, out);
+            out.extend_from_slice(&(input.owed as u32).to_be_bytes());
+            input.owed = 0;
+        }
         if !self.control.is_empty() && (out.is_empty() || out.len() + self.control.len() <= len_max) {
             out.append(&mut self.control);
+            self.control.shrink_to(CONTROL_MAX);
         }
-        let mut place = 0;
-        while let Some(part) = self.parts.get_mut(place) {
-            let Some(stream) = input.streams.get(part.stream) else {
-                // It was reset.
-                let left =
-                    self.parts.remove(place).and_then(|part| part.data).map_or(0, |data| data.remaining());
-                self.waiting_bytes -= left;
-                input.streams.wake_all();
-                continue;
-            };
-            let room = len_max.saturating_sub(out.len()).saturating_sub(AROUND_BYTES);
-            if let Lead::Only(block) = &part.lead {
-                if room < block.len() && !out.is_empty() {
-                    break;
+        self.kept.flush(input, out, len_max);
+        let Input { streams, windows, table, .. } = input;
+        // What is kept has the first right to a window.
+        let has_kept = !self.kept.is_empty();
+        let windows = std::cell::RefCell::new(windows);
+        let is_open = || !has_kept && 0 < windows.borrow().open();
+        streams.send(
+            |number, stream: &Stream, part: &mut Part| {
+                let room = len_max.saturating_sub(out.len()).saturating_sub(AROUND_BYTES);
+                if let Lead::Only(block) = &part.lead {
+                    if room < block.len() && !out.is_empty() {
+                        return (0, Next::Full);
+                    }
+                    put_block(table, block, END_STREAM, number, out);
+                    return (0, Next::Ended);
                 }
-                put_block(&input.table, block, END_STREAM, part.stream, out);
-                input.streams.end(part.stream);
-                self.parts.remove(place);
-                continue;
-            }
-            let left = part.data.as_ref().map_or(0, Piece::remaining);
-            let window = if self.is_blocked { 0 } else { input.windows.open().max(0) };
-            let of_stream = (input.windows.of_stream + stream.gained.get()).max(0);
-            if room < left.min(PART_BYTES_MIN) {
-                break;
-            }
-            // A head needs no window.
-            if let Lead::Head = std::mem::replace(&mut part.lead, Lead::Nothing) {
-                put_block(&input.table, HEAD, 0, part.stream, out);
-            }
-            let len = left.min(room).min(window.min(of_stream) as usize).min(FRAME_BYTES_MAX);
-            if len == 0 && 0 < left {
-                place += 1;
-                continue;
-            }
-            if let Some(piece) = &mut part.data {
-                put_head(len, DATA, 0, part.stream, out);
-                out.extend_from_slice(&piece.chunk()[..len]);
-                piece.advance(len);
-                input.windows.spend(len);
-                self.waiting_bytes -= len;
-                stream.gained.update(|gained| gained - len as i64);
-            }
-            if len < left {
-                continue;
-            }
-            if part.ends {
-                put_block(&input.table, TAIL, END_STREAM, part.stream, out);
-                input.streams.end(part.stream);
-            } else if stream.is_short.get() {
-                stream.wake();
-            }
-            self.parts.remove(place);
-        }
+                let left = part.left();
+                if room < left.min(PART_BYTES_MIN) {
+                    return (0, Next::Full);
+                }
+                // A head needs no window.
+                if let Lead::Head = std::mem::replace(&mut part.lead, Lead::Nothing) {
+                    put_block(table, HEAD, 0, number, out);
+                }
+                let mut windows = windows.borrow_mut();
+                let window = if has_kept { 0 } else { windows.open().max(0) };
+                let of_stream = (windows.of_stream + stream.gained.get()).max(0);
+                let len = left.min(room).min(window.min(of_stream) as usize).min(FRAME_BYTES_MAX);
+                if let Some(piece) = &mut part.data
+                    && 0 < len.max(usize::from(left == 0))
+                {
+                    put_head(len, DATA, 0, number, out);
+                    out.extend_from_slice(&piece.chunk()[..len]);
+                    piece.advance(len);
+                    windows.spend(len);
+                    stream.gained.update(|gained| gained - len as i64);
+                }
+                let next = match len {
+                    _ if len == left && part.ends => {
+                        put_block(table, TAIL, END_STREAM, number, out);
+                        Next::Ended
+                    }
+                    _ if len == left => Next::Sent,
+                    _ if of_stream <= len as i64 => Next::Stuck,
+                    _ if window <= len as i64 => Next::Thirsty,
+                    _ => Next::Again,
+                };
+                (len, next)
+            },
+            is_open,
+        );
+        streams.share();
         len_before < out.len()
-    }
-}
-
-/// Appends a head of one frame, or of several.
-fn put_block(table: &Table, block: &[u8], flags: u8, stream: u32, out: &mut Vec<u8>) {
-    let (first, mut rest) = block.split_at(block.len().min(FRAME_BYTES_MAX - Table::BYTES_MAX));
-    let ends = |rest: &[u8]| if rest.is_empty() { END_HEADERS } else { 0 };
-    put_head(first.len() + table.len(), HEADERS, flags | ends(rest), stream, out);
-    table.begin(out);
-    out.extend_from_slice(first);
-    while !rest.is_empty() {
-        let (next, behind) = rest.split_at(rest.len().min(FRAME_BYTES_MAX));
-        rest = behind;
-        put_head(next.len(), CONTINUATION, ends(rest), stream, out);
-        out.extend_from_slice(next);
-    }
-}
-
-/// The block of a response that is a head and nothing else, with status 200.
-pub(crate) fn block(headers: &HeaderMap) -> Vec<u8> {
-    let mut block = vec![HEAD[0]];
-    for (name, value) in headers {
-        hpack::encode(name.as_str().as_bytes(), value.as_bytes(), value.is_sensitive(), &mut block);
-    }
-    block
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::body::{FaceBody, ok_trailers};
-    use crate::grpc;
-    use crate::hot::hpack::{Decoder, Fields};
-
-    fn fields(block: &[u8]) -> Vec<(String, String)> {
-        let (mut decoder, mut fields) = (Decoder::new(), Fields::default());
-        decoder.decode(block, &mut fields).expect("a block");
-        assert_eq!(decoder.changes(), 0, "no table changes");
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
-        fields.iter().map(|(name, value, _)| (text(name), text(value))).collect()
-    }
-
-    /// Static heads say what the general path says.
-    #[test]
-    fn heads_are_those_of_the_general_path() {
-        let (head, _) = grpc::reply(FaceBody::Empty).into_parts();
-        assert_eq!(head.status, 200);
-        assert_eq!(fields(HEAD), fields(&block(&head.headers)));
-        assert_eq!(fields(TAIL), fields(&block(&ok_trailers()))[1..]);
     }
 }

@@ -11,8 +11,10 @@ use crate::hot::hpack::{TABLE_BYTES_MAX, encode_integer};
 use std::collections::VecDeque;
 
 /// What is to be said.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Table {
+    /// The size that came last.
+    bytes_max: usize,
     /// Settings of the client so far, and acknowledgements that were sent.
     came: u64,
     acknowledged: u64,
@@ -23,19 +25,23 @@ pub struct Table {
 }
 
 impl Table {
+    /// Of a client that has said nothing.
+    pub fn new() -> Table {
+        Table { bytes_max: TABLE_BYTES_MAX, came: 0, acknowledged: 0, to_come: VecDeque::new(), unsaid: None }
+    }
+
     /// The next settings begin.
     pub fn settings_come(&mut self) {
         self.came += 1;
     }
 
-    /// The settings that came last have this size. Whether it is a smaller one.
-    pub fn is_to_have(&mut self, bytes_max: u32) -> bool {
+    /// The settings that came last have this size.
+    pub fn is_to_have(&mut self, bytes_max: u32) {
         let bytes_max = bytes_max as usize;
-        let is_smaller = bytes_max < TABLE_BYTES_MAX;
-        if is_smaller {
+        if bytes_max < self.bytes_max {
             self.to_come.push_back((self.came, bytes_max));
         }
-        is_smaller
+        self.bytes_max = bytes_max;
     }
 
     /// The library has acknowledged the next settings.
@@ -63,13 +69,12 @@ impl Table {
         match self.unsaid {
             None => 0,
             Some(..31) => 1,
-            Some(..159) => 2,
-            Some(_) => Table::BYTES_MAX,
+            Some(size) => 1 + (size - 31).checked_ilog2().map_or(1, |bits| bits as usize / 7 + 1),
         }
     }
 
     /// … and the most.
-    pub const BYTES_MAX: usize = 3;
+    pub const BYTES_MAX: usize = 6;
 }
 
 #[cfg(test)]
@@ -78,18 +83,16 @@ mod tests {
 
     #[test]
     fn the_smallest_acknowledged_size_is_said_until_the_library_has_said_it() {
-        let mut table = Table::default();
+        let mut table = Table::new();
         let said = |table: &Table| {
             let mut out = Vec::new();
             table.begin(&mut out);
             assert!(out.len() == table.len() && out.len() <= Table::BYTES_MAX);
             out
         };
-        table.settings_come();
-        assert!(!table.is_to_have(4096));
-        for size in [300, 30, 4095] {
+        for size in [4096, 300, 30, 4095, 4094] {
             table.settings_come();
-            assert!(table.is_to_have(size));
+            table.is_to_have(size);
         }
         table.is_acknowledged();
         assert_eq!(said(&table), []);
@@ -100,8 +103,13 @@ mod tests {
         table.is_acknowledged();
         assert_eq!(said(&table), [0x3e]);
         table.is_acknowledged();
-        assert_eq!(said(&table), [0x3e], "the larger one behind it does not undo it");
+        table.is_acknowledged();
+        assert_eq!(said(&table), [0x3e], "larger ones behind it do not undo it");
         table.is_said();
         assert!(said(&table).is_empty() && table.to_come.is_empty());
+        for size in [31, 32, 158, 159, 16_414, 16_415, u32::MAX as usize] {
+            table.unsaid = Some(size);
+            assert!(!said(&table).is_empty());
+        }
     }
 }
