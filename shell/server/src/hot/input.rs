@@ -35,7 +35,7 @@ const PRIORITY_BYTES: usize = 5;
 /// Most bytes of input that wait for the library, but for one read and the fields of one head.
 pub(crate) const COLD_MAX: usize = 16 << 10;
 /// Most heads whose messages have not come.
-const WAITING_MAX: usize = 64;
+const WAITING_MAX: usize = 128;
 /// Largest frame without a setting that says otherwise. [RFC 9113 §4.2]
 pub(crate) const FRAME_BYTES_MAX: usize = 16 << 10;
 /// Frames behind the first of a head; the library has the same limit.
