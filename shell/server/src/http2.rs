@@ -52,7 +52,8 @@ use tonic::Status;
 
 /// A request of the default largest size fits in. The window of the whole connection is set by [`crate::ahead`].
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
-const HEAD_BYTES_MAX: u32 = 16 << 10;
+/// Longest list of a head's fields.
+pub(crate) const HEAD_BYTES_MAX: u32 = 16 << 10;
 
 /// Overhead allowed for small body frames beside their bytes, 256 for each unread one. The library's default is half of
 /// the connection's window, and would end a connection with some hundred small requests under way.

@@ -7,7 +7,8 @@
 //!        2. A client repeats itself: a block that has come before, with the same table, is known by its bytes.
 //! Knows nothing of: streams, frames.
 
-use crate::hot::hpack::{Broken, Decoder, Fields, encode};
+use crate::hot::hpack::{Broken, Decoder, FIELD_BYTES, Fields, encode};
+use crate::http2::HEAD_BYTES_MAX;
 use crate::rpc::Rpc;
 use std::rc::Rc;
 
@@ -63,8 +64,7 @@ impl Heads {
         }
         self.fields.clear();
         self.decoder.decode(block, &mut self.fields)?;
-        let mut plain = Vec::new();
-        self.fields.iter().for_each(|(name, value, is_secret)| encode(name, value, is_secret, &mut plain));
+        let plain = plain(&self.fields);
         let rpc = hot_rpc(&self.fields).filter(|_| plain.len() <= LIST_BYTES_MAX);
         self.fields.clear();
         let head = Head { rpc, plain: plain.into() };
@@ -78,6 +78,26 @@ impl Heads {
         }
         Ok(head)
     }
+}
+
+/// The fields as literals. Of a list that is too long so much that the library sees it: it refuses the call if it sees all
+/// of it, but ends the connection if that has several frames.
+fn plain(fields: &Fields) -> Vec<u8> {
+    let (mut plain, mut left) = (Vec::new(), HEAD_BYTES_MAX as usize);
+    for (name, value, is_secret) in fields.iter() {
+        let size = name.len() + value.len() + FIELD_BYTES;
+        if size < left {
+            left -= size;
+            encode(name, value, is_secret, &mut plain);
+            continue;
+        }
+        left = left.saturating_sub(FIELD_BYTES);
+        let name = &name[..name.len().min(left.max(1))];
+        let value = &value[..value.len().min(left.saturating_sub(name.len()))];
+        encode(name, value, is_secret, &mut plain);
+        break;
+    }
+    plain
 }
 
 /// Fields of which the general path uses nothing. [`crate::grpc::check_metadata`] looks at the API's version, which must
@@ -213,6 +233,19 @@ mod tests {
             ["", ":1", "a:", "a:b", "a:123456", "a:1:2", "[]", "[::1", "a b", "a/b", "u@h", "[::1]x:1"]
         {
             assert!(!is_host(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
+    fn of_a_list_that_is_too_long_the_library_sees_just_that() {
+        for values in [vec![9_000, 9_000, 9_000], vec![70, 16_300, 100], vec![16_270, 10, 1], vec![0; 400]] {
+            let mut block = Vec::new();
+            values.iter().for_each(|len| encode(b"user-agent", &vec![b'u'; *len], false, &mut block));
+            let (mut decoder, mut fields) = (Decoder::new(), Fields::default());
+            decoder.decode(&Heads::new().read(&block).expect("a block").plain, &mut fields).expect("a block");
+            let list: usize = fields.iter().map(|(name, value, _)| name.len() + value.len() + FIELD_BYTES).sum();
+            let most = HEAD_BYTES_MAX as usize;
+            assert!((most..most + FIELD_BYTES + 1).contains(&list), "{list}, {values:?}");
         }
     }
 

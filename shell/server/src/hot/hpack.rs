@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 pub(crate) const TABLE_BYTES_MAX: usize = 4096;
 
 /// What a field costs beside its bytes, in the table and in lists. [RFC 7541 §4.1]
-const FIELD_BYTES: usize = 32;
+pub(crate) const FIELD_BYTES: usize = 32;
 
 /// Larger than any number that is of use here.
 const INTEGER_MAX: usize = 1 << 24;

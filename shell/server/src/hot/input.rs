@@ -161,10 +161,10 @@ impl Input {
         self.is_stopped
     }
 
-    /// Bytes of an incomplete frame.
+    /// Whether part of a frame or of a head waits for its rest.
     #[cfg(any(test, fuzzing))]
-    pub fn left(&self) -> usize {
-        self.partial.len()
+    pub fn is_incomplete(&self) -> bool {
+        !self.partial.is_empty() || self.open.is_some()
     }
 
     fn read(&mut self, bytes: &[u8]) {

@@ -554,3 +554,57 @@ async fn the_last_response_ends_a_connection_that_was_asked_to_end() {
     let end = timeout(Duration::from_secs(20), client.socket.read(&mut [0; 9])).await.expect("in time");
     assert_eq!(end.unwrap(), 0);
 }
+
+/// A list of fields that is too long is answered, though few bytes stand for it, and its connection goes on.
+#[tokio::test]
+async fn a_head_of_few_bytes_that_stand_for_too_many_is_refused_alone() {
+    let face = start().await;
+    let mut client = Client::connect(&face, &[frame(SETTINGS, 0, 0, &[])]).await;
+    let with = |stream: u32, more: &[u8]| {
+        let head = range(stream, "k");
+        let len = head[2] as usize;
+        [frame(HEADERS, 4, stream, &[&head[9..9 + len], more].concat()), head[9 + len..].to_vec()].concat()
+    };
+    let long = [&[0x7a, 0x7f, 0xa1, 0x1e][..], &[b'u'; 4_000]].concat();
+    let came = client.sent(&[with(1, &long), with(3, &[0xbe; 10]), with(5, b"")]).await;
+    let statuses: Vec<_> = came.heads.iter().map(|(of, block)| (*of, block[0])).collect();
+    assert!(statuses.contains(&(1, 0x88)) && statuses.contains(&(5, 0x88)), "{statuses:?}");
+    assert!(!statuses.contains(&(3, 0x88)) && statuses.iter().any(|(of, _)| *of == 3), "{statuses:?}");
+}
+
+/// Once the library reads again, so does its connection: more came for it than may wait while it could not write.
+#[tokio::test]
+async fn a_connection_on_which_much_waited_is_read_again() {
+    let face = start().await;
+    face.kv().await.put(put("large", &"v".repeat(1 << 20))).await.unwrap();
+    let first = [settings(INITIAL_WINDOW_SIZE, i32::MAX as u32), room(0, i32::MAX as u32 - 65_535)];
+    let mut client = Client::connect(&face, &first).await;
+    let calls: Vec<_> = (0..12).map(|number| range(2 * number + 1, "large")).collect();
+    client.send(&calls).await;
+    tokio::time::sleep(Duration::from_millis(300)).await; // until nothing more is sent
+    let (heads, messages): (Vec<_>, Vec<_>) = (20..320)
+        .map(|number| {
+            let mut head = range(2 * number + 1, "none");
+            let message = head.split_off(9 + head[2] as usize);
+            (head, message)
+        })
+        .unzip();
+    client.send(&[settings(MAX_FRAME_SIZE, 1 << 15)]).await;
+    for some in heads.chunks(100) {
+        client.send(some).await;
+        tokio::time::sleep(Duration::from_millis(50)).await; // it is settled
+    }
+    let (mut reader, mut writer) = client.socket.split();
+    let mut ends = 0;
+    let read = async {
+        while ends < 312 {
+            let mut head = [0; 9];
+            reader.read_exact(&mut head).await.unwrap();
+            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+            reader.read_exact(&mut payload).await.unwrap();
+            ends += usize::from(head[3] == HEADERS && head[4] & 1 != 0);
+        }
+    };
+    let write = async { writer.write_all(&messages.concat()).await.unwrap() };
+    timeout(Duration::from_secs(20), async { tokio::join!(read, write) }).await.expect("all are answered");
+}

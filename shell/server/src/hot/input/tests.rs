@@ -83,6 +83,38 @@ fn what_was_reset_with_its_head_is_the_librarys_to_count() {
     assert!(input.cold.is_empty() && input.streams.is_empty());
 }
 
+/// A window that came while a frame of the library's was incomplete is lent behind that frame.
+#[test]
+fn the_library_is_lent_more_once_its_frame_is_complete() {
+    let mut input = input();
+    input.take(&frame(WINDOW_UPDATE, 0, 0, &[0, 1, 0, 0]));
+    let data = frame(DATA, 0, 1, &[0; 100]);
+    input.take(&data[..50]);
+    input.windows.spend_lent(60_000);
+    input.lend();
+    assert_eq!(input.cold.len(), 50, "not into the frame");
+    input.take(&data[50..]);
+    assert_eq!(input.cold.bytes()[..data.len()], data);
+    assert_eq!(input.cold.bytes()[data.len()..][..5], [0, 0, 4, WINDOW_UPDATE, 0]);
+}
+
+/// Bytes that wait for the library are bounded, however many a read gave.
+#[test]
+fn no_more_is_read_than_may_wait_for_the_library() {
+    let mut input = input();
+    let other = frame(HEADERS, END_HEADERS | END_STREAM, 1, &block("/x"));
+    let all: Vec<u8> = (0..1_000).flat_map(|_| other.clone()).collect();
+    input.take(&all);
+    let mut seen = 0;
+    while input.is_stopped() {
+        assert!(input.cold.len() < COLD_MAX + other.len());
+        seen += input.cold.len();
+        input.cold.clear();
+        input.take(&[]);
+    }
+    assert_eq!(seen + input.cold.len(), all.len());
+}
+
 /// A frame, chosen by small numbers.
 fn any_frame((kind, flags, stream, payload): (u8, u8, u32, Vec<u8>)) -> Vec<u8> {
     match kind {
