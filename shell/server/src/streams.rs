@@ -76,8 +76,8 @@ impl<S> Limited<S> {
     }
 }
 
-/// Beginning and end of the first complete settings, or last words, in these bytes. `frames` is then at their beginning, and else at
-/// the end of the bytes.
+/// Beginning and end of the first complete settings, or last words, in these bytes. `frames` is then at their beginning,
+/// and else at the end of the bytes.
 fn settings_in(frames: &mut Frames, bytes: &[u8]) -> Option<(usize, usize)> {
     let mut left = bytes;
     while let Some(head) = frames.next(&mut left) {

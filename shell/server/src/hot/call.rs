@@ -9,7 +9,7 @@ use crate::hot::input::Call;
 use crate::hot::line::Split;
 use crate::hot::part::{Lead, Part, block};
 use crate::hot::stream::Stream;
-use crate::http2::{Answering, Out, Outlet, send_large};
+use crate::http2::send::{Answering, Out, Outlet, send_large};
 use crate::rpc::Rpc;
 use bytes::Bytes;
 use h2::Reason;

@@ -210,13 +210,9 @@ impl Input {
                 self.is_raw = true; // an error, which the library reports
                 continue;
             }
-            if self.open.is_some() && kind != CONTINUATION {
-                self.fault = Some(Reason::PROTOCOL_ERROR);
-                break;
-            }
             let is_ours = match kind {
+                _ if self.open.is_some() => true,
                 HEADERS | SETTINGS | WINDOW_UPDATE | RST_STREAM | PING => true,
-                CONTINUATION => self.open.is_some(),
                 DATA | PRIORITY => self.is_waiting(stream) || self.is_hot(stream),
                 _ => false,
             };
@@ -230,8 +226,9 @@ impl Input {
             let frame = &bytes[..HEAD_BYTES + len];
             bytes = behind;
             match kind {
-                HEADERS => self.head(stream, flags, payload),
                 CONTINUATION => self.head_goes_on(stream, flags, payload),
+                _ if self.open.is_some() => self.fault = Some(Reason::PROTOCOL_ERROR),
+                HEADERS => self.head(stream, flags, payload),
                 SETTINGS => self.settings(flags, payload, frame),
                 DATA if self.is_waiting(stream) => self.data(stream, flags, payload, frame),
                 DATA => self.owed += len,
