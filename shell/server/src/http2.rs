@@ -241,7 +241,8 @@ where
             }
             let is_busy = !calls.is_empty() || !hot_calls.is_empty();
             // With a hot response goes what the library wants to send, and the library waits for the last of them.
-            let asks_library = (hot_moved || split.is_held_up()) && cork.is_wanted() || hot_moved && split.is_shutting();
+            let asks_library =
+                (hot_moved || split.is_held_up()) && cork.is_wanted() || hot_moved && split.is_shutting();
             if moved || asks_library || out.piece.take() || cork.is_due(is_busy, context) {
                 cork.release();
                 bell.take();

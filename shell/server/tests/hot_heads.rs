@@ -44,7 +44,8 @@ fn first() -> Vec<u8> {
 
 /// A head like the first one, told from others by its timeout, with those bytes so many times.
 fn head(number: u32, times: usize) -> Vec<u8> {
-    let rest = [&[0x01, 1, b'x', 0x0f, 0x10, 16][..], b"application/grpc", b"\0\x0cgrpc-timeout\x05"].concat();
+    let rest =
+        [&[0x01, 1, b'x', 0x0f, 0x10, 16][..], b"application/grpc", b"\0\x0cgrpc-timeout\x05"].concat();
     let path = &[&[0x04, 22][..], b"/etcdserverpb.KV/Range"].concat();
     [&[0x83, 0x86], &path[..], &rest, format!("{number:04}S").as_bytes(), &vec![0xbe; times]].concat()
 }

@@ -243,7 +243,8 @@ mod tests {
             values.iter().for_each(|len| encode(b"user-agent", &vec![b'u'; *len], false, &mut block));
             let (mut decoder, mut fields) = (Decoder::new(), Fields::default());
             decoder.decode(&Heads::new().read(&block).expect("a block").plain, &mut fields).expect("a block");
-            let list: usize = fields.iter().map(|(name, value, _)| name.len() + value.len() + FIELD_BYTES).sum();
+            let list: usize =
+                fields.iter().map(|(name, value, _)| name.len() + value.len() + FIELD_BYTES).sum();
             let most = HEAD_BYTES_MAX as usize;
             assert!((most..most + FIELD_BYTES + 1).contains(&list), "{list}, {values:?}");
         }

@@ -10,7 +10,9 @@
 //! Knows nothing of: sockets, calls.
 
 use crate::budget::Account;
-use crate::frames::{ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEAD_BYTES, HEADERS, Head, PING, SETTINGS};
+use crate::frames::{
+    ACK, CONTINUATION, DATA, END_HEADERS, Frames, HEAD_BYTES, HEADERS, Head, PING, SETTINGS,
+};
 use crate::hot::input::{END_STREAM, FRAME_BYTES_MAX, Input, RST_STREAM, WINDOW_UPDATE, put_head};
 use crate::hot::kept::Kept;
 use crate::hot::part::{AROUND_BYTES, HEAD, Lead, Part, TAIL, put_block};
@@ -67,7 +69,11 @@ impl Output {
     }
 
     /// What becomes of the library's next bytes; these are all of those that it has ready.
-    pub fn admit<'a>(&mut self, slices: impl Iterator<Item = &'a [u8]> + Clone, input: &mut Input) -> Admitted {
+    pub fn admit<'a>(
+        &mut self,
+        slices: impl Iterator<Item = &'a [u8]> + Clone,
+        input: &mut Input,
+    ) -> Admitted {
         self.is_blocked = false;
         if self.kept.is_open() {
             let len = slices.map(|slice| self.kept.go_on(slice)).sum();
@@ -114,7 +120,12 @@ impl Output {
         }
     }
 
-    fn keep<'a>(&mut self, head: &Head, slices: impl Iterator<Item = &'a [u8]>, input: &mut Input) -> Admitted {
+    fn keep<'a>(
+        &mut self,
+        head: &Head,
+        slices: impl Iterator<Item = &'a [u8]>,
+        input: &mut Input,
+    ) -> Admitted {
         if !self.kept.begin(head) {
             self.is_blocked = true;
             return Admitted::Pass(0);
@@ -150,7 +161,9 @@ impl Output {
     /// Whether something waits only because the library's bytes in front of it are not sent.
     pub fn is_held_up(&self, input: &Input) -> bool {
         !self.is_between_frames()
-            && (!self.control.is_empty() || OWED_MAX <= input.owed || input.streams.has_ready(0 < input.windows.open()))
+            && (!self.control.is_empty()
+                || OWED_MAX <= input.owed
+                || input.streams.has_ready(0 < input.windows.open()))
     }
 
     /// Whether no more refusals may be added.

@@ -134,7 +134,11 @@ impl Streams {
 
     /// Sends parts of one stream after the other with `send`, which gets the first part of the stream, and says how many
     /// bytes of its data it sent, and how it went on. `is_open`: the connection's window is.
-    pub fn send(&mut self, mut send: impl FnMut(u32, &Stream, &mut Part) -> (usize, Next), is_open: impl Fn() -> bool) {
+    pub fn send(
+        &mut self,
+        mut send: impl FnMut(u32, &Stream, &mut Part) -> (usize, Next),
+        is_open: impl Fn() -> bool,
+    ) {
         loop {
             let number = match self.ready.pop_front() {
                 Some(number) => number,

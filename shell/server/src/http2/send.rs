@@ -271,4 +271,3 @@ async fn send_stream(
         }
     }
 }
-

@@ -115,7 +115,10 @@ impl Client {
         let mut came = Came::default();
         loop {
             let mut head = [0; 9];
-            timeout(Duration::from_secs(20), self.socket.read_exact(&mut head)).await.expect("in time").unwrap();
+            timeout(Duration::from_secs(20), self.socket.read_exact(&mut head))
+                .await
+                .expect("in time")
+                .unwrap();
             let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
             self.socket.read_exact(&mut payload).await.unwrap();
             let stream = u32::from_be_bytes(head[5..].try_into().unwrap());
@@ -137,8 +140,10 @@ impl Client {
     async fn heads(&mut self, count: usize) -> Vec<(u32, Vec<u8>)> {
         let mut heads = Vec::new();
         for _ in 0..count {
-            let (_, stream, block) =
-                timeout(Duration::from_secs(20), next(&mut self.socket, &[HEADERS])).await.expect("in time").unwrap();
+            let (_, stream, block) = timeout(Duration::from_secs(20), next(&mut self.socket, &[HEADERS]))
+                .await
+                .expect("in time")
+                .unwrap();
             heads.push((stream, block));
         }
         heads
@@ -213,7 +218,11 @@ async fn heads_say_that_the_clients_table_of_heads_is_smaller() {
         for stream in [3, 5] {
             client.send(&[room(stream, 1000)]).await;
             let (of, tail) = client.heads(1).await.remove(0);
-            assert_eq!((of, &tail[..]), (stream, &b"\x3f\x45\x00\x0bgrpc-status\x010"[..]), "100, and the trailers");
+            assert_eq!(
+                (of, &tail[..]),
+                (stream, &b"\x3f\x45\x00\x0bgrpc-status\x010"[..]),
+                "100, and the trailers"
+            );
         }
         // The library says it for itself, and from then on no head says it again.
         client.send(&[room(1, 1000)]).await;
@@ -262,7 +271,9 @@ async fn calls_under_way_outlive_the_servers_last_words() {
         }
     };
     assert_eq!(words, [0, 0, 0, 3, 0, 0, 0, 0]);
-    client.send(&[range(5, "k"), cold_range(7, "k"), room(0, 1 << 20), room(1, 1 << 20), room(3, 1000)]).await;
+    client
+        .send(&[range(5, "k"), cold_range(7, "k"), room(0, 1 << 20), room(1, 1 << 20), room(3, 1000)])
+        .await;
     let mut ends = Vec::new();
     while let Some((_, stream, block)) = next(&mut client.socket, &[HEADERS]).await {
         assert!(stream <= 3, "a call behind the last words is answered: {stream}");
@@ -464,7 +475,9 @@ async fn a_window_that_comes_behind_much_else_is_read() {
     let mut ends = 0;
     while ends < 2 {
         let (of, head) = client.heads(1).await.remove(0);
-        ends += usize::from(matches!(of, 13 | 15) && head.len() < 40 && head != b"\x88\x0f\x10\x10application/grpc");
+        ends += usize::from(
+            matches!(of, 13 | 15) && head.len() < 40 && head != b"\x88\x0f\x10\x10application/grpc",
+        );
         if of == 15 && ends == 2 {
             break;
         }
