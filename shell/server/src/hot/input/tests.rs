@@ -115,6 +115,23 @@ fn no_more_is_read_than_may_wait_for_the_library() {
     assert_eq!(seen + input.cold.len(), all.len());
 }
 
+/// Found by the fuzz target `hot`: what is not the rest of a head that is begun is looked at when all of it has come, and of
+/// two mistakes in a head the library sees another one.
+#[test]
+fn broken_heads_are_no_better_here() {
+    let begun = frame(HEADERS, 0, 1, &range()[..9]);
+    judge(&[&begun[..], &frame(HEADERS, END_HEADERS, 1, &range())[..30]].concat());
+    let padded = [&[0xff; 5][..], &range()].concat();
+    judge(&frame(HEADERS, 0xff, u32::MAX, &padded));
+    assert!(input_of(&frame(HEADERS, 0xff, u32::MAX, &padded)).fault.is_some());
+}
+
+fn input_of(bytes: &[u8]) -> Input {
+    let mut input = input();
+    input.take(bytes);
+    input
+}
+
 /// A frame, chosen by small numbers.
 fn any_frame((kind, flags, stream, payload): (u8, u8, u32, Vec<u8>)) -> Vec<u8> {
     match kind {
