@@ -79,6 +79,8 @@ pub struct Input {
     partial: Vec<u8>,
     /// Bytes to come of a frame of the library's.
     passing: usize,
+    /// Incomplete calls are cold once the frame has passed.
+    is_settling: bool,
     /// The last bytes were not read to their end, because so much waits for the library.
     is_stopped: bool,
     /// Windows have changed since streams were last told.
@@ -120,6 +122,7 @@ impl Input {
             heads: Heads::new(),
             partial: Vec::new(),
             passing: 0,
+            is_settling: false,
             is_stopped: false,
             is_wider: false,
             are_all_wider: false,
@@ -161,10 +164,10 @@ impl Input {
         self.is_stopped
     }
 
-    /// Whether part of a frame or of a head waits for its rest.
+    /// Whether part of a frame, of a head or of a call waits for its rest.
     #[cfg(any(test, fuzzing))]
     pub fn is_incomplete(&self) -> bool {
-        !self.partial.is_empty() || self.open.is_some()
+        !self.partial.is_empty() || self.open.is_some() || !self.waiting.is_empty()
     }
 
     fn read(&mut self, bytes: &[u8]) {
@@ -181,10 +184,10 @@ impl Input {
         self.partial = if all.is_empty() { Vec::new() } else { all };
     }
 
-    /// Nothing more is there: incomplete calls are cold.
+    /// Nothing more is there: incomplete calls are cold, as soon as no frame of the library's is incomplete.
     pub fn settle(&mut self) {
-        if !self.waiting.is_empty() && !self.is_stopped {
-            self.settle_to(u32::MAX);
+        self.is_settling = !self.waiting.is_empty() && !self.is_stopped;
+        if self.is_settling && self.passing == 0 && !self.is_raw {
             self.take(&[]);
         }
     }
@@ -197,6 +200,9 @@ impl Input {
                 self.cold.end().extend_from_slice(&bytes[..len]);
                 self.passing = self.passing.saturating_sub(len);
                 bytes = &bytes[len..];
+            }
+            if self.passing == 0 && !self.is_raw && std::mem::take(&mut self.is_settling) {
+                self.settle_to(u32::MAX);
             }
             if COLD_MAX <= self.cold.len() {
                 self.is_stopped = true;

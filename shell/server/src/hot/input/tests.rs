@@ -115,6 +115,21 @@ fn no_more_is_read_than_may_wait_for_the_library() {
     assert_eq!(seen + input.cold.len(), all.len());
 }
 
+/// Found by the fuzz target `hot`: a head that waits for its message becomes a cold one behind a frame of which the library
+/// has a part, and not within it.
+#[test]
+fn a_head_is_not_settled_within_a_frame_of_the_librarys() {
+    let waits = frame(HEADERS, END_HEADERS, 3, &range());
+    let other = [frame(HEADERS, END_HEADERS, 1, &block("/x")), frame(DATA, 0, 1, &[7; 100])].concat();
+    let mut input = input();
+    input.take(&other[..other.len() - 109]);
+    input.take(&[&waits[..], &other[other.len() - 109..][..50]].concat());
+    input.settle();
+    assert_eq!(input.cold.bytes(), &other[..other.len() - 59]);
+    input.take(&other[other.len() - 59..]);
+    assert_eq!(input.cold.bytes(), [other, waits].concat());
+}
+
 /// Found by the fuzz target `hot`: what is not the rest of a head that is begun is looked at when all of it has come, and of
 /// two mistakes in a head the library sees another one.
 #[test]
