@@ -70,6 +70,21 @@ impl Chain {
     }
 }
 
+/// Whether the last two skips on the way from the first mark of a key to the mark with so many before it are of the same
+/// length. The lengths of the skips are those of the number's skew binary form: of each the largest of 1, 3, 7, 15, … that
+/// is not above the rest. [Myers 1983]
+fn ends_in_two_equal_skips(place: u64) -> bool {
+    let (mut rest, mut last) = (place, 0);
+    while 0 < rest {
+        let longest = (u64::MAX >> 1) >> (rest + 1).leading_zeros();
+        if rest == longest {
+            return longest == last;
+        }
+        (rest, last) = (rest - longest, longest);
+    }
+    false
+}
+
 /// A version that was replaced.
 #[derive(Clone, Debug)]
 pub(crate) struct Replaced {
@@ -143,11 +158,11 @@ impl Superseded {
     }
 
     /// Where the mark after `last` skips to, if that is farther than to `last` itself: two skips of the same length
-    /// become one.
+    /// become one. Whether they are of the same length follows from `last`'s place, so that no other mark is read for it.
     fn skip_over(&self, last: &Replaced) -> Option<u64> {
-        let once = self.get(last.skip)?;
-        let twice = self.get(once.skip)?;
-        (last.depth - once.depth == once.depth - twice.depth).then_some(once.skip)
+        let place = last.depth / (MARK_EVERY * MARK_EVERY);
+        let farther = if ends_in_two_equal_skips(place) { self.get(last.skip)?.skip } else { NONE };
+        (farther != NONE && self.versions.first() <= farther).then_some(farther)
     }
 
     /// The same versions in the order in which they were replaced: those of each key were pushed one after the other, key by
@@ -288,6 +303,28 @@ mod tests {
 
     fn put(at: i64) -> Version {
         Version::put(Revision(at), Generation::default(), b"", &mut Vec::new())
+    }
+
+    #[test]
+    fn skips_are_as_long_as_those_of_a_list_that_compares_them() {
+        let mut superseded = Superseded::default();
+        let mut chain = Chain::default();
+        let mut marks: Vec<(u64, u64)> = Vec::new(); // the number of each, and of the one that it skips to
+        for at in 0..MARK_EVERY * 5_000 {
+            chain = superseded.push(put(at as i64), Revision(at as i64 + 1), chain);
+            let found = superseded.get(chain.newest).expect("just pushed");
+            if found.is_mark() {
+                marks.push((chain.newest, found.skip));
+            }
+        }
+        let skip = |place: usize| marks[..place].iter().position(|&(number, _)| number == marks[place].1);
+        assert_eq!(marks[0].1, NONE);
+        for last in 0..marks.len() - 1 {
+            let once = skip(last);
+            let twice = once.and_then(skip);
+            let is_longer = once.zip(twice).is_some_and(|(once, twice)| last - once == once - twice);
+            assert_eq!(skip(last + 1), if is_longer { twice } else { Some(last) }, "after mark {last}");
+        }
     }
 
     proptest! {

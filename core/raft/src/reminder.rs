@@ -19,7 +19,8 @@
 //!   2. It votes for no log, and leads with none, that lacks committed entries, or entries that it has acknowledged to
 //!      the leader that counts them. Every log that a quorum could elect has the committed entries, so the bar keeps no
 //!      eligible member from leading. If its disk has lost acknowledged entries, that leader reports the loss, too, and
-//!      it becomes a vote floor on disk.
+//!      it becomes a vote floor on disk. A leader that has stepped down counts nothing: entries that it
+//!      had not committed by then can be committed only by a later leader, and only as acknowledged to that one.
 //!   3. Meanwhile it takes no entries and acknowledges none: their sender may have been replaced with this member's
 //!      vote.
 //!   4. A voter that does not answer in an election timeout is not waited for, and what only that voter knows is

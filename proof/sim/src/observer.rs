@@ -112,11 +112,17 @@ impl Observer {
         }
     }
 
-    /// A member starts from another state of its directory than its last one; the others must remind it of what it
-    /// acknowledged.
-    pub(crate) fn returns_older(&mut self, member: NodeId, owed: Option<LogIndex>) {
+    /// A member starts from an older state of its directory; the others must remind it of what it acknowledged.
+    pub(crate) fn returns_older(&mut self, member: NodeId) {
         if !self.blind {
-            self.invariants.returns_older(member, owed);
+            self.invariants.returns_older(member);
+        }
+    }
+
+    /// It starts from its newest state instead.
+    pub(crate) fn returns_newest(&mut self, member: NodeId) {
+        if !self.blind {
+            self.invariants.returns_newest(member);
         }
     }
 

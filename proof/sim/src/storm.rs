@@ -539,7 +539,7 @@ impl World {
             self.members[member].hurt = None;
             let copy = OlderCopy { owed, are_others_as_they_were: true, is_over: false, is_reminded: false };
             self.sh.older_copies.insert(id_of(member), copy);
-            self.sh.observer.returns_older(id_of(member), Some(owed));
+            self.sh.observer.returns_older(id_of(member));
             return Ok(true);
         }
         if !self.can_be_forgotten(member) {
@@ -599,7 +599,7 @@ impl World {
         self.members[member].disk = newest;
         // A floor that the older copy got, because its log was cut, stays with that copy.
         self.members[member].vote_floor = None;
-        self.sh.observer.returns_older(id_of(member), None);
+        self.sh.observer.returns_newest(id_of(member));
         Ok(())
     }
 

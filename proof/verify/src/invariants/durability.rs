@@ -3,7 +3,7 @@
 //! at least what it had held. [fault-model P1, ST1, ST3, ST7, ST11; replication-protocols §1.2]
 
 use super::Checked;
-use super::ghost::{Ghost, Harm, Line, Log, Pending, expect};
+use super::ghost::{Ghost, Harm, Line, Log, Lost, Pending, expect};
 use kattu_raft::{EntryId, HardState, LogIndex, LogRecord, Lsn, Recovered};
 
 const NAME: &str = "durability";
@@ -64,7 +64,8 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
         .collect();
     // A floor that a leader sent comes back, unless the whole directory is older than that.
     let says = recovered.vote_floor.unwrap_or_default().max(recovered.last);
-    expect(harm == Some(Harm::Older) || member.disk_vote_floor.unwrap_or_default() <= says, NAME, || {
+    let is_older = matches!(harm, Some(Harm::Older(_)));
+    expect(is_older || member.disk_vote_floor.unwrap_or_default() <= says, NAME, || {
         format!(
             "{id:?} comes back with a log up to {} and the floor {:?}; its disk held the floor {:?}",
             recovered.last, recovered.vote_floor, member.disk_vote_floor
@@ -85,7 +86,7 @@ pub(super) fn recovered(ghost: &mut Ghost, place: usize, recovered: &Recovered) 
         snapshot != EntryId::default() && snapshot == recovered.base && snapshot == recovered.last;
     let fits = HardState { term: snapshot.term, vote: None };
     let is_known = hards.contains(&recovered.hard) || is_made_to_fit && recovered.hard == fits;
-    expect(is_known || harm == Some(Harm::Older), NAME, || {
+    expect(is_known || is_older, NAME, || {
         format!(
             "{id:?} comes back with {:?}; written were {hards:?}, the first of them durable",
             recovered.hard
@@ -136,10 +137,10 @@ fn written_once(ghost: &Ghost, place: usize, recovered: &Recovered, committed: L
 fn harmed(ghost: &mut Ghost, place: usize, recovered: &Recovered, harm: Harm) -> Checked {
     let member = ghost.at(place);
     let id = member.id;
-    let lost = member.lost.as_ref().map_or(EntryId::default(), Log::last);
+    let lost = member.lost_upto();
     let owed = member.disk.last().max(lost);
     let says = recovered.vote_floor.unwrap_or_default().max(recovered.last);
-    expect(harm == Harm::Older || owed <= says, NAME, || {
+    expect(matches!(harm, Harm::Older(_)) || owed <= says, NAME, || {
         format!(
             "{id:?} comes back with a log up to {} and the floor {:?}; it had promised to keep {owed}",
             recovered.last, recovered.vote_floor
@@ -168,17 +169,14 @@ fn harmed(ghost: &mut Ghost, place: usize, recovered: &Recovered, harm: Harm) ->
     let found = Log::after(recovered.base, lines.into_iter(), chosen);
     let had = std::mem::replace(&mut member.disk, found);
     member.has_lost = true;
-    if harm == Harm::Older {
-        let owed = member.owed.take().map(|upto| {
-            let mut owed = had;
-            owed.truncate(upto.next());
-            owed
-        });
-        member.lost = owed.filter(|owed| recovered.last < owed.last());
-    } else if lost < had.last() && recovered.last < had.last() {
-        member.lost = Some(had);
-    } else if lost <= recovered.last {
-        member.lost = None;
+    match harm {
+        Harm::Older(owed) => {
+            let lost = owed.map(|owed| Lost::owed(had, owed));
+            member.lost = lost.filter(|lost| recovered.last < lost.log.last());
+        }
+        Harm::Cut if lost < had.last() && recovered.last < had.last() => member.lost = Some(Lost::all(had)),
+        Harm::Cut if lost <= recovered.last => member.lost = None,
+        Harm::Cut => {}
     }
     Ok(())
 }

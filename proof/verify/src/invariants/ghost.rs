@@ -170,24 +170,66 @@ pub(super) struct Member {
     pub(super) installs: bool,
     /// The fault that changes its log before it starts again.
     pub(super) harm: Option<Harm>,
-    /// When it starts from an older state: up to here its former log still counts.
-    pub(super) owed: Option<LogIndex>,
     /// Its disk has lost something at some time.
     pub(super) has_lost: bool,
-    /// The log that its disk once held and has lost, as long as the disk holds none as complete.
-    pub(super) lost: Option<Log>,
+    /// What its disk once held and has lost, as long as the disk holds no log that is as complete.
+    pub(super) lost: Option<Lost>,
     /// Its vote floor, as a leader sent it: as emitted to the disk, and as it is on the disk.
     pub(super) vote_floor: Option<EntryId>,
     pub(super) disk_vote_floor: Option<EntryId>,
 }
 
 /// A fault of a log while its member is down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Harm {
     /// It is cut before damage, which is noticed. [fault-model ST7]
     Cut,
-    /// It is an older one, and nothing in the directory shows that. [fault-model F18, F19]
-    Older,
+    /// It is an older one, and nothing in the directory shows that; what still counts of the log before it, if any.
+    /// [fault-model F18, F19]
+    Older(Option<Owed>),
+}
+
+/// A log that a disk has lost. It still counts for votes, and as a copy.
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
+    pub(super) log: Log,
+    /// The log lies in a newer directory than the member's: only so much of it counts. `None` for all of it.
+    owed: Option<Owed>,
+}
+
+impl Lost {
+    /// All of a log that was cut.
+    pub(super) fn all(log: Log) -> Lost {
+        Lost { log, owed: None }
+    }
+
+    /// What is owed of a log, of which the member's directory is an older copy.
+    pub(super) fn owed(mut log: Log, owed: Owed) -> Lost {
+        log.truncate(owed.upto().next());
+        Lost { log, owed: Some(owed) }
+    }
+}
+
+/// What the other members know of a log whose directory was rolled back. A reminder covers it. [fault-model ST18]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owed {
+    committed: LogIndex,
+    /// What each leader counts as acknowledged. A leader that stops leading counts nothing any more: what it has not
+    /// committed by then is void, because no later leader counts it unless it is acknowledged again.
+    counted: BTreeMap<NodeId, LogIndex>,
+}
+
+impl Owed {
+    fn upto(&self) -> LogIndex {
+        self.counted.values().copied().fold(self.committed, LogIndex::max)
+    }
+
+    /// A leader counts no more, and has committed so much.
+    fn stops_counting(&mut self, leader: NodeId, committed: LogIndex) {
+        if let Some(counted) = self.counted.remove(&leader) {
+            self.committed = self.committed.max(counted.min(committed));
+        }
+    }
 }
 
 impl Member {
@@ -217,7 +259,6 @@ impl Member {
             snapshot: EntryId::default(),
             installs: false,
             harm: None,
-            owed: None,
             has_lost: false,
             lost: None,
             vote_floor: None,
@@ -227,14 +268,36 @@ impl Member {
 
     /// The end of the most complete log that it has held: it votes by this.
     pub(super) fn promised(&self) -> EntryId {
-        let lost = self.lost.as_ref().map_or(EntryId::default(), Log::last);
-        lost.max(self.log.last()).max(self.vote_floor.unwrap_or_default())
+        self.lost_upto().max(self.log.last()).max(self.vote_floor.unwrap_or_default())
+    }
+
+    /// The end of the log that its disk has lost.
+    pub(super) fn lost_upto(&self) -> EntryId {
+        self.lost.as_ref().map_or(EntryId::default(), |lost| lost.log.last())
     }
 
     /// Whether an entry counts as held: on its disk, or in the log that its disk has lost.
     pub(super) fn owes(&self, index: LogIndex, line: Line) -> bool {
         let holds = |log: &Log| log.line(index) == Some(line);
-        holds(&self.disk) || self.lost.as_ref().is_some_and(holds)
+        holds(&self.disk) || self.lost.as_ref().is_some_and(|lost| holds(&lost.log))
+    }
+
+    /// What was lost matters no more as soon as the disk holds a log that is as complete.
+    fn makes_good(&mut self) {
+        let last = self.disk.last();
+        let _made_good = self.lost.take_if(|lost| lost.log.last() <= last);
+    }
+
+    /// A leader stops leading: what it counted of a log that this member has lost, and did not commit, is void.
+    fn is_void_by(&mut self, leader: NodeId, committed: LogIndex) {
+        if let Some(Harm::Older(Some(owed))) = &mut self.harm {
+            owed.stops_counting(leader, committed);
+        }
+        if let Some(Lost { log, owed: Some(owed) }) = &mut self.lost {
+            owed.stops_counting(leader, committed);
+            log.truncate(owed.upto().next());
+            self.makes_good();
+        }
     }
 
     /// A record was emitted to the disk.
@@ -287,8 +350,8 @@ impl Member {
             }
             Pending::Base(base) => self.disk.rebase(base, LogIndex(0), chosen),
         }
+        self.makes_good();
         let last = self.disk.last();
-        let _made_good = self.lost.take_if(|lost| lost.last() <= last);
         if self.disk_vote_floor.is_some_and(|vote_floor| vote_floor <= last) {
             (self.vote_floor, self.disk_vote_floor) =
                 (self.vote_floor.filter(|vote_floor| last < *vote_floor), None);
@@ -407,6 +470,20 @@ impl Ghost {
         let mut newest_first = self.configurations.iter().rev();
         let said = newest_first.find(|(id, _)| log.term(id.index) == Some(id.term));
         said.map_or((LogIndex(0), &self.first), |(id, membership)| (id.index, membership))
+    }
+
+    /// What the others know of a member's log: what is committed, and what each leader counts.
+    pub(super) fn owed_by(&self, member: NodeId) -> Owed {
+        let leaders = self.members.iter().filter(|other| other.runs && other.leads.is_some());
+        let counts = |leader: &Member| Some((leader.id, *leader.matched.get(&member)?));
+        Owed { committed: self.chosen.last().index, counted: leaders.filter_map(counts).collect() }
+    }
+
+    /// A member leads no more, or its process ended.
+    pub(super) fn stops_leading(&mut self, place: usize) {
+        let leader = &self.members[place];
+        let (id, committed) = (leader.id, leader.committed);
+        self.members.iter_mut().for_each(|member| member.is_void_by(id, committed));
     }
 
     pub(super) fn member(&self, id: NodeId) -> Option<&Member> {

@@ -200,6 +200,7 @@ impl Invariants {
                 leader_completeness::became_leader(ghost, place, *term)?;
             }
         }
+        let led = ghost.at(place).leads;
         // A leader commits; so does one that led before the event and resigned on committing its own removal. [M7]
         let has_led = view.leads || ghost.at(place).leads == Some(view.term);
         let commits = has_led && ghost.at(place).committed < view.committed;
@@ -226,6 +227,9 @@ impl Invariants {
             }
         }
         election_safety::stepped(ghost, place, view)?; // a leader that resigns still sends as leader
+        if led.is_some() && ghost.at(place).leads != led {
+            ghost.stops_leading(place);
+        }
         effects.distrust.iter().try_for_each(|(peer, falsehood)| nobody_lies(member, *peer, *falsehood))
     }
 
@@ -258,7 +262,9 @@ impl Invariants {
         let place = self.ghost.place(member);
         let member = self.ghost.at_mut(place);
         let ran = std::mem::replace(&mut member.runs, false);
-        ghost::expect(ran, "told_in_order", || format!("{:?} crashes and does not run", member.id))
+        let id = member.id;
+        self.ghost.stops_leading(place);
+        ghost::expect(ran, "told_in_order", || format!("{id:?} crashes and does not run"))
     }
 
     /// A member lost its data directory: it counts as new, and its votes and lease are void. But a leader that was
@@ -289,16 +295,23 @@ impl Invariants {
     /// acknowledgements since then are void: the caller ensures that all others know them.
     pub fn rolled_back(&mut self, member: NodeId) {
         let place = self.ghost.place(member);
-        self.ghost.at_mut(place).harm = Some(Harm::Older);
+        self.ghost.at_mut(place).harm = Some(Harm::Older(None));
         self.forget_votes(member);
     }
 
-    /// The same; but its votes stay, and of its log what is committed or counted by a leader, which is up to `owed`.
-    /// The others must remind it of that; `None` if it has it all. (F19)
-    pub fn returns_older(&mut self, member: NodeId, owed: Option<LogIndex>) {
+    /// The same; but its votes stay, and of its log what is committed or counted by a leader that still leads. The others
+    /// must remind it of that. [F19]
+    pub fn returns_older(&mut self, member: NodeId) {
+        let owed = self.ghost.owed_by(member);
         let place = self.ghost.place(member);
-        let member = self.ghost.at_mut(place);
-        (member.harm, member.owed) = (Some(Harm::Older), owed);
+        self.ghost.at_mut(place).harm = Some(Harm::Older(Some(owed)));
+    }
+
+    /// A member that was to start from an older state will start from its newest one instead, and owes nothing beyond
+    /// it. [F19]
+    pub fn returns_newest(&mut self, member: NodeId) {
+        let place = self.ghost.place(member);
+        self.ghost.at_mut(place).harm = Some(Harm::Older(None));
     }
 
     /// A member's store applied an entry.

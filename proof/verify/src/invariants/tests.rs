@@ -464,6 +464,49 @@ fn a_log_that_is_cut_in_silence_is_caught_and_one_that_says_what_it_owes_still_c
 }
 
 #[test]
+fn what_a_leader_counted_of_an_older_directory_is_owed_until_that_leader_stops_without_a_commit() {
+    // Member 1 counts its entry on the disk of member 2, whose directory then is an empty copy.
+    let older = |commits: bool| {
+        let mut cluster = if commits { Cluster::committed() } else { Cluster::led() };
+        if !commits {
+            cluster.appends(2, vec![entry(1, 1, "noop")]).expect("at 2");
+            cluster.persists(2, 1).expect("on 2's disk");
+        }
+        let ghost = &mut cluster.invariants.ghost;
+        ghost.acknowledged.insert((Term(1), NodeId(2)), LogIndex(1));
+        matches::stepped(ghost, 0, Term(1), NodeId(2), LogIndex(1), false).expect("acknowledged");
+        cluster.invariants.crashed(NodeId(2)).expect("it ran");
+        cluster.invariants.returns_older(NodeId(2));
+        cluster
+    };
+    let returns = |mut cluster: Cluster| {
+        let LogBody::HardState(hard) = hard(1, 1) else { unreachable!("it is one") };
+        let recovered = Recovered { hard, lsn: Lsn(cluster.lsns[1]), ..Recovered::default() };
+        cluster.invariants.restarted(NodeId(2), &recovered).expect("an older directory");
+        cluster.views[1] = View { term: Term(1), ..idle() };
+        cluster
+    };
+    let resigns = |mut cluster: Cluster| {
+        cluster.step(1, vec![], vec![], |view| view.leads = false).expect("a leader may resign");
+        cluster
+    };
+    let votes_for_3 = |mut cluster: Cluster| {
+        cluster.votes(3, 2, 3).expect("it may campaign");
+        cluster.votes(2, 2, 3)
+    };
+    for commits in [false, true] {
+        caught(votes_for_3(returns(older(commits))), "votes");
+    }
+    votes_for_3(returns(resigns(older(false)))).expect("nobody counts the entry");
+    votes_for_3(resigns(returns(older(false)))).expect("nobody counts the entry any more");
+    caught(votes_for_3(returns(resigns(older(true)))), "votes");
+    caught(votes_for_3(resigns(returns(older(true)))), "votes");
+    let mut cluster = older(false);
+    cluster.invariants.crashed(NodeId(1)).expect("it ran");
+    votes_for_3(returns(cluster)).expect("what a leader counted ends with its process");
+}
+
+#[test]
 fn a_message_of_another_term_or_of_what_is_not_in_the_log_is_caught() {
     let append = |prev: EntryId, entries: Vec<Entry>| {
         let append = Append { prev, entries, commit: LogIndex(0), round: Round(1), tail: false };
