@@ -185,6 +185,8 @@ const CRATES: &[Crate] = &[
             "kattu-raft",
             "kattu-node",
             "kattu-kv",
+            // For what reads a client's bytes in front of the HTTP/2 library.
+            "kattu-server",
         ],
         never: ASYNC,
     },

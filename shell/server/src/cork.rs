@@ -102,6 +102,11 @@ impl Holder {
         self.cork.turn.store(self.cork.turn.load(Relaxed) + 1, Relaxed);
     }
 
+    /// Whether the library has something to write, and waits.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.cork.is_wanted()
+    }
+
     /// Ends the turn. A talker of which nothing was read takes no part of the round: it waits for something else, for
     /// its client to read responses, perhaps.
     pub(crate) fn turn_ends(&self) {
@@ -216,6 +221,11 @@ impl<S> Corked<S> {
     pub fn new(stream: S, cork: Arc<Cork>) -> Corked<S> {
         let heads = Heads::new();
         Corked { stream, cork, backed_up: false, heads, read: 0, frames_before: 0, is_drained: false }
+    }
+
+    /// Whether the system has no more input in this turn.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     /// Whether this write has to wait. It needs no waker: the task that holds the cork polls again.

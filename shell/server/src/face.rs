@@ -228,6 +228,34 @@ impl<R: Replica> Face<R> {
         }
     }
 
+    /// Answers a hot call, whose whole request has come, and returns its hold. Its head names no level.
+    pub(crate) fn answer_whole(
+        &self,
+        rpc: Rpc,
+        message: Bytes,
+        mut hold: Hold,
+    ) -> impl Future<Output = (Result<FaceBody, Status>, Hold)> + use<'_, R> {
+        let in_flight = self.config.counters.begin(rpc);
+        async move {
+            let answered = self.serve_whole(rpc, message, &mut hold).await;
+            hold.end();
+            in_flight.end(answered.as_ref().map_or_else(Status::code, |_| Code::Ok));
+            (answered, hold)
+        }
+    }
+
+    async fn serve_whole(&self, rpc: Rpc, message: Bytes, hold: &mut Hold) -> Result<FaceBody, Status> {
+        self.config.counters.received_bytes.add((PREFIX_LEN + message.len()) as u64);
+        if !hold.begin() {
+            return Err(errors::too_much_held(TOO_MANY_UNDER_WAY));
+        }
+        match rpc {
+            Rpc::Range => kv::range(self, message, self.config.read_consistency, hold).await,
+            Rpc::Put => kv::put(self, message, hold).await,
+            _ => unreachable!("{rpc:?} is not hot"),
+        }
+    }
+
     /// The RPC of the call and the level of its reads, unless its head alone is reason to refuse it.
     #[allow(clippy::type_complexity)] // two words for it would not make it simpler
     fn judge(

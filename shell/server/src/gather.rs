@@ -79,6 +79,11 @@ impl<S: AsyncWrite + Unpin> Gathering<S> {
         !self.0.borrow().gathered.is_empty()
     }
 
+    /// Lets `write` append to what is gathered, up to the length that it is given. Whatever it gives is returned.
+    pub fn gather<T>(&self, write: impl FnOnce(&mut Vec<u8>, usize) -> T) -> T {
+        write(&mut self.0.borrow_mut().gathered, GATHERED_MAX)
+    }
+
     /// Sends what has been gathered. Ready when the system has taken all of it.
     pub fn poll_send(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.borrow_mut().poll_send(context)

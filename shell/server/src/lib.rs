@@ -13,6 +13,7 @@
 //! | `grpc.rs`, `body.rs` | one message in, one response out |
 //! | `http.rs`, `metrics.rs`, `counters.rs`, `process.rs` | plain HTTP and metrics |
 //! | `listen.rs`, `http2.rs`, `bell.rs`, `cork.rs`, `gather.rs`, `patience.rs`, `turns.rs` | connections |
+//! | `hot.rs`, `hot/` | Range and Put over gRPC, past the library |
 //! | `native.rs`, `native/` | the native face |
 //! | `budget.rs` | bytes held for clients |
 //! | `compactor.rs`, `history.rs` | auto-compaction, by time and by bytes |
@@ -43,6 +44,7 @@ mod gather;
 mod grpc;
 mod health;
 pub mod history;
+mod hot;
 mod http;
 mod http2;
 mod json;
@@ -68,6 +70,8 @@ mod unsent;
 
 pub use compactor::Retention;
 pub use face::FaceConfig;
+#[cfg(fuzzing)]
+pub use hot::judge::judge as judge_hot_input;
 pub use kattu_rebuild::backup;
 pub use listen::{serve_clients, serve_metrics};
 pub use replica::{Asked, Replica};

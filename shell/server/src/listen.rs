@@ -298,7 +298,9 @@ async fn serve_protocol<R: Replica>(
     }
     if let Protocol::Http2 = protocol {
         let answer = |request, hold| route(&face, door, request, hold);
-        return Ok(http2::serve(stream, &config, &account, stop, answer).await?);
+        let whole = |rpc, message, hold| face.answer_whole(rpc, message, hold);
+        let whole = (door == Door::Clients).then_some(whole);
+        return Ok(http2::serve(stream, &config, &account, stop, answer, whole).await?);
     }
     let stalled = is_stalled(config.limits(), Rc::clone(&account));
     let service = service_fn(move |request| {

@@ -5,10 +5,11 @@
 //! made to send the unchanged size, and on the way out that setting is replaced by the number of streams. Both have the
 //! same length, and the acknowledgement goes to the library, for which nothing has changed.
 //!
-//! The socket also reports the heads of responses that it has sent ([`crate::unsent`]).
+//! The socket also reports the heads of responses that it has sent ([`crate::unsent`]). And the library's last words name
+//! the highest stream that it has seen; where hot calls ([`crate::hot`]) are higher, theirs takes its place.
 //!
 //! Rules: 1. In settings with a number of streams, the number is replaced; in others, the size of the windows is.
-//!        2. Everything else is sent unchanged, in its order.
+//!        2. Everything else but the stream of last words is sent unchanged, in its order.
 //! Knows nothing of: the choice of the number.
 
 use crate::frames::{ACK, Frames, HEAD_BYTES, HEADERS, SETTINGS};
@@ -24,6 +25,33 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Streams that a client may have open.
 pub(crate) type StreamsMax = Rc<Cell<u32>>;
 
+/// The highest stream of a hot call.
+pub(crate) type Highest = Rc<Cell<u32>>;
+
+pub(crate) const GOAWAY: u8 = 7;
+
+/// What a connection's last words say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GoAway {
+    pub stream: u32,
+    pub reason: u32,
+}
+
+impl GoAway {
+    /// From what follows the head of the frame.
+    pub fn read(payload: &[u8]) -> Option<GoAway> {
+        let (stream, rest) = payload.split_first_chunk()?;
+        let reason = rest.first_chunk()?;
+        let stream = u32::from_be_bytes(*stream) & (u32::MAX >> 1);
+        Some(GoAway { stream, reason: u32::from_be_bytes(*reason) })
+    }
+
+    /// No stream is accepted any more; before that a client is only asked to send no more.
+    pub fn is_final(self) -> bool {
+        self.stream < u32::MAX >> 1
+    }
+}
+
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const SETTING_BYTES: usize = 6;
@@ -34,26 +62,28 @@ pub struct Limited<S> {
     stream: S,
     streams_max: StreamsMax,
     unsent: Rc<Unsent>,
+    highest: Highest,
     /// The position after what has been written.
     frames: Frames,
-    /// The rest of settings that are being written.
+    /// The rest of settings, or of last words, that are being written.
     settings: Bytes,
 }
 
 impl<S> Limited<S> {
     /// A socket on which nothing has been sent yet.
-    pub fn new(stream: S, streams_max: StreamsMax, unsent: Rc<Unsent>) -> Limited<S> {
-        Limited { stream, streams_max, unsent, frames: Frames::after(0), settings: Bytes::new() }
+    pub fn new(stream: S, streams_max: StreamsMax, unsent: Rc<Unsent>, highest: Highest) -> Limited<S> {
+        Limited { stream, streams_max, unsent, highest, frames: Frames::after(0), settings: Bytes::new() }
     }
 }
 
-/// Beginning and end of the first complete settings in these bytes. `frames` is then at their beginning, and else at
-/// the end of the bytes.
+/// Beginning and end of the first complete settings, or last words, in these bytes. `frames` is then at their beginning,
+/// and else at the end of the bytes.
 fn settings_in(frames: &mut Frames, bytes: &[u8]) -> Option<(usize, usize)> {
     let mut left = bytes;
     while let Some(head) = frames.next(&mut left) {
         let end = bytes.len() - left.len();
-        if head.kind == SETTINGS && head.flags & ACK == 0 && HEAD_BYTES <= end && head.len <= left.len() {
+        let is_ours = head.kind == SETTINGS && head.flags & ACK == 0 || head.kind == GOAWAY;
+        if is_ours && HEAD_BYTES <= end && head.len <= left.len() {
             *frames = Frames::after(0);
             return Some((end - HEAD_BYTES, end + head.len));
         }
@@ -73,6 +103,17 @@ fn pass(frames: &mut Frames, after: Option<Frames>, mut bytes: &[u8], unsent: &U
             }
         }
     }
+}
+
+/// The same bytes, with last words at `begin` that name the higher of both streams. They go out with what is in front of
+/// them: a client may see only the first of two writes before the end.
+fn raised(bytes: &[u8], begin: usize, highest: u32) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    let words = &mut bytes[begin + HEAD_BYTES..];
+    if let Some(last) = GoAway::read(words) {
+        words[..4].copy_from_slice(&last.stream.max(highest).to_be_bytes());
+    }
+    bytes.into()
 }
 
 /// Rule 1.
@@ -103,11 +144,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Limited { stream, streams_max, unsent, frames, settings } = &mut *self;
+        let Limited { stream, streams_max, unsent, highest, frames, settings } = &mut *self;
         if settings.is_empty() {
             let mut after = frames.clone();
             let until = match settings_in(&mut after, bytes) {
                 None => bytes.len(),
+                Some((begin, end)) if bytes[begin + 3] == GOAWAY => {
+                    *settings = raised(&bytes[..end], begin, highest.get());
+                    0
+                }
                 Some((0, end)) => {
                     *settings = exchanged(&bytes[..end], streams_max.get());
                     0
@@ -122,7 +167,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         }
         let written = ready!(Pin::new(stream).poll_write(context, settings))?;
         settings.advance(written);
-        frames.pass(&bytes[..written]);
+        pass(frames, None, &bytes[..written], unsent);
         Poll::Ready(Ok(written))
     }
 
@@ -195,11 +240,14 @@ mod tests {
             frame(0, 0, &body),
             frame(SETTINGS, 0, &window),
             frame(1, 4, b"a head"),
+            frame(GOAWAY, 0, &[0, 0, 0, 19, 0, 0, 0, 0]),
+            frame(GOAWAY, 0, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, b'x']),
         ];
         let mut heard = said.clone();
         heard[0] = frame(SETTINGS, 0, &[others, streams(9), window].concat());
         heard[3] = frame(SETTINGS, 0, &streams(9));
         heard[8] = heard[3].clone();
+        heard[10] = frame(GOAWAY, 0, &[0, 0, 0, 21, 0, 0, 0, 0]);
         let (all, heard) = (said.concat(), heard.concat());
         // What the library does not gather: bodies, from the end of their heads to their own.
         let ends = |frames: &[Vec<u8>]| frames.concat().len();
@@ -207,7 +255,8 @@ mod tests {
         for room in [1, 2, 4, 7, 8, 9, 10, 11, 13, 24, 31, 64, 4096] {
             for vectored in [false, true] {
                 let (near, mut far) = tokio::io::duplex(room);
-                let mut stream = Limited::new(near, Rc::new(Cell::new(9)), Rc::default());
+                let mut stream =
+                    Limited::new(near, Rc::new(Cell::new(9)), Rc::default(), Rc::new(Cell::new(21)));
                 let mut got = vec![0; heard.len()];
                 let write = async {
                     let mut written = 0;

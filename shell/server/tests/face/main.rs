@@ -3,6 +3,8 @@
 mod bad_input;
 mod compactor;
 mod fixture;
+mod hot;
+mod hot_connection;
 mod kv;
 mod limits;
 mod members;
