@@ -300,7 +300,7 @@ impl Invariants {
     }
 
     /// The same; but its votes stay, and of its log what is committed or counted by a leader that still leads. The others
-    /// must remind it of that. [F19]
+    /// must remind it of that. (F19)
     pub fn returns_older(&mut self, member: NodeId) {
         let owed = self.ghost.owed_by(member);
         let place = self.ghost.place(member);
@@ -308,7 +308,7 @@ impl Invariants {
     }
 
     /// A member that was to start from an older state will start from its newest one instead, and owes nothing beyond
-    /// it. [F19]
+    /// it. (F19)
     pub fn returns_newest(&mut self, member: NodeId) {
         let place = self.ghost.place(member);
         self.ghost.at_mut(place).harm = Some(Harm::Older(None));

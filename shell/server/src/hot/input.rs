@@ -27,6 +27,7 @@ use std::rc::Rc;
 
 pub(crate) const PRIORITY: u8 = 2;
 pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const PUSH_PROMISE: u8 = 5;
 pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const END_STREAM: u8 = 1;
 const PADDED: u8 = 8;
@@ -218,7 +219,7 @@ impl Input {
             }
             let is_ours = match kind {
                 _ if self.open.is_some() => true,
-                HEADERS | SETTINGS | WINDOW_UPDATE | RST_STREAM | PING => true,
+                HEADERS | SETTINGS | WINDOW_UPDATE | RST_STREAM | PUSH_PROMISE | PING => true,
                 DATA | PRIORITY => self.is_waiting(stream) || self.is_hot(stream),
                 _ => false,
             };
@@ -234,6 +235,7 @@ impl Input {
             match kind {
                 CONTINUATION => self.head_goes_on(stream, flags, payload),
                 _ if self.open.is_some() => self.fault = Some(Reason::PROTOCOL_ERROR),
+                PUSH_PROMISE => self.fault = Some(Reason::PROTOCOL_ERROR), // a client cannot [RFC 9113 §8.4]
                 HEADERS => self.head(stream, flags, payload),
                 SETTINGS => self.settings(flags, payload, frame),
                 DATA if self.is_waiting(stream) => self.data(stream, flags, payload, frame),

@@ -160,6 +160,33 @@ fn any_frame((kind, flags, stream, payload): (u8, u8, u32, Vec<u8>)) -> Vec<u8> 
     }
 }
 
+#[test]
+fn a_client_that_promises_a_response_is_told_that_none_can() {
+    // The block of a promise may refer to the client's table, which the library does not have. [RFC 9113 §8.4]
+    let block =
+        [&[0x83, 0x86, 0x44, 22], &b"/etcdserverpb.KV/Range"[..], b"\x41\x01x\x5f\x10application/grpc"]
+            .concat();
+    let mut bytes = frame(HEADERS, END_HEADERS, 1, &block);
+    bytes.extend(frame(DATA, END_STREAM, 1, &MESSAGE));
+    bytes.extend(frame(PUSH_PROMISE, END_HEADERS, 3, &[0, 0, 0, 2, 0xbf, 0xbe]));
+    judge(&bytes);
+    let mut input = input();
+    input.take(&bytes);
+    assert_eq!(input.fault, Some(Reason::PROTOCOL_ERROR));
+}
+
+/// What the fuzzer has found, and what it begins with.
+#[test]
+fn the_judge_finds_nothing_in_the_seeds_of_its_fuzz_target() {
+    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proof/fuzz/seeds/hot");
+    let mut count = 0;
+    for seed in std::fs::read_dir(seeds).expect("the folder") {
+        judge(&std::fs::read(seed.expect("a seed").path()).expect("its bytes"));
+        count += 1;
+    }
+    assert!(10 < count, "{count} seeds");
+}
+
 proptest! {
     #[test]
     fn it_does_not_matter_where_input_is_cut(
