@@ -71,7 +71,7 @@ mod unsent;
 pub use compactor::Retention;
 pub use face::FaceConfig;
 #[cfg(fuzzing)]
-pub use hot::judge::judge as judge_hot_input;
+pub use hot::judge::{framed as hot_frames, judge as judge_hot_input};
 pub use kattu_rebuild::backup;
 pub use listen::{serve_clients, serve_metrics};
 pub use replica::{Asked, Replica};

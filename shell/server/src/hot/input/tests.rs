@@ -3,7 +3,7 @@
 use super::*;
 use crate::budget::Budget;
 use crate::hot::hpack::encode;
-use crate::hot::judge::judge;
+use crate::hot::judge::{framed, judge};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -181,7 +181,9 @@ fn the_judge_finds_nothing_in_the_seeds_of_its_fuzz_target() {
     let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proof/fuzz/seeds/hot");
     let mut count = 0;
     for seed in std::fs::read_dir(seeds).expect("the folder") {
-        judge(&std::fs::read(seed.expect("a seed").path()).expect("its bytes"));
+        let seed = std::fs::read(seed.expect("a seed").path()).expect("its bytes");
+        judge(&seed);
+        judge(&framed(&seed));
         count += 1;
     }
     assert!(10 < count, "{count} seeds");
