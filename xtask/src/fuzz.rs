@@ -4,6 +4,7 @@
 //! Knows nothing of: the formats.
 
 use crate::commands::misused;
+use crate::llvm;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::Tally;
 use std::path::Path;
@@ -18,13 +19,6 @@ const SLICE_SECONDS: u64 = 30;
 const COVERAGE_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1";
-
-/// The triple of this machine.
-fn host() -> Result<String, Failure> {
-    let about = shell::output(Command::new("rustc").arg("-vV"), Duration::from_secs(20))?;
-    let host = about.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_string).ok_or_else(|| Failure::new("`rustc -vV` names no host"))
-}
 
 /// libFuzzer is compiled from source by the machine's C++ compiler; a target that then does not build is a failure,
 /// never a skip.
@@ -90,7 +84,7 @@ fn fuzz(log: &Path, seconds: u64, only: Option<&str>) -> Result<Tally, Failure> 
         return Ok(Tally::skipped("no C++ compiler (`c++`): libFuzzer is written in C++"));
     }
     build(log)?;
-    let host = host()?;
+    let host = llvm::host()?;
     // Side by side: each has one thread, and only its running time counts.
     let runs =
         targets.iter().map(|it| fuzz_run(&folder, &host, it, seconds)).collect::<Result<Vec<_>, _>>()?;
@@ -113,7 +107,7 @@ pub fn build(log: &Path) -> Result<(), Failure> {
     let folder = shell::root().join("proof/fuzz");
     // With `--target` the coverage flags do not apply to build scripts, which are not linked with libFuzzer.
     let mut build =
-        cargo(&["build", "--locked", "--release", "--bins", "--target", &host()?, "--manifest-path"]);
+        cargo(&["build", "--locked", "--release", "--bins", "--target", &llvm::host()?, "--manifest-path"]);
     build.arg(folder.join("Cargo.toml")).current_dir(&folder);
     build.env("CARGO_TARGET_DIR", shell::root().join("target/fuzz")).env("RUSTFLAGS", COVERAGE_FLAGS);
     run_logged(&mut build, log, BUILD_LIMIT)

@@ -6,6 +6,7 @@
 use crate::shell::{self, Failure};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 /// What a command says that needs the tools and has none.
 pub const MISSING: &str = "no llvm-tools for this compiler; next: rustup component add llvm-tools";
@@ -24,11 +25,11 @@ pub fn tools<const N: usize>(names: [&str; N]) -> Result<Option<[PathBuf; N]>, F
 
 /// The target for which the compiler builds by itself.
 pub fn host() -> Result<String, Failure> {
-    let version = rustc(&["-vV"])?;
-    Ok(version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default().to_string())
+    let about = rustc(&["-vV"])?;
+    let host = about.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_string).ok_or_else(|| Failure::new("`rustc -vV` names no host"))
 }
 
 fn rustc(arguments: &[&str]) -> Result<String, Failure> {
-    let told = Command::new("rustc").args(arguments).current_dir(shell::root()).output()?;
-    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+    shell::output(Command::new("rustc").args(arguments).current_dir(shell::root()), Duration::from_secs(20))
 }
