@@ -41,6 +41,7 @@
 
 pub mod block;
 mod dir;
+mod direct;
 mod error;
 mod extent;
 pub mod files;

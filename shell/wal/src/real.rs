@@ -3,6 +3,7 @@
 //! Knows nothing of: the content of files.
 
 use crate::block::{SECTOR, SECTOR_MAX};
+use crate::direct::Direct;
 use crate::error::WalError;
 use crate::files::{Files, LockGuard, LogFile};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
@@ -62,7 +63,7 @@ impl RealFiles {
     }
 
     pub(crate) fn open_to_read(&self, name: &str) -> io::Result<RealFile> {
-        File::open(self.path(name)).map(RealFile)
+        File::open(self.path(name)).map(|file| RealFile { file, direct: None })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -127,13 +128,14 @@ impl Files for RealFiles {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(&path)?,
             other => other?,
         };
-        Ok(Box::new(RealFile(file)))
+        Ok(Box::new(RealFile::of(file, &path)))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        Ok(Box::new(RealFile(options.open(self.path(name))?)))
+        let path = self.path(name);
+        Ok(Box::new(RealFile::of(options.open(&path)?, &path)))
     }
 
     fn rename(&self, source: &str, target: &str) -> io::Result<()> {
@@ -180,33 +182,51 @@ impl LockGuard for RealLock {
     }
 }
 
+/// A file, and the same file past the page cache.
 #[derive(Debug)]
-pub(crate) struct RealFile(pub(crate) File);
+pub(crate) struct RealFile {
+    pub(crate) file: File,
+    direct: Option<Direct>,
+}
+
+impl RealFile {
+    fn of(file: File, path: &Path) -> RealFile {
+        RealFile { direct: Direct::open(path), file }
+    }
+}
 
 impl LogFile for RealFile {
     fn bytes(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(buffer, offset)
+        let read = match &self.direct {
+            Some(direct) => direct.read(offset, buffer)?,
+            None => 0,
+        };
+        self.file.read_exact_at(&mut buffer[read..], offset + read as u64)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        let written = match &self.direct {
+            Some(direct) => direct.write(offset, bytes)?,
+            None => 0,
+        };
+        self.file.write_all_at(&bytes[written..], offset + written as u64)
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        match fallocate(&self.0, FallocateFlags::empty(), 0, len) {
+        match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
             // A file system that cannot allocate space gets the length; the zeros written next take the space.
-            Err(rustix::io::Errno::OPNOTSUPP) => self.0.set_len(len),
+            Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(len),
             Err(error) => Err(error.into()),
         }
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(fdatasync(&self.0)?)
+        Ok(fdatasync(&self.file)?)
     }
 }
 

@@ -84,7 +84,7 @@ impl UncachedFile {
     /// Asks the system to drop the file from memory, as far as it is on the disk.
     fn forget(&self) {
         // Ignored advice only means that the read may not reach the disk.
-        let _ = fadvise(&self.file.0, 0, None, Advice::DontNeed);
+        let _ = fadvise(&self.file.file, 0, None, Advice::DontNeed);
     }
 }
 

@@ -12,6 +12,7 @@
 //! or of another file, does not fit. The digest is SHA-256 of everything before the footer. `docs/formats/snapshot.md`
 //! Knows nothing of: the state in the chunks, names of files.
 
+use crate::direct::PAGE;
 use crate::error::WalError;
 use crate::files::LogFile;
 use kattu_raft::{EntryId, GroupId, LogIndex, Membership, SnapshotMeta, Stamp, Term};
@@ -172,12 +173,50 @@ impl Chain {
     }
 }
 
-/// Reads and checks a file from its start to its end, a chunk at a time.
-pub(super) struct Pass<'a> {
+/// Bytes that a pass reads at once: whole pages, which pass the system's cache by.
+const WINDOW_BYTES: u64 = 256 << 10;
+
+/// A file that is read from its start to its end, many bytes at once.
+struct Window<'a> {
     file: &'a dyn LogFile,
     name: &'a str,
     /// Bytes of the file.
     len: u64,
+    /// What was read last, and where it begins.
+    bytes: Vec<u8>,
+    start: u64,
+}
+
+impl Window<'_> {
+    /// Fills `buffer` from `at` on.
+    fn read(&mut self, mut at: u64, mut buffer: &mut [u8]) -> Result<(), WalError> {
+        while !buffer.is_empty() {
+            let here = at.checked_sub(self.start).and_then(|before| self.bytes.get(before as usize..));
+            let here = match here {
+                Some(here) if !here.is_empty() => here,
+                _ => {
+                    self.start = at / PAGE as u64 * PAGE as u64;
+                    let left = self.len.saturating_sub(self.start);
+                    self.bytes.resize(left.clamp(1, WINDOW_BYTES) as usize, 0); // behind the end there is an error
+                    let read = self.file.read_at(self.start, &mut self.bytes);
+                    if let Err(error) = read {
+                        self.bytes.clear();
+                        return Err(WalError::io(self.name, "read", &error));
+                    }
+                    continue;
+                }
+            };
+            let (first, rest) = buffer.split_at_mut(here.len().min(buffer.len()));
+            first.copy_from_slice(&here[..first.len()]);
+            (at, buffer) = (at + first.len() as u64, rest);
+        }
+        Ok(())
+    }
+}
+
+/// Reads and checks a file from its start to its end, a chunk at a time.
+pub(super) struct Pass<'a> {
+    file: Window<'a>,
     at: u64,
     chain: Chain,
     pub header: Header,
@@ -193,22 +232,24 @@ impl<'a> Pass<'a> {
         if len < start.len() as u64 {
             return Err(WalError::damaged(name, len, format!("{len} bytes, too short for a snapshot")));
         }
-        read(file, name, 0, &mut start)?;
+        let mut file = Window { file, name, len, bytes: Vec::new(), start: 0 };
+        file.read(0, &mut start)?;
         let header_len = Header::length(name, &start)?;
         if len < (header_len + FOOTER_BYTES) as u64 {
             return Err(WalError::damaged(name, len, format!("{len} bytes, too short for a snapshot")));
         }
         let mut bytes = vec![0; header_len];
-        read(file, name, 0, &mut bytes)?;
+        file.read(0, &mut bytes)?;
         let header = Header::from_bytes(name, &bytes)?;
         let (at, chain) = (header_len as u64, Chain::after(&bytes));
-        Ok(Pass { file, name, len, at, chain, header, spare: Vec::new() })
+        Ok(Pass { file, at, chain, header, spare: Vec::new() })
     }
 
     /// The next chunk, checked; `None` once the footer was reached and agrees with the chunks before it.
     pub fn next(&mut self) -> Result<Option<Vec<u8>>, WalError> {
-        let damaged = |at: u64, what: String| WalError::damaged(self.name, at, what);
-        let left = self.len - self.at;
+        let name = self.file.name;
+        let damaged = |at: u64, what: String| WalError::damaged(name, at, what);
+        let left = self.file.len - self.at;
         let mut start = [0; CHUNK_HEADER_BYTES];
         if left < FOOTER_BYTES as u64 {
             return Err(damaged(
@@ -216,7 +257,7 @@ impl<'a> Pass<'a> {
                 format!("it ends {left} bytes after its last chunk, without a footer"),
             ));
         }
-        read(self.file, self.name, self.at, &mut start)?;
+        self.file.read(self.at, &mut start)?;
         let len = u32_at(&start, 0) as usize;
         if len == 0 {
             return self.end().map(|()| None);
@@ -226,7 +267,7 @@ impl<'a> Pass<'a> {
         }
         let mut bytes = core::mem::take(&mut self.spare);
         bytes.resize(len, 0);
-        read(self.file, self.name, self.at + CHUNK_HEADER_BYTES as u64, &mut bytes)?;
+        self.file.read(self.at + CHUNK_HEADER_BYTES as u64, &mut bytes)?;
         let expected = self.chain.chunk(&bytes);
         if start != expected {
             let (found, computed) = (u32_at(&start, 4), u32_at(&expected, 4));
@@ -243,10 +284,11 @@ impl<'a> Pass<'a> {
     }
 
     fn end(&mut self) -> Result<(), WalError> {
-        let damaged = |what: String| Err(WalError::damaged(self.name, self.at, what));
+        let (name, at) = (self.file.name, self.at);
+        let damaged = |what: String| Err(WalError::damaged(name, at, what));
         let mut found = [0; FOOTER_BYTES];
-        read(self.file, self.name, self.at, &mut found)?;
-        let after = self.len - self.at - FOOTER_BYTES as u64;
+        self.file.read(self.at, &mut found)?;
+        let after = self.file.len - self.at - FOOTER_BYTES as u64;
         if after != 0 {
             return damaged(format!("{after} bytes follow the footer"));
         }
@@ -280,7 +322,7 @@ impl<'a> Pass<'a> {
                 None => return Ok(None),
             }
         }
-        Ok(Some(Checked { header: self.header, bytes: self.len, chunks: self.chain.chunks }))
+        Ok(Some(Checked { header: self.header, bytes: self.file.len, chunks: self.chain.chunks }))
     }
 }
 
@@ -290,8 +332,4 @@ pub(super) struct Checked {
     pub header: Header,
     pub bytes: u64,
     pub chunks: u64,
-}
-
-fn read(file: &dyn LogFile, name: &str, at: u64, buffer: &mut [u8]) -> Result<(), WalError> {
-    file.read_at(at, buffer).map_err(|error| WalError::io(name, "read", &error))
 }

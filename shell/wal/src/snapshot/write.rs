@@ -12,11 +12,12 @@ use super::SnapshotStore;
 use super::format::{CHUNK_BYTES_MAX, Chain, Header, Pass};
 use super::read::Chunks;
 use super::store::{Snapshot, name_of};
+use crate::direct::PAGE;
 use crate::error::WalError;
 use crate::files::LogFile;
 use kattu_raft::{EntryId, GroupId, SnapshotMeta};
 
-/// Small chunks are gathered to this many bytes and written together.
+/// Chunks are gathered to this many bytes and written together.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Bytes between two syncs of a growing file: a sync of the log on the same disk waits for about that many.
 const SYNC_BYTES: u64 = 1 << 20;
@@ -128,17 +129,14 @@ impl SnapshotWriter {
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), WalError> {
         let header = self.chain.chunk(chunk);
         self.buffer.extend_from_slice(&header);
-        if chunk.len() < BUFFER_BYTES {
-            self.buffer.extend_from_slice(chunk);
-            return if BUFFER_BYTES <= self.buffer.len() { self.flush() } else { Ok(()) };
+        self.buffer.extend_from_slice(chunk);
+        if self.buffer.len() < BUFFER_BYTES {
+            return Ok(());
         }
-        self.flush()?;
-        self.aside.write(chunk)
-    }
-
-    fn flush(&mut self) -> Result<(), WalError> {
-        self.aside.write(&self.buffer)?;
-        self.buffer.clear();
+        // The rest waits: whole pages pass the system's cache by.
+        let whole = self.buffer.len() / PAGE * PAGE;
+        self.aside.write(&self.buffer[..whole])?;
+        self.buffer.drain(..whole);
         Ok(())
     }
 
@@ -154,8 +152,8 @@ impl SnapshotWriter {
     /// # Errors
     /// As [`SnapshotWriter::push`]; [`WalError::Damaged`] if the file does not read back as it was written.
     pub fn finish(mut self) -> Result<Snapshot, WalError> {
-        self.flush()?;
-        self.aside.write(&self.chain.footer())?;
+        self.buffer.extend_from_slice(&self.chain.footer());
+        self.aside.write(&self.buffer)?;
         self.aside.publish(|_| Ok(())).map(|(snapshot, ())| snapshot)
     }
 }
