@@ -14,6 +14,7 @@ use crate::changes::Changes;
 use crate::command::{write_bytes, write_number, write_signed};
 use crate::history::{History, Version, Versions, Walk};
 use crate::index::Leaves;
+use crate::kept::Kept;
 use crate::run::Run;
 use crate::store::Store;
 use crate::superseded::Superseded;
@@ -26,6 +27,9 @@ pub use crate::load::{Loader, load};
 
 /// Most bytes of one chunk.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// Capacity of a chunk above [`CHUNK_BYTES_MAX`]: the record that does not fit into it goes to the next one.
+const ROOM_BEYOND: usize = 4096;
 
 /// A dump in progress: an iterator over its chunks.
 ///
@@ -49,6 +53,8 @@ pub struct Dump {
     changes: Changes,
     /// The first bytes of the next chunk.
     pending: Vec<u8>,
+    /// Capacity of a chunk: so that it does not grow step by step, each with a copy.
+    room: usize,
     /// While a copy is held, the store forgets in small steps.
     _copies: Arc<()>,
 }
@@ -61,6 +67,7 @@ enum Stage {
     /// In a leaf: the next key, or some of its versions.
     Leaf {
         leaf: Arc<Run<History>>,
+        kept: Kept,
         i: usize,
         of_key: Option<OfKey>,
     },
@@ -84,7 +91,10 @@ impl Store {
     /// Dumps this store, best a [`pin`](Store::pin): the dump takes it apart.
     #[must_use]
     pub fn dump(self) -> Dump {
+        let room =
+            usize::try_from(self.stats().bytes).unwrap_or(usize::MAX).min(CHUNK_BYTES_MAX) + ROOM_BEYOND;
         Dump {
+            room,
             stage: Stage::Header,
             revision: self.revision,
             compacted: self.compacted,
@@ -103,6 +113,7 @@ impl Iterator for Dump {
 
     fn next(&mut self) -> Option<Vec<u8>> {
         let mut chunk = core::mem::take(&mut self.pending);
+        chunk.reserve_exact(self.room.saturating_sub(chunk.len()));
         while chunk.len() <= CHUNK_BYTES_MAX && !matches!(self.stage, Stage::Done) {
             let start = chunk.len();
             self.write_record(&mut chunk);
@@ -132,20 +143,23 @@ impl Dump {
                 self.stage = Stage::Leaves;
             }
             Stage::Leaves => match self.leaves.next() {
-                Some(leaf) => self.stage = Stage::Leaf { leaf, i: 0, of_key: None },
+                Some(leaf) => {
+                    let kept = Kept::of(&leaf, &self.superseded, self.compacted);
+                    self.stage = Stage::Leaf { leaf, kept, i: 0, of_key: None };
+                }
                 None => {
                     write_number(0, out);
                     self.stage =
                         Stage::Orders { next: self.compacted.max(Revision::FIRST), last: Revision::NONE };
                 }
             },
-            Stage::Leaf { leaf, i, of_key } => match leaf.entries().get(*i) {
+            Stage::Leaf { leaf, kept, i, of_key } => match leaf.entries().get(*i) {
                 Some((key, history)) => {
                     let versions = Versions { history, superseded: &self.superseded };
                     let is_over = match of_key {
                         Some(of_key) => of_key.write_next(versions, out),
                         None => {
-                            *of_key = OfKey::begin(key, versions, self.compacted, out);
+                            *of_key = OfKey::begin(key, versions, kept.older(*i), self.compacted, out);
                             of_key.is_none()
                         }
                     };
@@ -171,12 +185,25 @@ impl Dump {
 }
 
 impl OfKey {
-    /// Appends the key, unless nothing of it is kept.
-    fn begin(key: &Key, versions: Versions<'_>, compacted: Revision, out: &mut Vec<u8>) -> Option<OfKey> {
-        let first = versions.first_kept(compacted)?;
-        write_number(versions.count_from(first), out);
+    /// Appends the key, unless nothing of it is kept. `older` are the numbers of its older versions, if they are known.
+    fn begin(
+        key: &Key,
+        versions: Versions<'_>,
+        older: Option<Vec<u64>>,
+        compacted: Revision,
+        out: &mut Vec<u8>,
+    ) -> Option<OfKey> {
+        let (count, walk) = match older {
+            Some(_) if !versions.keeps_newest(compacted) => return None,
+            Some(older) => (older.len() as u64 + 1, Walk::through(older)),
+            None => {
+                let first = versions.first_kept(compacted)?;
+                (versions.count_from(first), Walk::from(first, versions))
+            }
+        };
+        write_number(count, out);
         write_bytes(key, out);
-        Some(OfKey { walk: Walk::from(first, versions), before: None })
+        Some(OfKey { walk, before: None })
     }
 
     /// Appends the next version. Returns whether there was none.

@@ -121,6 +121,11 @@ impl History {
         self.newest.mod_revision == Revision::NONE
     }
 
+    /// Number of the version before the newest; it may be forgotten, or none.
+    pub(crate) fn older(&self) -> u64 {
+        self.older.newest()
+    }
+
     /// Names the versions before anew: a load numbers them when it knows all.
     pub(crate) fn renumber(&mut self, renumber: impl FnOnce(Chain) -> Chain) {
         if !self.older.is_empty() {
@@ -157,13 +162,18 @@ impl<'a> Versions<'a> {
     /// The oldest version that a read at or after `compacted` sees, or that is a change *at* that revision, from which
     /// watches may still start; `None` if there is none.
     pub(crate) fn first_kept(self, compacted: Revision) -> Option<Place> {
-        let newest = self.history.newest()?;
-        if newest.mod_revision < compacted && !newest.lives() {
+        if !self.keeps_newest(compacted) {
             return None;
         }
         let kept =
             self.superseded.oldest(self.history.older.newest(), |_, found| !found.is_unread(compacted));
         Some(kept.map_or(Place::Newest, Place::Older))
+    }
+
+    /// Whether the newest version is kept; if it is not, no other is.
+    pub(crate) fn keeps_newest(self, compacted: Revision) -> bool {
+        let newest = self.history.newest();
+        newest.is_some_and(|newest| compacted <= newest.mod_revision || newest.lives())
     }
 
     /// The versions from the first one kept on, oldest to newest.
@@ -217,6 +227,11 @@ impl Walk {
             Place::Older(oldest) => versions.superseded.some_from(oldest, versions.history.older.newest()),
         };
         Walk { last: found.first().copied(), found, is_over: false }
+    }
+
+    /// Through older versions of which all numbers are known, the newest first, and the newest version.
+    pub(crate) fn through(older: Vec<u64>) -> Walk {
+        Walk { found: older, last: None, is_over: false }
     }
 
     /// Whether the newest version was the last one found.

@@ -21,6 +21,7 @@
 //! | `changes.rs` | which keys each revision changed |
 //! | `digest.rs` | digests that compare the stores of members |
 //! | `dump.rs` | a store as bytes: the dump format |
+//! | `kept.rs` | which older versions a dump writes |
 //! | `load.rs` | a store from a dump |
 //! | `index.rs` | keys in order, with ranks |
 //! | `queue.rs` | a long queue whose copy shares nearly all with the original |
@@ -62,6 +63,7 @@ mod dump_format;
 mod hash;
 mod history;
 mod index;
+mod kept;
 mod load;
 pub mod lookup;
 mod queue;

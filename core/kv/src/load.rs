@@ -16,6 +16,7 @@ use crate::dump_format::{Flaw, HAS_LEASE, IS_PUT, MAGIC, Malformed, VERSION};
 use crate::history::{History, Version, Versions};
 use crate::index::Builder;
 use crate::queue::Queue;
+use crate::revision::places;
 use crate::store::{NEVER_COMPACTED, Store, key_bytes, version_bytes};
 use crate::superseded::Superseded;
 use crate::value::Generation;
@@ -27,6 +28,24 @@ const LENGTH_MAX: u64 = u32::MAX as u64;
 /// The highest revision of a store that is loaded: no log gets that far, and no raise does. Close to the maximum a
 /// revision would have no successor.
 const REVISION_MAX: Revision = Revision(i64::MAX / 4 * 3);
+
+/// The changes in the order of their revisions, those of a revision in the order in which they are here.
+fn in_revision_order(
+    mut changes: Vec<(Revision, Key)>,
+    first: Revision,
+    last: Revision,
+) -> Vec<(Revision, Key)> {
+    match places(changes.iter().map(|(revision, _)| *revision), first, last) {
+        // As few as they are, some revision has none: that is found later.
+        None => changes.sort_by_key(|(revision, _)| *revision),
+        Some(places) => {
+            let mut ordered = alloc::vec![(Revision::NONE, Key::default()); changes.len()];
+            changes.into_iter().zip(places).for_each(|(change, place)| ordered[place as usize] = change);
+            changes = ordered;
+        }
+    }
+    changes
+}
 
 /// Makes a store from the chunks of a dump.
 ///
@@ -137,8 +156,9 @@ impl Loader {
         self.changes.into_iter().for_each(|(revision, key)| changes.push(revision, key));
         let mut store = Store::new();
         let (mut index, mut deletes) = (self.index.finish(), self.deletes);
-        let mut superseded =
-            self.superseded.in_order(|renumber| index.each(|history| history.renumber(renumber)));
+        let mut superseded = self
+            .superseded
+            .in_order(self.revision, |renumber| index.each(|history| history.renumber(renumber)));
         superseded.pass(self.compacted);
         deletes.sort_by_key(|(revision, _)| *revision);
         let mut of_deletes = Queue::starting_at(0);
@@ -267,8 +287,10 @@ impl Loader {
 
     /// Sorts the changes by revision, and checks that each revision has one.
     fn order_changes(&mut self) -> Read<()> {
-        self.changes.sort_by_key(|(revision, _)| *revision); // stable: within a revision by key
-        let mut next = self.first_change();
+        let first = self.first_change();
+        let changes = core::mem::take(&mut self.changes);
+        self.changes = in_revision_order(changes, first, self.revision);
+        let mut next = first;
         for &(revision, _) in &self.changes {
             if revision > next {
                 return flaw(Flaw::Gap(next));

@@ -85,7 +85,7 @@ impl<T: Clone> Queue<T> {
     }
 
     /// The elements from a number on.
-    pub(crate) fn from(&self, number: u64) -> impl Iterator<Item = &T> {
+    pub(crate) fn from(&self, number: u64) -> impl Iterator<Item = &T> + Clone {
         (number.max(self.first())..self.end()).filter_map(|number| self.get(number))
     }
 

@@ -22,6 +22,7 @@
 use crate::api::Revision;
 use crate::history::Version;
 use crate::queue::Queue;
+use crate::revision::places;
 use alloc::vec::Vec;
 
 /// The number of no version.
@@ -92,7 +93,7 @@ pub(crate) struct Replaced {
     /// The revision of the version that replaced it.
     until: Revision,
     /// Number of the version before it.
-    before: u64,
+    pub(crate) before: u64,
     /// Of a mark: number of some mark before it, with O(log n) such steps to any. Of another version: the mark before it.
     skip: u64,
     /// Of a mark: how many versions of its key were there before it, at most, times [`MARK_EVERY`]. Of another version:
@@ -165,14 +166,17 @@ impl Superseded {
         (farther != NONE && self.versions.first() <= farther).then_some(farther)
     }
 
-    /// The same versions in the order in which they were replaced: those of each key were pushed one after the other, key by
-    /// key. `renumber` gets, for each chain that there was, the one that it is now.
-    pub(crate) fn in_order(self, renumber: impl FnOnce(&dyn Fn(Chain) -> Chain)) -> Superseded {
-        let mut by_time: Vec<u64> = (self.versions.first()..self.versions.end()).collect();
+    /// The same versions in the order in which they were replaced, the last of them at `last` at the latest: those of each key
+    /// were pushed one after the other, key by key. `renumber` gets, for each chain that there was, the one that it is now.
+    pub(crate) fn in_order(
+        self,
+        last: Revision,
+        renumber: impl FnOnce(&dyn Fn(Chain) -> Chain),
+    ) -> Superseded {
+        let by_time = self.by_time(last);
         if by_time.is_empty() {
             return self;
         }
-        by_time.sort_by_key(|&number| self.get(number).map(|found| found.until)); // stable: within a key by age
         let mut numbers = alloc::vec![NONE; by_time.len()];
         let now = |numbers: &[u64], before: u64| match before {
             NONE => NONE,
@@ -186,6 +190,25 @@ impl Superseded {
         }
         renumber(&|chain| ordered.chain(now(&numbers, chain.newest)));
         ordered
+    }
+
+    /// The numbers of all versions in the order in which they were replaced: within a key by age.
+    fn by_time(&self, last: Revision) -> Vec<u64> {
+        let (start, end) = (self.versions.first(), self.versions.end());
+        let replaced = || self.versions.from(start).map(|found| found.until);
+        let first = replaced().min().unwrap_or(Revision::NONE);
+        match places(replaced(), first, last) {
+            Some(places) => {
+                let mut by_time = alloc::vec![NONE; places.len()];
+                (start..end).zip(places).for_each(|(number, place)| by_time[place as usize] = number);
+                by_time
+            }
+            None => {
+                let mut by_time: Vec<u64> = (start..end).collect();
+                by_time.sort_by_key(|&number| self.get(number).map(|found| found.until)); // stable
+                by_time
+            }
+        }
     }
 
     /// Takes the last version back, with the chain of its key's versions before it.
