@@ -14,7 +14,7 @@ use crate::leadership::{TransferConfig, TransferPolicy};
 use crate::level::Levels;
 use crate::members::Changes;
 use crate::reads::Reads;
-use crate::snapshots::{SnapshotLimits, Snapshots};
+use crate::snapshots::{START_REST, SnapshotLimits, Snapshots};
 use crate::writes::Writes;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -127,6 +127,7 @@ impl Node {
         let timing = found.unwrap_or(config.raft.timing());
         let confirmation = Confirmation::begin(&recovered, now, timing.election_timeout);
         let covered = recovered.snapshot.as_ref().map_or(LogIndex(0), |snapshot| snapshot.last.index);
+        let rest = if recovered.last.index == LogIndex(0) { Duration::ZERO } else { START_REST };
         let raft = Raft::recover(config.raft.clone(), seed, now, recovered)
             .with_reader(PayloadReader(crate::command::is_readable));
         let seen = LeaderView { term: raft.term(), leader: raft.leader() };
@@ -142,7 +143,7 @@ impl Node {
             space: Space { log_bytes: u64::MAX, short: false },
             delivered: covered,
             confirmation,
-            snapshots: Snapshots::new(config.snapshots),
+            snapshots: Snapshots::new(now + rest, config.snapshots),
             compare: Compare::new(config.digest_interval),
             levels: Levels::default(),
             transfers: TransferPolicy::new(config.transfers),

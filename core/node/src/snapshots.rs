@@ -3,11 +3,12 @@
 //! ```text
 //!   log     ├───────── keep ─────────┤ last snapshot ├──── since ────┤ delivered to the keeper
 //!                                                      more than max(floor, size of the last one): the next, after a rest
-//!                                                      more than max(bound, size of the last one): the next, at once
+//!                                                      more than max(bound, twice that size): the next, at once
 //! ```
-//! So never more bytes are written for snapshots than for the log, and beyond a bound the log is never much longer than a
-//! snapshot. The rest is [`REST`] times as long as the last snapshot took: a member under load makes fewer of them, each of
-//! which takes time from its clients, and makes the next when the load is over. While a member catches up to which the
+//! So never more bytes are written for snapshots than for the log, under load half as many, and beyond a bound the log is never
+//! much longer than two snapshots. The rest is [`REST`] times as long as the last snapshot took: a member under load makes fewer
+//! of them, each of which takes time from its clients, and makes the next when the load is over. A member that starts with
+//! a log rests first, too: it has that log to replay. While a member catches up to which the
 //! snapshot before this one was sent, the log behind that one is kept, too: at most twice as long. Bytes count, not
 //! time: an idle replica takes no snapshot. A failed one is tried again when the log has grown by a part of that once
 //! more. A peer that waits for a snapshot gets one however short the log is, and also if the newest one covers the whole
@@ -21,7 +22,7 @@ use crate::contract::{Effects, KeeperTask};
 use crate::node::Node;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use kattu_raft::{Entry, EntryId, Instant, LogIndex, SnapshotMeta, Stamp};
+use kattu_raft::{Duration, Entry, EntryId, Instant, LogIndex, SnapshotMeta, Stamp};
 
 /// When a snapshot is taken, and how much of the log is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +47,12 @@ const RETRY_PART: u64 = 8;
 
 /// The rest after a snapshot, as a multiple of the time that it took: snapshots take a twentieth of the time.
 const REST: u32 = 19;
+
+/// The rest of a member that starts with a log.
+pub(crate) const START_REST: Duration = Duration::from_secs(10);
+
+/// At the bound the log has grown by this many times the size of the last snapshot.
+const BOUND_SIZES: u64 = 2;
 
 /// Pieces in which the kept part of the log is recorded.
 const PIECES: u64 = 16;
@@ -72,7 +79,7 @@ pub(crate) struct Snapshots {
     /// Bytes of the last snapshot.
     size: u64,
     under_way: Option<UnderWay>,
-    /// The end of the rest after the last one.
+    /// The end of the rest after the last one, or after the start.
     rests_until: Instant,
     /// The last one that was taken anew because its file was damaged or gone.
     anew: Option<EntryId>,
@@ -83,7 +90,8 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    pub(crate) fn new(limits: SnapshotLimits) -> Snapshots {
+    /// The state of a replica that may take its first snapshot after `rests_until`, unless the log grows to the bound.
+    pub(crate) fn new(rests_until: Instant, limits: SnapshotLimits) -> Snapshots {
         Snapshots {
             limits,
             newest: None,
@@ -91,7 +99,7 @@ impl Snapshots {
             not_before: 0,
             size: 0,
             under_way: None,
-            rests_until: Instant(0),
+            rests_until,
             anew: None,
             incoming: 0,
             pieces: VecDeque::new(),
@@ -139,7 +147,8 @@ impl Snapshots {
 
     /// Whether the log has grown so much that no rest counts.
     fn is_at_bound(&self) -> bool {
-        self.due_at().max(self.limits.log_bytes_max) < self.since
+        let sizes = self.size.saturating_mul(BOUND_SIZES);
+        self.limits.log_bytes_min.max(self.limits.log_bytes_max).max(sizes) < self.since
     }
 
     /// When a snapshot becomes due without another entry.
@@ -263,7 +272,8 @@ mod tests {
     }
 
     fn after(count: u64, keep_bytes: u64) -> Snapshots {
-        let mut snapshots = Snapshots::new(SnapshotLimits { log_bytes_min: 0, log_bytes_max: 0, keep_bytes });
+        let mut snapshots =
+            Snapshots::new(Instant(0), SnapshotLimits { log_bytes_min: 0, log_bytes_max: 0, keep_bytes });
         (1..=count).for_each(|index| snapshots.delivered(&entry(index, 100)));
         snapshots
     }
@@ -279,8 +289,9 @@ mod tests {
     #[test]
     fn after_a_snapshot_a_replica_rests_unless_its_log_grows_to_the_bound() {
         let limits = SnapshotLimits { log_bytes_min: 1000, log_bytes_max: 5000, keep_bytes: 0 };
-        let mut snapshots = Snapshots::new(limits);
+        let mut snapshots = Snapshots::new(Instant(2), limits);
         snapshots.since = 3000;
+        assert_eq!((snapshots.deadline(), snapshots.is_at_bound()), (Instant(2), false), "it has started");
         let done = UnderWay { last: EntryId::new(1, 9), bytes: 2000, since: Instant(10) };
         snapshots.taken(Instant(12), done, 700);
         assert_eq!(
@@ -297,6 +308,10 @@ mod tests {
         assert!(snapshots.is_at_bound());
         snapshots.size = 6000;
         assert_eq!((snapshots.deadline(), snapshots.is_at_bound()), (Instant::NEVER, false), "it was larger");
+        for (since, is_at_bound) in [(6001, false), (12_000, false), (12_001, true)] {
+            snapshots.since = since;
+            assert_eq!(snapshots.is_at_bound(), is_at_bound, "{since}, twice the size");
+        }
         (snapshots.since, snapshots.not_before) = (6001, 6100);
         assert_eq!(snapshots.deadline(), Instant::NEVER, "the last one failed");
     }
