@@ -23,6 +23,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub struct Timing {
     /// Of the measured load.
     pub seconds: u64,
+    /// Least operations of the warm-up: with millions, the servers have a history and take snapshots.
+    pub warm_up_min: u64,
     /// Longest wait for other processes before it.
     pub quiet_limit: Duration,
 }
@@ -35,7 +37,7 @@ impl Timing {
         shape: Shape,
         mut load: impl FnMut(u64) -> Result<Report, Failure>,
     ) -> Result<Sample, Failure> {
-        let warm_up = load(shape.warm_up())?;
+        let warm_up = load(shape.warm_up().max(self.warm_up_min))?;
         let total = operations(warm_up, shape, self.seconds);
         self.wait(pids);
         let meter = Meter::start(pids);

@@ -38,7 +38,10 @@ struct Options {
     rows: Vec<&'static Row>,
     seconds: u64,
     keys: u64,
+    warm_up_min: u64,
     quiet_limit: Duration,
+    /// No rivals.
+    is_alone: bool,
     /// Instead of the build of this tree.
     kattu: Option<PathBuf>,
 }
@@ -49,7 +52,9 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
         rows: Vec::new(),
         seconds: 5,
         keys: 1_000_000,
+        warm_up_min: 0,
         quiet_limit: QUIET_LIMIT,
+        is_alone: false,
         kattu: None,
     };
     let mut words = words.iter().copied();
@@ -63,6 +68,8 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
             "--runs" => options.runs = number(value()?)? as usize,
             "--seconds" => options.seconds = number(value()?)?,
             "--keys" => options.keys = number(value()?)?,
+            "--warm-up" => options.warm_up_min = number(value()?)?,
+            "--alone" => options.is_alone = true,
             "--kattu" => options.kattu = Some(value()?.into()),
             "--no-wait" => options.quiet_limit = Duration::ZERO,
             "--only" => {
@@ -84,7 +91,8 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
 
 /// Measures, prints the table, writes JSON to `target/bench/`. An error names what failed and the goals that are missed.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
-    let Options { runs: count, rows, seconds, keys, quiet_limit, kattu } = options(words)?;
+    let Options { runs: count, rows, seconds, keys, warm_up_min, quiet_limit, is_alone, kattu } =
+        options(words)?;
     let programs = Programs::fetch(&rows, kattu.as_deref())?;
     let header = Header::now(count, false);
     header.print();
@@ -92,6 +100,13 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         println!("Kattu is {}, whatever the commit above", kattu.display());
     }
     println!("each load {seconds} s after a warm-up; {keys} keys for reads and starts");
+    if 0 < warm_up_min {
+        println!("each warm-up has at least {warm_up_min} operations");
+    }
+    let sides = |row, run| match is_alone {
+        true => vec![Side::Kattu],
+        false => sides(row, run),
+    };
     for row in &rows {
         println!("{:<13} {}", row.name, row.about);
     }
@@ -104,7 +119,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
             }
         }
     }
-    let bench = Bench { programs, timing: Timing { seconds, quiet_limit }, keys };
+    let bench = Bench { programs, timing: Timing { seconds, warm_up_min, quiet_limit }, keys };
     let (mut runs, mut failed, mut number) = (Vec::new(), Vec::new(), 0);
     for run in 0..count {
         for row in &rows {
@@ -130,7 +145,7 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     println!("\n{}\n", table::lines(&runs, &skipped).join("\n"));
     let (lines, missed) = table::goals(&runs, &rows);
     println!("{}", lines.join("\n"));
-    let settings = json!({"seconds": seconds, "keys": keys, "failed": failed});
+    let settings = json!({"seconds": seconds, "keys": keys, "warm_up_min": warm_up_min, "failed": failed});
     let path = table::save(&header, settings, &runs, &skipped)?;
     println!("\nall runs: {}", path.strip_prefix(shell::root()).unwrap_or(&path).display());
     match (&failed[..], missed.len()) {
@@ -161,10 +176,15 @@ mod tests {
 
     #[test]
     fn rows_are_chosen_by_name_and_wrong_words_are_refused() {
-        let words = ["--only", "idle", "--only", "start", "--runs", "1", "--seconds", "3", "--no-wait"];
+        let words = [
+            &["--only", "idle", "--only", "start", "--runs", "1", "--seconds", "3", "--no-wait"][..],
+            &["--warm-up", "7", "--alone"],
+        ]
+        .concat();
         let chosen = options(&words).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(chosen.rows.iter().map(|row| row.name).collect::<Vec<_>>(), ["idle", "start"]);
         assert_eq!((chosen.runs, chosen.seconds, chosen.quiet_limit), (1, 3, Duration::ZERO));
+        assert_eq!((chosen.warm_up_min, chosen.is_alone), (7, true));
         for wrong in [&["--only", "nothing"][..], &["--runs", "0"], &["--runs"], &["--pairs", "3"]] {
             assert!(options(wrong).is_err_and(|failure| failure.code == 2), "{wrong:?}");
         }

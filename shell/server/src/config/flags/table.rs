@@ -266,7 +266,7 @@ pub const FLAGS: &[Flag] = &[
         "snapshot-log-bytes",
         Number,
         "536870912",
-        "bytes of log after which a snapshot is taken, sooner if there is little to do; more if the last one was larger",
+        "bytes of log after which a snapshot is taken, sooner if there is little to do; twice the size of the last one if that is more",
     ),
     works(
         "snapshot-keep-bytes",
