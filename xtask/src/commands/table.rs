@@ -369,10 +369,12 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench rivals",
-        arguments: "[--runs N (5)] [--only ROW ...] [--seconds N (5)] [--keys N (1000000)] [--kattu PATH] [--no-wait]",
+        arguments: "[--runs N (5)] [--only ROW ...] [--seconds N (5)] [--keys N (1000000)] [--warm-up N] [--kattu PATH] [--alone] [--no-wait]",
         about: "Kattu beside dragonboat, Redis, hashicorp/raft and etcd, in one table with its goals",
-        more: "Fetches the rivals below target/tools, and skips by name those that cannot be had. `--kattu` measures another \
-               binary than this tree's. `--no-wait` begins on a busy machine, too.",
+        more: "Fetches the rivals below target/tools, and skips by name those that cannot be had. `--warm-up` is the least \
+               number of operations before a load is measured: after millions, the servers have a history and take snapshots. \
+               `--kattu` measures another binary than this tree's, `--alone` leaves the rivals out. `--no-wait` begins on a busy \
+               machine, too.",
         time: "30 min; the first time 5 min more",
         group: Group::Benches,
         run: bench::rivals::run,
