@@ -91,10 +91,8 @@ impl Store {
     /// Dumps this store, best a [`pin`](Store::pin): the dump takes it apart.
     #[must_use]
     pub fn dump(self) -> Dump {
-        let room =
-            usize::try_from(self.stats().bytes).unwrap_or(usize::MAX).min(CHUNK_BYTES_MAX) + ROOM_BEYOND;
         Dump {
-            room,
+            room: self.stats().bytes.min(CHUNK_BYTES_MAX as u64) as usize + ROOM_BEYOND,
             stage: Stage::Header,
             revision: self.revision,
             compacted: self.compacted,
@@ -113,7 +111,9 @@ impl Iterator for Dump {
 
     fn next(&mut self) -> Option<Vec<u8>> {
         let mut chunk = core::mem::take(&mut self.pending);
-        chunk.reserve_exact(self.room.saturating_sub(chunk.len()));
+        if !matches!(self.stage, Stage::Done) {
+            chunk.reserve_exact(self.room.saturating_sub(chunk.len()));
+        }
         while chunk.len() <= CHUNK_BYTES_MAX && !matches!(self.stage, Stage::Done) {
             let start = chunk.len();
             self.write_record(&mut chunk);

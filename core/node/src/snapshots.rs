@@ -263,7 +263,9 @@ impl Node {
 mod tests {
     use super::*;
     use crate::node::NodeConfig;
-    use kattu_raft::{Config, EntryHead, EntryKind, NodeId, RecordEncoder, Recovered, SharedBytes};
+    use kattu_raft::{
+        Config, EntryHead, EntryKind, HardState, NodeId, RecordEncoder, Recovered, SharedBytes,
+    };
 
     fn entry(index: u64, bytes: usize) -> Entry {
         let id = EntryId::new(1, index);
@@ -325,6 +327,23 @@ mod tests {
         node.snapshots.delivered(&entry(1, 100));
         assert_eq!(node.snapshots.deadline(), Instant(0), "it is due");
         assert_eq!(node.snapshot_deadline(), Instant::NEVER, "the log does not hold what it would cover");
+    }
+
+    #[test]
+    fn a_replica_that_starts_with_a_log_rests_first() {
+        let raft = Config::new(NodeId(1), [NodeId(1)], RecordEncoder::BARE);
+        let id = EntryId::new(1, 1);
+        let log = Recovered {
+            hard: HardState { term: id.term, vote: None },
+            last: id,
+            term_starts: alloc::vec![id],
+            tail: alloc::vec![entry(1, 100)],
+            ..Recovered::default()
+        };
+        for (recovered, rest) in [(Recovered::default(), Duration::ZERO), (log, START_REST)] {
+            let node = Node::recover(NodeConfig::new(raft.clone()), 1, Instant(7), recovered);
+            assert_eq!(node.snapshots.rests_until, Instant(7) + rest);
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) const PAGE: usize = 4096;
 const PIECE: usize = 256 << 10;
 
 /// A shorter read may be one of many of the same place.
-const READ_MIN: usize = PIECE;
+pub(crate) const READ_MIN: usize = PIECE;
 
 thread_local! {
     /// Memory of this thread in which the bytes are aligned.
@@ -158,6 +158,11 @@ mod tests {
         let files = RealFiles::existing(&top).expect("our folder");
         let file = files.create("log").expect("created");
         let cached = File::open(top.join("log")).expect("it is there");
+        // Whole sectors take the direct way, unless the file system has refused.
+        if let Some(direct) = Direct::open(&top.join("log")) {
+            let went = direct.write(0, &[1; PIECE + SECTOR]).expect("written");
+            assert!(went == PIECE + SECTOR || direct.is_refused.load(Ordering::Relaxed), "{went} bytes");
+        }
         const LEN: usize = 3 * PIECE + 5 * SECTOR;
         file.allocate(LEN as u64).expect("space");
         let mut expected = vec![0; LEN];
@@ -197,7 +202,7 @@ mod tests {
         let top = folder("direct-refused");
         let path = top.join("log");
         File::create(&path).expect("created").set_len(2 * PIECE as u64).expect("space");
-        // A file that refuses is one whose memory may not lie where it lies: half a sector does for every disk.
+        // Its descriptor only reads: a write fails, and that is no refusal.
         let direct =
             Direct { file: File::open(&path).expect("read only"), is_refused: AtomicBool::new(false) };
         assert_eq!(direct.write(1, &[7; SECTOR]).ok(), Some(0), "no whole sector");

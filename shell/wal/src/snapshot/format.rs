@@ -12,7 +12,7 @@
 //! or of another file, does not fit. The digest is SHA-256 of everything before the footer. `docs/formats/snapshot.md`
 //! Knows nothing of: the state in the chunks, names of files.
 
-use crate::direct::PAGE;
+use crate::direct::{PAGE, READ_MIN};
 use crate::error::WalError;
 use crate::files::LogFile;
 use kattu_raft::{EntryId, GroupId, LogIndex, Membership, SnapshotMeta, Stamp, Term};
@@ -173,9 +173,6 @@ impl Chain {
     }
 }
 
-/// Bytes that a pass reads at once: whole pages, which pass the system's cache by.
-const WINDOW_BYTES: u64 = 256 << 10;
-
 /// A file that is read from its start to its end, many bytes at once.
 struct Window<'a> {
     file: &'a dyn LogFile,
@@ -191,26 +188,27 @@ impl Window<'_> {
     /// Fills `buffer` from `at` on.
     fn read(&mut self, mut at: u64, mut buffer: &mut [u8]) -> Result<(), WalError> {
         while !buffer.is_empty() {
-            let here = at.checked_sub(self.start).and_then(|before| self.bytes.get(before as usize..));
-            let here = match here {
-                Some(here) if !here.is_empty() => here,
-                _ => {
-                    self.start = at / PAGE as u64 * PAGE as u64;
-                    let left = self.len.saturating_sub(self.start);
-                    self.bytes.resize(left.clamp(1, WINDOW_BYTES) as usize, 0); // behind the end there is an error
-                    let read = self.file.read_at(self.start, &mut self.bytes);
-                    if let Err(error) = read {
-                        self.bytes.clear();
-                        return Err(WalError::io(self.name, "read", &error));
-                    }
-                    continue;
-                }
-            };
+            if !(self.start..self.start + self.bytes.len() as u64).contains(&at) {
+                self.move_to(at)?;
+            }
+            let here = &self.bytes[(at - self.start) as usize..];
             let (first, rest) = buffer.split_at_mut(here.len().min(buffer.len()));
             first.copy_from_slice(&here[..first.len()]);
             (at, buffer) = (at + first.len() as u64, rest);
         }
         Ok(())
+    }
+
+    /// Reads whole pages, as many as pass the system's cache by, the byte `at` among them. Behind the end of the file that is an
+    /// error.
+    fn move_to(&mut self, at: u64) -> Result<(), WalError> {
+        self.start = at / PAGE as u64 * PAGE as u64;
+        let end = self.len.max(at + 1);
+        self.bytes.resize((end - self.start).min(READ_MIN as u64) as usize, 0);
+        self.file.read_at(self.start, &mut self.bytes).map_err(|error| {
+            self.bytes.clear();
+            WalError::io(self.name, "read", &error)
+        })
     }
 }
 
