@@ -9,7 +9,7 @@
 use kattu_kv::api::{Command, Put};
 use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
-use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
+use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Tickets};
 use kattu_node::digests::{Report, mark};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, NodeId, Stamp, Term};
 use std::hint::black_box;
@@ -58,7 +58,10 @@ fn apply(keeper: &mut Keeper, payload: Vec<u8>) {
     let id = EntryId { term: Term(1), index: keeper.applied().next() };
     let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
     let entry = Entry::new(head, payload.into(), 0);
-    keeper.handle(KeeperTask::Apply { entry, ticket: None, term: Term(1) }, &mut KeeperEffects::default());
+    keeper.handle(
+        KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(1) },
+        &mut KeeperEffects::default(),
+    );
 }
 
 /// Nanoseconds for one, in the round that was disturbed least.

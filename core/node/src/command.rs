@@ -5,6 +5,7 @@
 //! Knows nothing of: the encoding of store commands.
 
 use crate::alarms::{self, AlarmChange};
+use crate::bundle::{self, Parts};
 use crate::contract::{MemberChange, Request};
 use crate::digests::{MARK_BYTE, REPORT_BYTE, Report};
 use crate::level;
@@ -49,6 +50,8 @@ pub enum Command {
         /// The command.
         command: kv::Command,
     },
+    /// Puts in one entry, each of them for the store and in a session or not.
+    Bundle(Vec<Command>),
     /// About sessions of clients.
     Session(SessionCommand),
     /// From here on the log may use the features of this level.
@@ -129,6 +132,7 @@ pub fn grows(command: &[u8]) -> bool {
         Ok(Command::Kv(command) | Command::Within { command, .. } | Command::InSession { command, .. }) => {
             command_grows(&command)
         }
+        Ok(Command::Bundle(_)) => true, // of puts
         Ok(Command::Session(command)) => command.grows(),
         Ok(Command::Level(_)) => false,
         Ok(Command::Publish(_) | Command::Change(_)) => false,
@@ -277,9 +281,15 @@ pub fn is_readable(kind: EntryKind, payload: &[u8]) -> bool {
         EntryKind::Command => match payload.split_first() {
             Some((&FOR_STORE, rest)) => kv::Command::is_readable(rest),
             Some((&session::BYTE, _)) if put_in(payload).is_some() => true,
+            Some((&bundle::BYTE, _)) => bundle::is_readable(payload),
             _ => Command::decode(payload).is_ok_and(|command| !matches!(command, Command::Change(_))),
         },
     }
+}
+
+/// Whether these bytes are a command, of a client or a replica's own.
+pub(crate) fn is_command(bytes: &[u8]) -> bool {
+    put_in(bytes).is_some() || bundle::is_readable(bytes) || Command::decode(bytes).is_ok()
 }
 
 /// The put for the store that a command is, in a session or not, with its bytes where they lie. Most commands are.
@@ -316,6 +326,10 @@ impl Command {
                     _ => Err(Malformed),
                 },
             },
+            bundle::BYTE if bundle::is_readable(bytes) => {
+                let parts = Parts::of(bytes).into_iter().flatten().flatten();
+                parts.map(|part| Command::decode(part.bytes)).collect::<Result<_, _>>().map(Command::Bundle)
+            }
             level::BYTE => level::decode(rest).map(Command::Level),
             PUBLISH => {
                 let id = take_id(&mut rest)?;
@@ -478,7 +492,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_refused() {
-        assert_eq!(Command::decode(&[9, 1, 2]), Err(Malformed));
+        assert_eq!(Command::decode(&[10, 1, 2]), Err(Malformed));
         assert_eq!(Command::decode(&[]), Err(Malformed));
     }
 }

@@ -34,6 +34,42 @@ use kattu_raft::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
+/// The clients that wait here for an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tickets {
+    /// Nobody waits for it here.
+    #[default]
+    None,
+    /// The client that gave its command.
+    One(Ticket),
+    /// Of a bundle: the places of commands in it, ascending from 0, and the clients that gave them. [`crate::bundle`]
+    Each(Vec<(u32, Ticket)>),
+}
+
+impl Tickets {
+    /// All of them, in the order of their commands.
+    pub fn iter(&self) -> impl Iterator<Item = Ticket> + '_ {
+        let (one, each) = match self {
+            Tickets::None => (None, &[][..]),
+            Tickets::One(ticket) => (Some(*ticket), &[][..]),
+            Tickets::Each(each) => (None, &each[..]),
+        };
+        one.into_iter().chain(each.iter().map(|&(_, ticket)| ticket))
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+}
+
+impl From<Option<Ticket>> for Tickets {
+    fn from(ticket: Option<Ticket>) -> Tickets {
+        ticket.map_or(Tickets::None, Tickets::One)
+    }
+}
+
 /// Space for growth, as the driver measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Space {
@@ -163,12 +199,12 @@ pub struct Effects {
 /// A task for the keeper; tasks are ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeeperTask {
-    /// Apply the next committed entry; answer the client that waits for it here, if any.
+    /// Apply the next committed entry; answer the clients that wait for it here, if any.
     Apply {
         /// The entry.
         entry: Entry,
-        /// The client that waits.
-        ticket: Option<Ticket>,
+        /// The clients that wait.
+        tickets: Tickets,
         /// The replica's term, for the answer.
         term: Term,
     },

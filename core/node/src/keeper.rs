@@ -8,11 +8,12 @@
 //! Knows nothing of: raft, terms (it passes the replica's on), clients behind tickets.
 
 use crate::alarms::{Alarm, AlarmChange};
+use crate::bundle::{Parts, is_bundle};
 use crate::command::{Command, is_for_store, put_in, put_of_store, within};
 use crate::compare::Health;
 use crate::contract::{
     Admitted, Doubt, KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody,
-    Status, TASKS_KEPT, Ticket,
+    Status, TASKS_KEPT, Ticket, Tickets,
 };
 use crate::digests::Report;
 use crate::frozen::Tables;
@@ -21,7 +22,8 @@ use crate::session::{SessionCommand, SessionHeader, is_of_session};
 use crate::table::Table;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use alloc::vec::{self, Vec};
+use core::iter::Peekable;
 use kattu_kv::api as kv;
 use kattu_kv::api::{Error, Response};
 use kattu_kv::cost::PUT_UNITS;
@@ -40,6 +42,9 @@ const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// Keys that a command in a session may visit if its entry says nothing: the same on every member, because its answer is
 /// kept on all of them.
 const SESSION_WORK_MAX: u64 = 8 << 20;
+
+/// What a client is told of a divergent member's answer: its command is done, but only the other members know the result.
+const DONE_BY_OTHERS: Outcome = Outcome::Unknown(Doubt::LeaderChanged);
 
 /// The limits of one request to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +78,8 @@ pub struct Keeper {
     near: usize,
     /// The task that has begun and is not done; the tables are in the middle of it.
     under_way: Option<Box<UnderWay>>,
+    /// The same of a bundle; then no other task is under way.
+    bundled: Option<Box<Bundled>>,
     /// The member that owns these tables; 0 for none in particular.
     own: NodeId,
     /// This member's report at the newest mark, until the log holds it. Not replicated.
@@ -88,6 +95,21 @@ pub struct Keeper {
 struct UnderWay {
     work: Work,
     job: Job,
+}
+
+/// A bundle of which some commands are applied.
+#[derive(Clone, Debug)]
+struct Bundled {
+    entry: Entry,
+    /// Bytes of the commands that are applied.
+    done: usize,
+    /// The place of the next command.
+    place: u32,
+    /// The clients that wait for the others, by their places.
+    tickets: Peekable<vec::IntoIter<(u32, Ticket)>>,
+    /// Answers to those before: an answer is given at an index at which it holds.
+    answers: Vec<(Ticket, Outcome)>,
+    term: Term,
 }
 
 #[derive(Clone, Debug)]
@@ -144,6 +166,7 @@ impl Keeper {
             queue: VecDeque::new(),
             near: 0,
             under_way: None,
+            bundled: None,
             own: NodeId(0),
             owed: None,
             installing: None,
@@ -215,6 +238,8 @@ impl Keeper {
         let before = *allowance;
         if let Some(under_way) = self.under_way.take() {
             self.go_on(under_way, allowance, effects);
+        } else if let Some(bundled) = self.bundled.take() {
+            self.apply_on(*bundled, allowance, effects);
         } else if let Some(task) = self.next_task() {
             if self.queue.is_empty() {
                 self.queue.shrink_to(TASKS_KEPT); // at a start, the whole log waited here
@@ -256,13 +281,13 @@ impl Keeper {
     /// Whether [`Keeper::step`] has work to do.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.under_way.is_some() || !self.queue.is_empty()
+        self.is_in_the_middle() || !self.queue.is_empty()
     }
 
     /// Whether a task has begun and is not done: the tables match no index.
     #[must_use]
     pub fn is_in_the_middle(&self) -> bool {
-        self.under_way.is_some()
+        self.under_way.is_some() || self.bundled.is_some()
     }
 
     /// Tasks that wait their turn, or for the tables of a snapshot.
@@ -291,8 +316,22 @@ impl Keeper {
     fn begin(&mut self, task: KeeperTask, allowance: &mut i64, effects: &mut KeeperEffects) {
         *allowance = allowance.saturating_sub_unsigned(PUT_UNITS);
         match task {
-            KeeperTask::Apply { entry, ticket, term } => {
+            KeeperTask::Apply { entry, tickets, term } => {
                 *allowance = allowance.saturating_sub_unsigned((entry.len() / 1024) as u64);
+                if is_of_several(&entry) {
+                    self.enter(&entry);
+                    let each = match tickets {
+                        Tickets::Each(each) => each,
+                        Tickets::One(_) | Tickets::None => Vec::new(),
+                    };
+                    let tickets = each.into_iter().peekable();
+                    return self.apply_on(
+                        Bundled { entry, done: 0, place: 0, tickets, answers: Vec::new(), term },
+                        allowance,
+                        effects,
+                    );
+                }
+                let ticket = tickets.iter().next();
                 let waits = Waits { ticket, term, strong: 0 };
                 match self.apply(&entry, waits, allowance, effects) {
                     Applied::Refused => {
@@ -301,7 +340,7 @@ impl Keeper {
                         self.conclude(entry.id().index, true, waits, None, effects);
                         // Members that are not divergent may have carried it out.
                         let outcome = match self.is_corrupt() {
-                            true => Outcome::Unknown(Doubt::LeaderChanged),
+                            true => DONE_BY_OTHERS,
                             false => Outcome::Refused(Refusal::TooMuchWork),
                         };
                         effects.reply.extend(ticket.map(|ticket| (ticket, outcome)));
@@ -425,13 +464,84 @@ impl Keeper {
         self.tables.applied = index;
         effects.applied = Some(index);
         if let (Some(ticket), Some(body)) = (waits.ticket, body) {
-            if is_of_client && self.is_corrupt() {
-                // It is done, but only members that are not divergent know the result.
-                effects.reply.push((ticket, Outcome::Unknown(Doubt::LeaderChanged)));
-            } else {
-                let reply = Reply { term: waits.term, strong: waits.strong, body };
-                effects.reply.push((ticket, Outcome::Done(reply)));
+            let outcome = match is_of_client && self.is_corrupt() {
+                true => DONE_BY_OTHERS,
+                false => Outcome::Done(Reply { term: waits.term, strong: waits.strong, body }),
+            };
+            effects.reply.push((ticket, outcome));
+        }
+    }
+
+    /// Applies what is left of a bundle, or as much of it as the allowance lasts: each of its commands as if it had an entry of
+    /// its own.
+    fn apply_on(&mut self, mut bundled: Bundled, allowance: &mut i64, effects: &mut KeeperEffects) {
+        let (is_corrupt, answered) = (self.is_corrupt(), effects.reply.len());
+        let (id, bytes) = (bundled.entry.id(), whole(&bundled.entry));
+        let mut parts = Parts::after(bytes, bundled.done);
+        let mut group = [None; GROUP_MAX];
+        while !parts.is_done() {
+            let mut keys = [&[][..]; GROUP_MAX];
+            let mut count = 0;
+            for part in parts.by_ref().take(GROUP_MAX) {
+                let part =
+                    part.unwrap_or_else(|| panic!("committed entry {id} holds a bundle that cannot be read"));
+                (keys[count], group[count]) = (part.put.key, Some(part));
+                count += 1;
             }
+            self.store.bring_near(&keys[..count]);
+            for part in group[..count].iter().flatten() {
+                *allowance = allowance.saturating_sub_unsigned(PUT_UNITS);
+                let ticket =
+                    bundled.tickets.next_if(|&(at, _)| at == bundled.place).map(|(_, ticket)| ticket);
+                bundled.place += 1;
+                let applied = self.apply_put(part.header, part.put, ticket.is_some(), allowance);
+                let Some(ticket) = ticket else { continue };
+                let outcome = match applied {
+                    Applied::AnswerGone => Outcome::Unknown(Doubt::AnswerTooLarge),
+                    Applied::Done(Some(body), strong) if !is_corrupt => {
+                        Outcome::Done(Reply { term: bundled.term, strong, body })
+                    }
+                    _ => DONE_BY_OTHERS,
+                };
+                effects.reply.push((ticket, outcome));
+            }
+            if *allowance <= 0 && !parts.is_done() {
+                bundled.done = bytes.len() - parts.left();
+                bundled.answers.extend(effects.reply.drain(answered..));
+                self.bundled = Some(Box::new(bundled));
+                return;
+            }
+        }
+        effects.reply.splice(answered..answered, bundled.answers);
+        self.tables.applied = id.index;
+        effects.applied = Some(id.index);
+    }
+
+    /// The next entry comes: its place and its time are checked.
+    fn enter(&mut self, entry: &Entry) -> EntryId {
+        let (id, applied) = (entry.id(), self.tables.applied);
+        assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
+        self.tables.sessions.advance(Duration::from_millis(entry.head.stamp.0));
+        id
+    }
+
+    /// Applies a put, in a session if it has a header.
+    fn apply_put(
+        &mut self,
+        header: Option<SessionHeader>,
+        put: kv::PutRef<'_>,
+        is_wanted: bool,
+        allowance: &mut i64,
+    ) -> Applied {
+        let store = &mut self.store;
+        let Some(SessionHeader { id, number, first_unacked }) = header else {
+            let result = apply_put(store, put, allowance);
+            return Applied::Done(is_wanted.then(|| kv_body(result)), 0);
+        };
+        let execute = || apply_put(store, put, allowance);
+        match self.tables.sessions.once(id, number, first_unacked, execute) {
+            Once::Executed { result, strong } => Applied::Done(is_wanted.then(|| kv_body(result)), strong),
+            Once::Skipped(skipped) => self.not_executed(id, skipped),
         }
     }
 
@@ -505,7 +615,7 @@ impl Keeper {
     /// Frees a few compacted versions; for idle moments. No answer depends on it. Returns whether there is more.
     pub fn tidy(&mut self) -> bool {
         // Nothing is forgotten during a change: it may have to be undone.
-        self.under_way.is_none() && self.store.tidy(TIDY_CHANGES_MAX)
+        !self.is_in_the_middle() && self.store.tidy(TIDY_CHANGES_MAX)
     }
 
     /// Highest index applied.
@@ -555,10 +665,7 @@ impl Keeper {
         allowance: &mut i64,
         effects: &mut KeeperEffects,
     ) -> Applied {
-        let id = entry.id();
-        let applied = self.tables.applied;
-        assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
-        self.tables.sessions.advance(Duration::from_millis(entry.head.stamp.0));
+        let id = self.enter(entry);
         let body = match entry.head.kind {
             EntryKind::Noop => None,
             EntryKind::Config => Some(self.apply_configuration(entry)),
@@ -568,8 +675,7 @@ impl Keeper {
                     return self.apply_in_session(header, bytes, id, waits, allowance);
                 }
                 if let Some(put) = put_of_store(bytes) {
-                    let result = apply_put(&mut self.store, put, allowance);
-                    return Applied::Done(waits.ticket.map(|_| kv_body(result)), 0);
+                    return self.apply_put(None, put, waits.ticket.is_some(), allowance);
                 }
                 match decoded(id, bytes) {
                     Command::Kv(command) => return self.apply_to_store(command, waits, allowance),
@@ -619,14 +725,7 @@ impl Keeper {
     ) -> Applied {
         let SessionHeader { id, number, first_unacked } = header;
         if let Some(put) = put_of_store(bytes) {
-            let store = &mut self.store;
-            let execute = || apply_put(store, put, allowance);
-            return match self.tables.sessions.once(id, number, first_unacked, execute) {
-                Once::Executed { result, strong } => {
-                    Applied::Done(waits.ticket.map(|_| kv_body(result)), strong)
-                }
-                Once::Skipped(skipped) => self.not_executed(id, skipped),
-            };
+            return self.apply_put(Some(header), put, waits.ticket.is_some(), allowance);
         }
         match self.tables.sessions.judge(id, number, first_unacked) {
             Verdict::Execute => {}
@@ -700,7 +799,7 @@ impl Keeper {
         effects: &mut KeeperEffects,
     ) -> ReplyBody {
         match command {
-            Command::Kv(_) | Command::Within { .. } | Command::InSession { .. } => {
+            Command::Kv(_) | Command::Within { .. } | Command::InSession { .. } | Command::Bundle(_) => {
                 unreachable!("the store's commands go to the store")
             }
             Command::Session(command) => self.apply_to_sessions(at, command, allowance),
@@ -780,6 +879,11 @@ impl Keeper {
         status.store_forgets = stats.forgets;
         status.level = self.tables.level;
     }
+}
+
+/// Whether an entry holds several commands.
+fn is_of_several(entry: &Entry) -> bool {
+    entry.head.kind == EntryKind::Command && is_bundle(whole(entry))
 }
 
 /// The command that a committed entry holds.

@@ -21,6 +21,7 @@
 //! | 2 | members prove their identity when they connect: one that cannot, because its version is older, is refused |
 //! | 3 | configurations with extensions: the election timeout and the protocol are the cluster's, no member's own |
 //! | 4 | sessions of clients, in the log and in the tables ([`crate::session`]) |
+//! | 5 | several puts in one entry ([`crate::bundle`]) |
 //!
 //! Knows nothing of: handshakes, the features themselves.
 
@@ -45,8 +46,11 @@ pub const EXTENSIONS: u16 = 3;
 /// The level that brings sessions of clients. [`crate::session`]
 pub const SESSIONS: u16 = 4;
 
+/// The level that brings several puts in one entry. [`crate::bundle`]
+pub const BUNDLES: u16 = 5;
+
 /// The newest level that this version knows.
-pub const KNOWN: u16 = SESSIONS;
+pub const KNOWN: u16 = BUNDLES;
 
 /// The leading byte of a raise (docs/formats/command.md).
 pub(crate) const BYTE: u8 = 7;

@@ -8,12 +8,14 @@
 //! member serves after a start) · `members` (changes of members) · `newcomer` (admission of a new member) · `leadership`
 //! (when a leader transfers leadership by itself) · `snapshots` (when one is taken) · `compare` (when digests are
 //! compared) · `level` (features that the log may use) · `keeper` · `table` (its members) · `digests`, `alarms`
-//! (divergent members) · `frozen` (its tables as bytes) · `command` (the content of an entry) · `session` (commands about sessions of clients).
+//! (divergent members) · `frozen` (its tables as bytes) · `command` (the content of an entry) · `session` (commands about sessions of clients) ·
+//! `bundle` (several puts in one entry).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
 pub mod alarms;
+pub mod bundle;
 pub mod command;
 mod command_bytes;
 pub mod compare;

@@ -342,8 +342,8 @@ impl Node {
             self.delivered = id.index;
             self.snapshots.delivered(&entry);
             self.compare.delivered(&entry);
-            let ticket = self.writes.answered_by(&entry, effects).filter(|&ticket| ticket != OWN);
-            effects.apply.push(KeeperTask::Apply { entry, ticket, term });
+            let tickets = self.writes.answered_by(&entry, effects);
+            effects.apply.push(KeeperTask::Apply { entry, tickets, term });
         }
     }
 

@@ -9,6 +9,8 @@
 //!
 //!  Forward ─▶ leader: propose, or unplaced until there is room ─▶ ForwardReply, one verdict for each
 //! ```
+//! Small puts of a member's own clients that wait together share an entry (`bundle.rs`).
+//!
 //! A request that waits for a leader has certainly had no effect. A forwarded one may have an effect from the moment it
 //! could have been sent, and is never sent twice [replication-protocols B13]. One that is in the log keeps waiting
 //! through leader changes: applying that very entry answers it, whichever member leads by then.
@@ -16,12 +18,14 @@
 //! change in two steps: a client that waits for the first is answered by the second.
 //! Knows nothing of: reads, the effects of commands (except whether one grows the store).
 
-use crate::command::{Command, is_change};
+use crate::bundle::{Parts, Payloads, is_bundle, may_share};
+use crate::command::{is_change, is_command};
 use crate::command_bytes::CommandBytes;
 use crate::contract::{
     Admitted, Doubt, Effects, Forward, ForwardReply, Outcome, PeerMessage, Refusal, Reply, ReplyBody, Ticket,
+    Tickets,
 };
-use crate::level::SESSIONS;
+use crate::level::{BUNDLES, SESSIONS};
 use crate::members::ChangeRequest;
 use crate::node::{Node, OWN, PUBLISH, answer};
 use crate::session::is_of_session;
@@ -104,6 +108,8 @@ impl Verdicts {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Forwarded {
     seq: u64,
+    /// Its place in the command that was sent, if that is a bundle; otherwise 0.
+    place: u32,
     ticket: Ticket,
     /// Shared with the message; for a retry if a leader that is transferring leadership refuses it.
     command: SharedBytes,
@@ -115,6 +121,8 @@ struct Forwarded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Placed {
     id: EntryId,
+    /// Its place in the entry, if that is a bundle; otherwise 0.
+    place: u32,
     ticket: Ticket,
     expires: Instant,
 }
@@ -132,10 +140,10 @@ pub(crate) struct Writes {
     others_expire: VecDeque<Instant>,
     /// No write is forwarded before this: the last forward could not be sent. Zero if it could.
     forward_after: Instant,
-    /// Sent to the leader of this term, by ascending sequence number; their verdicts are not known yet.
+    /// Sent to the leader of this term, by ascending sequence number and place; their verdicts are not known yet.
     forwarded: VecDeque<Forwarded>,
     forwarded_bytes: usize,
-    /// In the log, by strictly ascending index.
+    /// In the log, by strictly ascending index, and place in an entry.
     placed: VecDeque<Placed>,
     /// Waits for the end of a change of members whose first step is this entry.
     completing: Option<Placed>,
@@ -227,30 +235,48 @@ impl Writes {
         self.commit_only.insert(ticket);
     }
 
-    /// The ticket to answer when this entry is applied. One that waits for no result is answered now.
-    pub(crate) fn answered_by(&mut self, entry: &Entry, effects: &mut Effects) -> Option<Ticket> {
-        let waiting = self.take_waiting(entry.id(), effects);
+    /// The tickets to answer when this entry is applied. One that waits for no result is answered now.
+    pub(crate) fn answered_by(&mut self, entry: &Entry, effects: &mut Effects) -> Tickets {
+        let id = entry.id();
+        let waiting = self.take_waiting(id, effects);
         match entry.head.kind {
-            EntryKind::Command => {
-                let ticket = waiting.map(|write| write.ticket)?;
-                if !self.commit_only.remove(&ticket) {
-                    return Some(ticket);
+            EntryKind::Command if entry.payload().is_some_and(is_bundle) => {
+                let mut each = Vec::new();
+                let mut next = waiting;
+                while let Some(write) = next {
+                    if self.waits_for_result(id, write.ticket, effects) {
+                        each.push((write.place, write.ticket));
+                    }
+                    next = self.take_waiting(id, effects);
                 }
-                let reply = Reply { term: entry.id().term, strong: 0, body: ReplyBody::Committed };
-                answer(effects, ticket, Outcome::Done(reply));
-                None
+                Tickets::Each(each)
             }
-            EntryKind::Noop => None,
+            EntryKind::Command => {
+                let ticket = waiting.map(|write| write.ticket).filter(|&ticket| ticket != OWN);
+                ticket.filter(|&ticket| self.waits_for_result(id, ticket, effects)).into()
+            }
+            EntryKind::Noop => Tickets::None,
             EntryKind::Config => {
                 let membership = entry.payload().and_then(|payload| Membership::decode(payload).ok());
                 let is_first_step = membership.is_some_and(|(membership, _)| membership.is_joint());
                 if is_first_step {
                     self.completing = waiting;
-                    return None;
+                    return Tickets::None;
                 }
-                waiting.or(self.completing.take()).map(|write| write.ticket)
+                let change = waiting.or(self.completing.take()).map(|write| write.ticket);
+                change.filter(|&ticket| ticket != OWN).into()
             }
         }
+    }
+
+    /// Whether the client waits until its command is applied. If not, it is answered now: the entry is committed.
+    fn waits_for_result(&mut self, id: EntryId, ticket: Ticket, effects: &mut Effects) -> bool {
+        if !self.commit_only.remove(&ticket) {
+            return true;
+        }
+        let reply = Reply { term: id.term, strong: 0, body: ReplyBody::Committed };
+        answer(effects, ticket, Outcome::Done(reply));
+        false
     }
 
     /// A snapshot replaces all entries up to `last`: they will never be applied here one by one.
@@ -263,10 +289,12 @@ impl Writes {
         }
     }
 
-    /// Records the place of a write. A write placed earlier at this index or a later one was overwritten.
+    /// Records the place of a write. A write placed earlier at this index or a later one was overwritten, unless it
+    /// stands before this one in the same entry.
     fn place(&mut self, placed: Placed, effects: &mut Effects) {
         while let Some(&back) = self.placed.back()
             && back.id.index >= placed.id.index
+            && !(back.id == placed.id && back.place < placed.place)
         {
             self.placed.pop_back();
             self.doubt(back.ticket, Doubt::LeaderChanged, effects);
@@ -276,7 +304,8 @@ impl Writes {
 
     /// A change of members is in the log.
     pub(crate) fn await_change(&mut self, id: EntryId, change_request: ChangeRequest, effects: &mut Effects) {
-        self.place(Placed { id, ticket: change_request.ticket, expires: change_request.expires }, effects);
+        let ChangeRequest { ticket, expires, .. } = change_request;
+        self.place(Placed { id, place: 0, ticket, expires }, effects);
     }
 
     fn doubt(&mut self, ticket: Ticket, doubt: Doubt, effects: &mut Effects) {
@@ -347,6 +376,42 @@ impl Writes {
         Some(write)
     }
 
+    /// Takes the oldest waiting writes to those on their way to the leader, under the newest sequence number: one, or all that
+    /// are in this bundle. Returns the command to send.
+    fn forward(&mut self, count: usize, bundle: Option<SharedBytes>) -> SharedBytes {
+        let mut parts = bundle.as_ref().and_then(|bundle| Some((bundle, Parts::of(bundle)?)));
+        let mut sent = bundle.clone();
+        for place in 0..count as u32 {
+            let write = self.pop_unplaced().expect("the caller has counted them");
+            let Whose::Ours(ticket) = write.whose else {
+                unreachable!("only a leader keeps writes of others")
+            };
+            let command = match parts.as_mut() {
+                Some((bundle, parts)) => {
+                    parts.next();
+                    let end = bundle.len() - parts.left();
+                    bundle.slice(end - write.command.len()..end)
+                }
+                None => write.command.into_shared(),
+            };
+            sent.get_or_insert_with(|| command.clone());
+            self.forwarded_bytes += command.len();
+            let (seq, expires) = (self.seq, write.expires);
+            self.forwarded.push_back(Forwarded { seq, place, ticket, command, expires, patient_until: None });
+        }
+        sent.expect("a command at least")
+    }
+
+    /// Removes the writes that were forwarded under this sequence number, in order; none if they are answered.
+    fn take_forwarded_as(&mut self, seq: u64) -> Vec<Forwarded> {
+        let at = self.forwarded.partition_point(|write| write.seq < seq);
+        let mut taken = Vec::new();
+        while self.forwarded.get(at).is_some_and(|write| write.seq == seq) {
+            taken.extend(self.take_forwarded(at));
+        }
+        taken
+    }
+
     /// Removes the forwarded write at this position.
     fn take_forwarded(&mut self, at: usize) -> Option<Forwarded> {
         let write = self.forwarded.remove(at)?;
@@ -391,7 +456,7 @@ impl Node {
             "a client's write is for the store, of a session or an alarm, this begins with {:?}",
             command.first()
         );
-        debug_assert!(Command::decode(&command).is_ok(), "a face made what is no command");
+        debug_assert!(is_command(&command), "a face made what is no command");
         let expires = now + self.request_timeout();
         let too_many = self.pending() >= self.config.pending_max
             || self.writes.unplaced_bytes + self.writes.forwarded_bytes + command.len()
@@ -444,12 +509,13 @@ impl Node {
                 self.writes.queue_first(write);
                 return false;
             }
-            verdict => self.settle_unplaced(write, verdict, verdicts, effects),
+            verdict => self.settle_unplaced(write, verdict, 0, verdicts, effects),
         }
         true
     }
 
-    /// Leader: puts the oldest waiting writes into the log, up to the first that may have to wait or be refused.
+    /// Leader: puts the oldest waiting writes into the log, up to the first that may have to wait or be refused. Small puts of
+    /// its clients share entries.
     fn propose_run(
         &mut self,
         now: Instant,
@@ -457,31 +523,40 @@ impl Node {
         verdicts: &mut Verdicts,
         effects: &mut Effects,
     ) {
-        let (is_short, has_sessions) = (self.is_short(), SESSIONS <= self.compare.level());
-        let writes = self.writes.unplaced.iter().take(RUN_MAX).map(|write| &write.command[..]);
-        let mut run: Vec<&[u8]> = Vec::with_capacity(self.writes.unplaced.len().min(RUN_MAX));
-        run.extend(writes.take_while(|command| !is_short && (has_sessions || !is_of_session(command))));
+        let (is_short, level) = (self.is_short(), self.compare.level());
+        let (has_sessions, has_bundles) = (SESSIONS <= level, BUNDLES <= level);
+        let mut payloads = Payloads::with_capacity(self.writes.unplaced.len().min(RUN_MAX));
+        let may_run = |command: &[u8]| !is_short && (has_sessions || !is_of_session(command));
+        for write in self.writes.unplaced.iter().take(RUN_MAX).take_while(|write| may_run(&write.command)) {
+            // A follower is told the entry of each write that it forwarded, not a place in it.
+            let shares = has_bundles && !write.is_of_others() && may_share(&write.command);
+            payloads.push(&write.command, shares);
+        }
         let last = self.raft.last_id().index;
-        let (count, _) = self.raft.propose_run(now, &run, out);
+        let (accepted, _) = self.raft.propose_run(now, &payloads.bytes(), out);
+        let counts = payloads.counts();
         let term = self.raft.term();
-        for number in 1..=count as u64 {
-            let write = self.writes.pop_unplaced().expect("it was proposed");
+        for (number, count) in (1..).zip(&counts[..accepted]) {
             let id = EntryId { term, index: LogIndex(last.0 + number) };
-            self.settle_unplaced(write, Ok(id), verdicts, effects);
+            for place in 0..*count as u32 {
+                let write = self.writes.pop_unplaced().expect("it was proposed");
+                self.settle_unplaced(write, Ok(id), place, verdicts, effects);
+            }
         }
     }
 
-    /// Ends the wait of a write: it is in the log now, or never will be.
+    /// Ends the wait of a write: it is in the log now, or never will be. Its place is that in the entry, if it shares one.
     fn settle_unplaced(
         &mut self,
         write: Unplaced,
         verdict: Result<EntryId, Refusal>,
+        place: u32,
         verdicts: &mut Verdicts,
         effects: &mut Effects,
     ) {
         match (write.whose, verdict) {
             (Whose::Ours(ticket), Ok(id)) => {
-                self.writes.place(Placed { id, ticket, expires: write.expires }, effects);
+                self.writes.place(Placed { id, place, ticket, expires: write.expires }, effects);
             }
             (Whose::Ours(ticket), Err(refusal)) => self.writes.refuse(ticket, refusal, effects),
             (Whose::Forwarded { from, run, seq }, verdict) => {
@@ -517,8 +592,12 @@ impl Node {
         if self.is_short() && crate::command::grows(command) {
             return Err(Refusal::NoSpace);
         }
-        if is_of_session(command) && self.compare.level() < SESSIONS {
+        let level = self.compare.level();
+        if is_of_session(command) && level < SESSIONS {
             return Err(Refusal::LevelTooLow);
+        }
+        if is_bundle(command) && level < BUNDLES {
+            return Err(Refusal::LeaderChanged); // its follower is ahead of this leader, which will be there soon
         }
         self.raft.propose(now, EntryKind::Command, command, out).map_err(|error| match error {
             ProposeError::NotLeader => Refusal::NoLeader,
@@ -565,33 +644,34 @@ impl Node {
     pub(crate) fn return_forwarded(&mut self, effects: &mut Effects) {
         let mut verdicts = Verdicts::default();
         for write in self.writes.take_others(Instant::NEVER) {
-            self.settle_unplaced(write, Err(Refusal::LeaderChanged), &mut verdicts, effects);
+            self.settle_unplaced(write, Err(Refusal::LeaderChanged), 0, &mut verdicts, effects);
         }
         verdicts.send(effects);
     }
 
+    /// Follower: sends the leader all waiting writes, in batches. Small puts share a command, and so an entry.
     fn forward_writes(&mut self, leader: NodeId, effects: &mut Effects) {
         let batch_bytes_max = self.config.raft.limits.batch_bytes_max;
+        let has_bundles = BUNDLES <= self.compare.level();
+        // Only a leader keeps writes of others; what it kept is void.
+        self.writes.take_others(Instant::NEVER);
         while !self.writes.unplaced.is_empty() {
             let first_seq = self.writes.seq + 1;
-            let mut commands = Vec::new();
+            let mut payloads = Payloads::with_capacity(self.writes.unplaced.len().min(RUN_MAX));
             let mut bytes = 0;
-            while let Some(next) = self.writes.unplaced.front() {
-                if !commands.is_empty() && bytes + next.command.len() > batch_bytes_max {
+            for write in self.writes.unplaced.iter().take(RUN_MAX) {
+                bytes += write.command.len();
+                if bytes != write.command.len() && bytes > batch_bytes_max {
                     break;
                 }
-                let write = self.writes.pop_unplaced().expect("its front was just seen");
-                let Unplaced { whose: Whose::Ours(ticket), command, expires, .. } = write else {
-                    continue; // only a leader keeps writes of others
-                };
-                bytes += command.len();
+                payloads.push(&write.command, has_bundles && may_share(&write.command));
+            }
+            let (counts, bundles) = (payloads.counts(), payloads.bundles());
+            let mut commands = Vec::with_capacity(counts.len());
+            for (count, bundle) in counts.into_iter().zip(bundles) {
                 self.writes.seq += 1;
-                let command = command.into_shared();
-                commands.push(command.clone());
-                self.writes.forwarded_bytes += command.len();
-                let seq = self.writes.seq;
-                let forwarded = Forwarded { seq, ticket, command, expires, patient_until: None };
-                self.writes.forwarded.push_back(forwarded);
+                let command = self.writes.forward(count, bundle);
+                commands.push(command);
             }
             effects.send.push(PeerMessage::Forward(self.forward_to(leader, first_seq, commands)));
         }
@@ -610,21 +690,18 @@ impl Node {
         let commands = alloc::vec![command.clone()];
         self.writes.forwarded_bytes += command.len();
         let patient_until = Some(patient_until);
-        self.writes.forwarded.push_back(Forwarded { seq, ticket, command, expires, patient_until });
+        self.writes.forwarded.push_back(Forwarded { seq, place: 0, ticket, command, expires, patient_until });
         self.forward_to(leader, seq, commands)
     }
 
     /// Writes that could not be sent have certainly had no effect: they wait again, at the head of the queue, for a
     /// link or for another leader.
     pub(crate) fn on_unsent(&mut self, now: Instant, forward: Forward) {
-        let seqs = forward.first_seq..;
-        let unsent: Vec<_> = seqs.zip(forward.commands).collect();
-        for (seq, command) in unsent.into_iter().rev() {
-            let Ok(at) = self.writes.forwarded.binary_search_by_key(&seq, |write| write.seq) else {
-                continue; // answered meanwhile
-            };
-            let write = self.writes.take_forwarded(at).expect("the search found it");
-            self.take_back(now, Forwarded { command, ..write });
+        let seqs = forward.first_seq..forward.first_seq + forward.commands.len() as u64;
+        for seq in seqs.rev() {
+            for write in self.writes.take_forwarded_as(seq).into_iter().rev() {
+                self.take_back(now, write);
+            }
         }
     }
 
@@ -662,7 +739,7 @@ impl Node {
         if forward.first_seq == 0 || !can_be_counted(forward.first_seq, forward.commands.len()) {
             return self.distrust(forward.from, Falsehood::Count, effects);
         }
-        if forward.commands.iter().any(|bytes| Command::decode(bytes).is_err()) {
+        if !forward.commands.iter().all(|bytes| is_command(bytes)) {
             return;
         }
         let run = (forward.from, forward.incarnation);
@@ -732,23 +809,22 @@ impl Node {
         }
         let mut again = Vec::new();
         for (seq, verdict) in (reply.first_seq..).zip(reply.verdicts) {
-            let Ok(at) = self.writes.forwarded.binary_search_by_key(&seq, |write| write.seq) else {
-                continue; // expired, or a repeated reply
-            };
-            let write = self.writes.take_forwarded(at).expect("the search found it");
-            match verdict {
-                Err(refusal) if write.patient_until.is_some() => {
-                    self.refuse_or_take_back(now, write, refusal, effects);
-                }
-                Err(Refusal::LeaderChanged) => again.push(write),
-                Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
-                Ok(id) if id.index <= self.delivered => {
-                    // The entry overtook this reply and was applied when no client was known to wait for it.
-                    self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
-                }
-                Ok(id) => {
-                    let placed = Placed { id, ticket: write.ticket, expires: write.expires };
-                    self.writes.place(placed, effects);
+            // None: they are expired, or this is a repeated reply.
+            for write in self.writes.take_forwarded_as(seq) {
+                match verdict {
+                    Err(refusal) if write.patient_until.is_some() => {
+                        self.refuse_or_take_back(now, write, refusal, effects);
+                    }
+                    Err(Refusal::LeaderChanged) => again.push(write),
+                    Err(refusal) => self.writes.refuse(write.ticket, refusal, effects),
+                    Ok(id) if id.index <= self.delivered => {
+                        // The entry overtook this reply and was applied when no client was known to wait for it.
+                        self.writes.doubt(write.ticket, Doubt::LeaderChanged, effects);
+                    }
+                    Ok(id) => {
+                        let Forwarded { place, ticket, expires, .. } = write;
+                        self.writes.place(Placed { id, place, ticket, expires }, effects);
+                    }
                 }
             }
         }
@@ -808,10 +884,10 @@ impl Node {
         let mut verdicts = Verdicts::default();
         while self.writes.unplaced.front().is_some_and(|write| write.expires <= now) {
             let write = self.writes.pop_unplaced().expect("its front was just seen");
-            self.settle_unplaced(write, Err(never_placed), &mut verdicts, effects);
+            self.settle_unplaced(write, Err(never_placed), 0, &mut verdicts, effects);
         }
         for write in self.writes.take_others(now) {
-            self.settle_unplaced(write, Err(never_placed), &mut verdicts, effects);
+            self.settle_unplaced(write, Err(never_placed), 0, &mut verdicts, effects);
         }
         verdicts.send(effects);
         while self.writes.forwarded.front().is_some_and(|write| write.expires <= now) {
@@ -845,7 +921,7 @@ mod tests {
     use crate::contract::{Event, Request};
     use crate::node::NodeConfig;
     use kattu_kv::api as kv;
-    use kattu_raft::{Config, RecordEncoder, Recovered};
+    use kattu_raft::{Config, EntryHead, RecordEncoder, Recovered, Stamp, Term};
 
     #[test]
     fn a_write_that_waits_beyond_its_batch_holds_no_buffer_of_others() {
@@ -865,5 +941,31 @@ mod tests {
         assert_eq!(node.writes.pending_bytes(), 2 * len, "no member leads: they wait");
         assert_eq!(buffer.into_buffer().map(|bytes| bytes.len()), Some(2 * len));
         assert!(node.writes.unplaced.iter().all(|write| *write.command == command[..]));
+    }
+
+    #[test]
+    fn of_a_bundle_the_clients_that_still_wait_are_answered_by_their_places() {
+        let put = |key: &[u8]| {
+            let put = kv::Put { key: key.to_vec(), ..kv::Put::default() };
+            crate::command::encode_kv(&kv::Command::Put(put))
+        };
+        let puts = [put(b"a"), put(b"b"), put(b"c"), put(b"d")];
+        let bytes = crate::bundle::encode(puts.iter().map(Vec::as_slice));
+        let id = EntryId { term: Term(2), index: LogIndex(7) };
+        let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
+        let (mut writes, mut effects) = (Writes::new(Vec::new()), Effects::default());
+        let earlier = EntryId { term: Term(1), index: LogIndex(7) };
+        for (id, place) in [(earlier, 0), (earlier, 1), (id, 0), (id, 1), (id, 2), (id, 3)] {
+            let ticket = Ticket(10 * id.term.0 + u64::from(place));
+            writes.place(Placed { id, place, ticket, expires: Instant(5) }, &mut effects);
+        }
+        let overwritten = [11, 10].map(|ticket| (Ticket(ticket), Outcome::Unknown(Doubt::LeaderChanged)));
+        assert_eq!(effects.reply, overwritten);
+        writes.placed.pop_front(); // it has waited too long
+        writes.wants_no_result(Ticket(22));
+        let tickets = writes.answered_by(&Entry::new(head, bytes.into(), 0), &mut effects);
+        assert_eq!(tickets, Tickets::Each(alloc::vec![(1, Ticket(21)), (3, Ticket(23))]));
+        assert_eq!(effects.reply.len(), 3, "the third client is answered already");
+        assert_eq!(writes.pending(), 0);
     }
 }

@@ -5,7 +5,7 @@ use kattu_kv::api::{Command, DeleteRange, KeyRange, Operation, Put, Query, Range
 use kattu_kv::dump;
 use kattu_kv::sessions::{Order, SessionId};
 use kattu_node::command::{Publish, encode_kv};
-use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, Ticket};
+use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, Ticket, Tickets};
 use kattu_node::frozen::{Thaw, ThawError};
 use kattu_node::session::{SessionCommand, SessionHeader};
 use kattu_node::{Keeper, level};
@@ -94,7 +94,7 @@ fn apply(keeper: &mut Keeper, payload: &[u8]) -> Vec<(Ticket, Outcome)> {
     let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
     let entry = Entry::new(head, payload.to_vec().into(), 0);
     let mut effects = KeeperEffects::default();
-    keeper.handle(KeeperTask::Apply { entry, ticket: Some(Ticket(1)), term: Term(3) }, &mut effects);
+    keeper.handle(KeeperTask::Apply { entry, tickets: Tickets::One(Ticket(1)), term: Term(3) }, &mut effects);
     effects.reply
 }
 

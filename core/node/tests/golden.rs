@@ -6,7 +6,7 @@
 use kattu_kv::api::{Command, Put};
 use kattu_kv::sessions::{Order, SessionId};
 use kattu_node::command::{Publish, encode_kv};
-use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
+use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Tickets};
 use kattu_node::frozen::VERSION;
 use kattu_node::session::{SessionCommand, SessionHeader};
 use kattu_node::{Keeper, level};
@@ -17,7 +17,7 @@ fn apply(keeper: &mut Keeper, payload: Vec<u8>) {
     let id = EntryId { term: Term(3), index: keeper.applied().next() };
     let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
     let entry = Entry::new(head, payload.into(), 0);
-    let task = KeeperTask::Apply { entry, ticket: None, term: Term(3) };
+    let task = KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(3) };
     keeper.handle(task, &mut KeeperEffects::default());
 }
 

@@ -1,5 +1,6 @@
 //! The node: raft, store and clients together, without a machine. A file is a subject: `cargo test -p kattu-node frozen::`.
 
+mod bundles;
 mod frozen;
 mod golden;
 mod health;

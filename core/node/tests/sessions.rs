@@ -25,7 +25,7 @@ fn apply_at(keeper: &mut Keeper, stamp: Duration, payload: Vec<u8>) -> Outcome {
 fn task(keeper: &Keeper, stamp: Duration, payload: Vec<u8>, ticket: Option<Ticket>) -> KeeperTask {
     let id = EntryId { term: TERM, index: keeper.applied().next() };
     let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(stamp.as_millis() as u64) };
-    KeeperTask::Apply { entry: Entry::new(head, payload.into(), 0), ticket, term: TERM }
+    KeeperTask::Apply { entry: Entry::new(head, payload.into(), 0), tickets: ticket.into(), term: TERM }
 }
 
 fn apply(keeper: &mut Keeper, payload: Vec<u8>) -> ReplyBody {

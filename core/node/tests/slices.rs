@@ -26,7 +26,11 @@ fn put(n: u64) -> Command {
 fn apply(index: u64, payload: Vec<u8>, ticket: Option<u64>) -> KeeperTask {
     let id = EntryId::new(1, index);
     let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
-    KeeperTask::Apply { entry: Entry::new(head, payload.into(), 0), ticket: ticket.map(Ticket), term: TERM }
+    KeeperTask::Apply {
+        entry: Entry::new(head, payload.into(), 0),
+        tickets: ticket.map(Ticket).into(),
+        term: TERM,
+    }
 }
 
 fn count(ticket: u64) -> KeeperTask {
@@ -193,7 +197,7 @@ fn tables_have_the_bytes_of_the_version_before_until_the_cluster_has_a_level() {
         assert_eq!(version(&keeper), expected, "level {level}");
     }
     let thawed = Keeper::thaw(keeper.pin().chunks()).expect("what was written");
-    assert_eq!(thawed.health().level, level::KNOWN);
+    assert_eq!(thawed.health().level, level::SESSIONS);
     assert_eq!(thawed.digest(), keeper.digest());
     // A level of a later version is reported by its number.
     let mut bytes: Vec<u8> = keeper.pin().chunks().flatten().collect();

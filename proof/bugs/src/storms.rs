@@ -28,10 +28,10 @@ const OF_SETTINGS: [&str; 3] =
 const OF_SESSIONS: &str = "sessions";
 
 /// Bugs of sessions.
-const SESSION_BUGS: [&str; 13] = [
+const SESSION_BUGS: [&str; 16] = [
     "repeated-command-executed-again",
     "sessions-missing-from-the-snapshot",
-    "sessions-end-only-where-a-client-waits",
+    "sessions-end-at-members-with-odd-ids",
     "answer-dropped-before-it-is-acknowledged",
     "retry-after-expiry-executed",
     "sequence-judged-only-where-a-client-waits",
@@ -42,6 +42,9 @@ const SESSION_BUGS: [&str; 13] = [
     "registration-ends-a-session-in-use",
     "use-does-not-keep-a-session",
     "shorter-idle-time-ends-sessions-in-use",
+    "bundles-before-their-level",
+    "commands-of-a-bundle-outside-their-sessions",
+    "a-bundle-ends-where-its-slice-does",
 ];
 
 /// The name of the storms for this bug: storms of one name are the same for all its bugs.

@@ -14,6 +14,7 @@ use crate::world::World;
 use kattu_kv::api as kv;
 use kattu_node::Keeper;
 use kattu_node::alarms::Alarm;
+use kattu_node::bundle::{self, Parts};
 use kattu_node::command::{Command, encode_kv};
 use kattu_raft::{Entry, EntryKind, LogIndex, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,12 +41,28 @@ pub(crate) fn altered(entry: &Entry) -> Option<Entry> {
     if entry.head.kind != EntryKind::Command {
         return None;
     }
-    let Ok(Command::Kv(kv::Command::Put(mut put))) = Command::decode(entry.payload()?) else { return None };
+    let payload = entry.payload()?;
+    let mut parts: Vec<Vec<u8>> = match Parts::of(payload) {
+        Some(parts) => parts.flatten().map(|part| part.bytes.to_vec()).collect(),
+        None => vec![payload.to_vec()],
+    };
+    let (part, wrong) = parts.iter_mut().find_map(|part| altered_put(part).map(|wrong| (part, wrong)))?;
+    *part = wrong;
+    let payload = match parts.len() {
+        1 => parts.remove(0),
+        _ => bundle::encode(parts.iter().map(Vec::as_slice)),
+    };
+    Some(Entry::new(entry.head, payload.into(), 0))
+}
+
+/// The bytes of a put with a bit of its value flipped.
+fn altered_put(command: &[u8]) -> Option<Vec<u8>> {
+    let Ok(Command::Kv(kv::Command::Put(mut put))) = Command::decode(command) else { return None };
     if put.ignore_value {
         return None;
     }
     *put.value.last_mut()? ^= 1;
-    Some(Entry::new(entry.head, encode_kv(&kv::Command::Put(put)).into(), 0))
+    Some(encode_kv(&kv::Command::Put(put)))
 }
 
 impl Diverged {

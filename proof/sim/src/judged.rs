@@ -22,9 +22,10 @@ use kattu_member::host::{Arrivals, Brought, Call, Host};
 use kattu_member::log::Completion;
 use kattu_member::progress::Progress;
 use kattu_member::step::Stage;
+use kattu_node::bundle::Parts;
 use kattu_node::command::has_budget;
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request};
-use kattu_node::level::{EXTENSIONS, SESSIONS};
+use kattu_node::level::{BUNDLES, EXTENSIONS, SESSIONS};
 use kattu_node::session::is_of_session;
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Duration, Entry, EntryKind, Instant, Job, LogBody, LogRecord, Membership, NodeId, Trace};
@@ -152,6 +153,12 @@ impl Eyes {
             && keeper.health().level < SESSIONS
         {
             return early("is about a session before the cluster knows them");
+        }
+        if entry.head.kind == EntryKind::Command && entry.payload().and_then(Parts::of).is_some() {
+            sh.counts.bundles += 1;
+            if keeper.health().level < BUNDLES {
+                return early("holds several commands before the cluster knows that");
+            }
         }
         if entry.head.kind == EntryKind::Config
             && entry.payload().is_some_and(is_extended)
@@ -307,7 +314,7 @@ impl Host for Now<'_> {
     fn deliver(&mut self, keeper: &mut Keeper, task: KeeperTask, effects: &mut KeeperEffects) {
         let (eyes, sh) = (&mut self.hands.eyes, &mut *self.sh);
         let task = match task {
-            KeeperTask::Apply { entry, ticket, term } => {
+            KeeperTask::Apply { entry, tickets, term } => {
                 let wrong = (eyes.goes_wrong && !keeper.is_installing()).then(|| altered(&entry)).flatten();
                 if wrong.is_some() {
                     eyes.goes_wrong = false;
@@ -316,7 +323,7 @@ impl Host for Now<'_> {
                     sh.trace.line(sh.now, Some(eyes.id.0), "store", line);
                 }
                 eyes.applying.push_back(entry.clone());
-                KeeperTask::Apply { entry: wrong.unwrap_or(entry), ticket, term }
+                KeeperTask::Apply { entry: wrong.unwrap_or(entry), tickets, term }
             }
             task => task,
         };

@@ -296,7 +296,11 @@ impl Plan {
         let mut injections: Vec<(u32, Injection)> =
             draw_injections(&Dice::new(seed, "injections"), members, length, &settings, &kinds);
         if options.shared_settings || options.sessions {
-            settings.level = if options.sessions { level::SESSIONS } else { level::EXTENSIONS };
+            settings.level = match options.sessions {
+                true if Dice::new(seed, "bundles").one_in(4) => level::SESSIONS,
+                true => level::BUNDLES,
+                false => level::EXTENSIONS,
+            };
             load.callers = options.sessions;
             draw_timings(&mut Dice::new(seed, "timings"), length, &settings, &mut injections);
         }
@@ -429,7 +433,8 @@ impl fmt::Display for Plan {
             match settings.level {
                 0..level::EXTENSIONS => "",
                 level::EXTENSIONS => ", shared settings",
-                _ => ", shared settings, sessions",
+                level::SESSIONS => ", shared settings, sessions",
+                _ => ", shared settings, sessions, several puts in one entry",
             },
             self.kinds,
         )

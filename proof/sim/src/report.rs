@@ -89,6 +89,7 @@ counts! {
     sessions "sessions of clients",
     expired "of these ended before their clients were done",
     repeated "answers to commands of sessions that were sent again",
+    bundles "entries with several puts applied",
     lies "lies sent",
     caught "of them detected",
 }

@@ -23,7 +23,7 @@ use kattu_disk::{SimDisk, Truth};
 use kattu_kv::api::{Answer, Error, KeyValue, Query, Range, Revision};
 use kattu_kv::store::Store;
 use kattu_node::Keeper;
-use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, ReplyBody};
+use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Outcome, ReplyBody, Tickets};
 use kattu_node::frozen::Frozen;
 use kattu_raft::{EntryId, Incarnation, LogIndex, NodeId};
 use kattu_rebuild::backup::{Backup, Pieces};
@@ -271,7 +271,10 @@ impl RebuildStep {
             };
             for entry in entries {
                 let term = entry.id().term;
-                model.handle(KeeperTask::Apply { entry, ticket: None, term }, &mut KeeperEffects::default());
+                model.handle(
+                    KeeperTask::Apply { entry, tickets: Tickets::None, term },
+                    &mut KeeperEffects::default(),
+                );
             }
         }
         Ok(Saved::of(model.store()))
@@ -570,7 +573,7 @@ mod tests {
             let id = EntryId { term: Term(3), index: keeper.applied().next() };
             let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
             let entry = Entry::new(head, encode_kv(&Command::Put(put)).into(), 0);
-            let task = KeeperTask::Apply { entry, ticket: None, term: Term(3) };
+            let task = KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(3) };
             keeper.handle(task, &mut KeeperEffects::default());
         }
         keeper

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::snapshots::Order;
 use crate::waiting::Waiting;
 use kattu_node::Keeper;
-use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Ticket};
+use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Ticket, Tickets};
 use std::collections::{BTreeMap, VecDeque};
 
 /// An answer of a keeper on another thread: the client, unless none waits for the ticket, and the outcome.
@@ -36,23 +36,25 @@ pub enum Batch<C> {
 impl<C> Batch<C> {
     /// These tasks, with the clients that wait for them.
     pub fn of(tasks: Vec<KeeperTask>, waiting: &mut Waiting<C>) -> Batch<C> {
-        let tickets = tasks.iter().filter_map(ticket_of);
+        let tickets = tasks.iter().flat_map(tickets_of);
         let clients = tickets.filter_map(|ticket| Some((ticket, waiting.take(ticket)?))).collect();
         Batch::Tasks { tasks, clients }
     }
 }
 
-fn ticket_of(task: &KeeperTask) -> Option<Ticket> {
-    match task {
-        KeeperTask::Apply { ticket, .. } => *ticket,
+fn tickets_of(task: &KeeperTask) -> impl Iterator<Item = Ticket> {
+    const NOBODY: &Tickets = &Tickets::None;
+    let (of_entry, other) = match task {
+        KeeperTask::Apply { tickets, .. } => (tickets, None),
         KeeperTask::Read { ticket, .. }
         | KeeperTask::LookUp { ticket, .. }
         | KeeperTask::Members { ticket, .. }
         | KeeperTask::Pin { ticket, .. }
         | KeeperTask::Weigh { ticket, .. }
-        | KeeperTask::Status { ticket, .. } => Some(*ticket),
-        KeeperTask::Snapshot(_) | KeeperTask::Install(_) => None,
-    }
+        | KeeperTask::Status { ticket, .. } => (NOBODY, Some(*ticket)),
+        KeeperTask::Snapshot(_) | KeeperTask::Install(_) => (NOBODY, None),
+    };
+    of_entry.iter().chain(other)
 }
 
 /// The keeper with what it has not told yet.

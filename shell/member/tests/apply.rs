@@ -40,7 +40,11 @@ fn put(index: u64, ticket: Option<Ticket>) -> KeeperTask {
 fn command(index: u64, ticket: Option<Ticket>, command: &Command) -> KeeperTask {
     let id = EntryId { term: TERM, index: LogIndex(index) };
     let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
-    KeeperTask::Apply { entry: Entry::new(head, encode_kv(command).into(), 0), ticket, term: TERM }
+    KeeperTask::Apply {
+        entry: Entry::new(head, encode_kv(command).into(), 0),
+        tickets: ticket.into(),
+        term: TERM,
+    }
 }
 
 fn read(ticket: Ticket) -> KeeperTask {

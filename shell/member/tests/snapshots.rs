@@ -6,7 +6,7 @@ use kattu_member::log::Timed;
 use kattu_member::snapshots::{Done, End, Note, Order, RECEIVED_FOR, STORE_RETRY, Worker};
 use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
-use kattu_node::contract::{Event, KeeperEffects, KeeperTask};
+use kattu_node::contract::{Event, KeeperEffects, KeeperTask, Tickets};
 use kattu_node::frozen::Frozen;
 use kattu_raft::{
     ChunkRead, ChunkStored, Duration, Entry, EntryHead, EntryId, EntryKind, GroupId, Instant, LogIndex,
@@ -99,7 +99,7 @@ fn tables(values: usize) -> (SnapshotMeta, Frozen) {
         let payload = encode_kv(&Command::Put(Put { key, value, ..Put::default() }));
         let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(1) };
         let entry = Entry::new(head, payload.into(), 0);
-        let task = KeeperTask::Apply { entry, ticket: None, term: Term(1) };
+        let task = KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(1) };
         keeper.handle(task, &mut KeeperEffects::default());
     }
     let last = EntryId { term: Term(1), index: keeper.applied() };

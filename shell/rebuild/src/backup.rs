@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use kattu_kv::api::{Command, Put};
     use kattu_node::command::encode_kv;
-    use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
+    use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Tickets};
     use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Stamp, Term};
 
     /// A keeper with this number of keys.
@@ -287,7 +287,7 @@ mod tests {
         let id = EntryId { term: Term(3), index: keeper.applied().next() };
         let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
         let entry = Entry::new(head, encode_kv(&Command::Put(put)).into(), 0);
-        let task = KeeperTask::Apply { entry, ticket: None, term: Term(3) };
+        let task = KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(3) };
         keeper.handle(task, &mut KeeperEffects::default());
     }
 

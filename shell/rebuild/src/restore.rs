@@ -11,7 +11,7 @@
 
 use crate::places::{Found, Places};
 use kattu_node::Keeper;
-use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo};
+use kattu_node::contract::{KeeperEffects, KeeperTask, MemberInfo, Tickets};
 use kattu_node::frozen::Thaw;
 use kattu_raft::{EntryId, GroupId, LogIndex, Membership, NodeId, SnapshotMeta, Stamp, Term};
 use kattu_wal::{DataDir, Identity, InitialMember, SnapshotStore, Wal, WalError, WalOptions};
@@ -230,7 +230,10 @@ pub(crate) fn salvage(
         }
         for entry in entries {
             let term = entry.id().term;
-            tables.handle(KeeperTask::Apply { entry, ticket: None, term }, &mut KeeperEffects::default());
+            tables.handle(
+                KeeperTask::Apply { entry, tickets: Tickets::None, term },
+                &mut KeeperEffects::default(),
+            );
         }
     }
     let newest = recovered.memberships.last().map(|(_, membership)| membership);

@@ -132,7 +132,7 @@ impl Desk {
         self.next = self.next.next();
         let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
         let ticket = waits.then_some(Ticket(id.index.0));
-        KeeperTask::Apply { entry: Entry::new(head, payload, 0), ticket, term: Term(1) }
+        KeeperTask::Apply { entry: Entry::new(head, payload, 0), tickets: ticket.into(), term: Term(1) }
     }
 
     /// As the driver's desk does: all are taken in, then one after the other is applied.

@@ -148,7 +148,11 @@ impl Desk {
         let mut id = EntryId { term: Term(1), index: self.keeper.applied().next() };
         id.index.0 += ahead;
         let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
-        KeeperTask::Apply { entry: Entry::new(head, payload.into(), 0), ticket, term: Term(1) }
+        KeeperTask::Apply {
+            entry: Entry::new(head, payload.into(), 0),
+            tickets: ticket.into(),
+            term: Term(1),
+        }
     }
 
     /// Applies the next entry, for a client that waits.

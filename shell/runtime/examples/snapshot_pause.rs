@@ -20,7 +20,7 @@
 use kattu_kv::api::{Command, DeleteRange, KeyRange, Put, Revision};
 use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
-use kattu_node::contract::{KeeperEffects, KeeperTask};
+use kattu_node::contract::{KeeperEffects, KeeperTask, Tickets};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, Stamp, Term};
 use kattu_runtime::allocator::Allocator;
 use rustix::time::{ClockId, clock_gettime};
@@ -261,8 +261,10 @@ impl Owner {
         let id = EntryId { term: Term(1), index: self.keeper.applied().next() };
         let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
         let entry = Entry::new(head, payload.to_vec().into(), 0);
-        self.keeper
-            .handle(KeeperTask::Apply { entry, ticket: None, term: Term(1) }, &mut KeeperEffects::default());
+        self.keeper.handle(
+            KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(1) },
+            &mut KeeperEffects::default(),
+        );
     }
 
     fn timed(&mut self, kind: Kind, act: impl FnOnce(&mut Owner)) {

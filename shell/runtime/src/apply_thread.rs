@@ -183,7 +183,7 @@ mod tests {
     use kattu_kv::api::{Command, Put, Revision};
     use kattu_member::waiting::Waiting;
     use kattu_node::command::encode_kv;
-    use kattu_node::contract::{Outcome, Reply as Answer, ReplyBody};
+    use kattu_node::contract::{Outcome, Reply as Answer, ReplyBody, Tickets};
     use kattu_raft::{EntryHead, EntryId, EntryKind, GroupId, LogIndex, SnapshotMeta, Stamp, Term};
 
     fn on_a_thread(keeper: Keeper) -> ApplyThread {
@@ -235,7 +235,7 @@ mod tests {
             let id = EntryId::new(1, 1 + at as u64);
             let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
             let entry = kattu_wal::encoder().entry(GroupId(0), head, &encode_kv(&command));
-            KeeperTask::Apply { entry, ticket: None, term: Term(1) }
+            KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(1) }
         };
         commands.enumerate().map(apply).collect()
     }

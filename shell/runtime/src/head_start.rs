@@ -108,7 +108,7 @@ mod tests {
     use kattu_disk::SimDisk;
     use kattu_kv::api::{Command, Put};
     use kattu_node::command::encode_kv;
-    use kattu_node::contract::{KeeperEffects, KeeperTask};
+    use kattu_node::contract::{KeeperEffects, KeeperTask, Tickets};
     use kattu_raft::{Entry, EntryHead, EntryKind, SnapshotMeta, Stamp, Term};
 
     const GROUP: GroupId = GroupId(0);
@@ -126,7 +126,7 @@ mod tests {
             let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(1) };
             let entry = Entry::new(head, encode_kv(&Command::Put(put)).into(), 0);
             keeper.handle(
-                KeeperTask::Apply { entry, ticket: None, term: Term(1) },
+                KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(1) },
                 &mut KeeperEffects::default(),
             );
         }

@@ -10,7 +10,7 @@ use kattu_kv::store::{Store, VERSION_OVERHEAD_BYTES};
 use kattu_kv::work::Work;
 use kattu_node::Keeper;
 use kattu_node::command::encode_kv;
-use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Reply, ReplyBody, Ticket};
+use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Reply, ReplyBody, Ticket, Tickets};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, LogIndex, Membership, SnapshotMeta, Stamp, Term};
 
 /// Units that a small task may take beyond a slice.
@@ -75,7 +75,7 @@ fn apply(index: u64, command: &Command) -> KeeperTask {
         stamp: Stamp(0),
     };
     let entry = Entry::new(head, encode_kv(command).into(), 0);
-    KeeperTask::Apply { entry, ticket: None, term: Term(1) }
+    KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(1) }
 }
 
 fn keeper(keys: u64) -> Keeper {

@@ -14,9 +14,9 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[Kee
     let mut delivered = member.delivered;
     for task in tasks {
         match task {
-            KeeperTask::Apply { ticket, .. } => {
+            KeeperTask::Apply { tickets, .. } => {
                 delivered = delivered.next();
-                if ticket.is_some() {
+                if !tickets.is_empty() {
                     member.served = member.served.max(delivered);
                 }
             }

@@ -11,7 +11,7 @@ use kattu_native::message::{Level, Request};
 use kattu_native::reply::{Doubt, Outcome, Refusal, Reply};
 use kattu_native::{PREFACE, VERSION_MAX};
 use kattu_node::command::Command;
-use kattu_node::contract::{self, KeeperEffects, KeeperTask, ReplyBody, Ticket};
+use kattu_node::contract::{self, KeeperEffects, KeeperTask, ReplyBody, Ticket, Tickets};
 use kattu_node::session::SessionCommand;
 use kattu_node::{Keeper, level};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, NodeId, Stamp, Term};
@@ -470,7 +470,7 @@ fn apply(keeper: &mut Keeper, millis: u64, payload: Vec<u8>) -> contract::Outcom
     let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(millis) };
     let entry = Entry::new(head, payload.into(), 0);
     let mut effects = KeeperEffects::default();
-    keeper.handle(KeeperTask::Apply { entry, ticket: Some(Ticket(1)), term: TERM }, &mut effects);
+    keeper.handle(KeeperTask::Apply { entry, tickets: Tickets::One(Ticket(1)), term: TERM }, &mut effects);
     effects.reply.pop().expect("an answer").1
 }
 

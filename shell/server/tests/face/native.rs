@@ -13,7 +13,7 @@ use kattu_native::handshake::{Hello, Leader, Welcome};
 use kattu_native::message::{Level, Request as Asks};
 use kattu_native::reply::{Doubt, Outcome as Says, Refusal, Reply as Answered};
 use kattu_node::command::encode_kv;
-use kattu_node::contract::{Admitted, KeeperEffects, KeeperTask, Outcome, Request, Ticket};
+use kattu_node::contract::{Admitted, KeeperEffects, KeeperTask, Outcome, Request, Ticket, Tickets};
 use kattu_node::session::SessionHeader;
 use kattu_node::{Keeper, level};
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, LogIndex, NodeId, Stamp, Term};
@@ -85,7 +85,7 @@ impl State {
         let id = EntryId { index: LogIndex(self.index), term: Term(TERM) };
         let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(0) };
         let entry = Entry::new(head, payload.into(), 0);
-        self.one(KeeperTask::Apply { entry, ticket: Some(Ticket(1)), term: Term(TERM) })
+        self.one(KeeperTask::Apply { entry, tickets: Tickets::One(Ticket(1)), term: Term(TERM) })
     }
 
     fn one(&mut self, task: KeeperTask) -> Outcome {

@@ -8,7 +8,7 @@ use kattu_kv::api::{Command, Put, Revision};
 use kattu_node::Keeper;
 use kattu_node::alarms::{Alarm, AlarmChange, AlarmKind};
 use kattu_node::command::encode_kv;
-use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Refusal, Reply, ReplyBody, Request};
+use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Refusal, Reply, ReplyBody, Request, Tickets};
 use kattu_proto::etcdserverpb as pb;
 use kattu_raft::{Entry, EntryHead, EntryId, EntryKind, NodeId, Stamp, Term};
 use kattu_server::FaceConfig;
@@ -32,8 +32,10 @@ fn keeper(puts: u32) -> Keeper {
         let id = EntryId { term: Term(3), index: keeper.applied().next() };
         let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp::default() };
         let entry = Entry::new(head, encode_kv(&command).into(), 0);
-        keeper
-            .handle(KeeperTask::Apply { entry, ticket: None, term: Term(3) }, &mut KeeperEffects::default());
+        keeper.handle(
+            KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(3) },
+            &mut KeeperEffects::default(),
+        );
     }
     keeper
 }
