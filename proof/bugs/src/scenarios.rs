@@ -31,6 +31,7 @@
 //! | `told-of-lost-entries-and-votes-on` | a member informed of a loss on its disk votes by what it had (`damaged.rs`) |
 //! | `returns-without-asking`, `reminded-of-a-term-and-votes-in-it`, `reminded-of-acknowledgements-and-owes-none`, `reminded-of-commits-and-votes-below`, `reminded-of-commits-and-leads-below`, `begins-without-the-others`, `answered-by-one-and-has-a-past` | a started member learns from the others what it acknowledged before it votes or campaigns (`returning.rs`) |
 //! | `own-disk-compared-with-the-slowest`, `slow-disk-left-at-once` | a leader on a slow disk transfers leadership, and not again and again (`slow_disks.rs`) |
+//! | `forwarded-command-unchecked` | damage on the way is noticed, in whichever field (`frames.rs`) |
 //! | `level-forgotten-with-the-link-out` | the cluster rises to the level that all its members have announced (`levels.rs`) |
 //! | `lease-counted-in-one-set` | while a leader lease holds no other member leads, also during a change of members (`leader_leases.rs`) |
 //! | `lease-kept-though-clocks-differ` | a leader with proof that clocks run apart has no leader lease (`clocks.rs`) |
@@ -48,6 +49,7 @@ mod deposed;
 mod divergent;
 mod elections;
 mod flow;
+mod frames;
 mod gathered;
 mod leader_leases;
 mod levels;
@@ -142,6 +144,7 @@ pub fn trial(name: &str, seed: u64) {
         "vote-before-publication" => members::a_learner_that_nobody_has_heard_of(seed),
         "change-answered-before-it-is-complete" => members::half_a_change(seed),
         "floor-forgotten-at-restart" => damaged::a_floor_and_a_restart(seed),
+        "forwarded-command-unchecked" => frames::forwarded_writes_with_a_flipped_bit(seed),
         "level-forgotten-with-the-link-out" => levels::after_a_link_towards_a_member_has_closed(seed),
         "names-in-doubt-taken-for-durable" => damaged::a_floor_whose_name_is_in_doubt(seed),
         "returns-without-asking"
