@@ -157,6 +157,12 @@ fn put(key: &str) -> Request {
     Request::Write(encode_kv(&kv::Command::Put(put)).into())
 }
 
+/// A put that shares its entry with no other.
+fn large_put(key: &str) -> Request {
+    let put = kv::Put { key: key.into(), value: vec![b'v'; 1100], ..kv::Put::default() };
+    Request::Write(encode_kv(&kv::Command::Put(put)).into())
+}
+
 fn get(key: &str) -> Request {
     let keys = kv::KeyRange { start: key.into(), end: vec![] };
     Request::Read(kv::Query::Range(kv::Range { keys, ..kv::Range::default() }), Consistency::Linearizable)
@@ -306,7 +312,7 @@ fn a_batch_takes_no_more_calls_than_its_limit() {
 fn a_keeper_that_is_far_behind_refuses_clients_until_it_has_caught_up() {
     // A slice of one unit: the keeper does not finish what it is given in one batch.
     let (mut member, mut bench) = leader(Limits { slice: 1, tasks: 4, ..LIMITS });
-    bench.calls.extend((0..8).map(|client| (client, put("a"))));
+    bench.calls.extend((0..8).map(|client| (client, large_put("a"))));
     batch(&mut member, &mut bench);
     assert!(member.is_busy());
     bench.answers.clear();

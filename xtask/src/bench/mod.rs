@@ -23,6 +23,7 @@ pub mod rotation;
 pub mod sectors;
 pub mod sessions;
 pub mod stages;
+pub mod threads;
 pub mod tls;
 pub mod trend;
 

@@ -452,6 +452,15 @@ pub const COMMANDS: &[Command] = &[
         run: |words| rigs::in_foreground("tail", words),
     },
     Command {
+        name: "bench threads",
+        arguments: "[--warm-up N (2000000)] [--total N (3000000)] [--value-bytes N (256)]",
+        about: "processor time of a put at full speed by thread, and whether a member's snapshots take at most 5 % of the machine",
+        more: "",
+        time: "1 min",
+        group: Group::Benches,
+        run: bench::threads::run,
+    },
+    Command {
         name: "bench trend",
         arguments: "",
         about: "the last lines of docs/figures/costs.csv as a table with plots",

@@ -69,7 +69,7 @@ pub(super) fn engine(page: &mut Page, metrics: &Metrics) {
     );
     page.counter(
         "kattu_applied_entries_total",
-        "Entries delivered to the store",
+        "Entries delivered to the store; one may hold several puts",
         metrics.applied_entries.get(),
     );
     page.counter("kattu_work_units_total", "Work the store has done, in units", metrics.work_units.get());

@@ -135,14 +135,19 @@ fn chained(before: u32, len: u32, rest: &[&[u8]]) -> u32 {
 /// The running checksum, digest and counts while a file is laid out or checked, from its start on.
 pub(super) struct Chain {
     crc: u32,
-    digest: Sha256,
+    /// None where the footer is known.
+    digest: Option<Sha256>,
     pub chunks: u64,
     pub bytes: u64,
 }
 
 impl Chain {
     pub fn after(header: &[u8]) -> Chain {
-        Chain { crc: u32_at(header, 8), digest: Sha256::new_with_prefix(header), chunks: 0, bytes: 0 }
+        Chain { digest: Some(Sha256::new_with_prefix(header)), ..Chain::without_digest(header) }
+    }
+
+    fn without_digest(header: &[u8]) -> Chain {
+        Chain { crc: u32_at(header, 8), digest: None, chunks: 0, bytes: 0 }
     }
 
     /// The header of the next chunk.
@@ -157,19 +162,22 @@ impl Chain {
         header[4..8].copy_from_slice(&self.crc.to_le_bytes());
         header[8..16].copy_from_slice(&number);
         self.bytes += u64::from(len);
-        self.digest.update(header);
-        self.digest.update(bytes);
+        if let Some(digest) = &mut self.digest {
+            digest.update(header);
+            digest.update(bytes);
+        }
         header
     }
 
-    pub fn footer(self) -> [u8; FOOTER_BYTES] {
+    /// None without a digest.
+    pub fn footer(self) -> Option<[u8; FOOTER_BYTES]> {
         let mut footer = [0; FOOTER_BYTES];
         footer[8..16].copy_from_slice(&self.chunks.to_le_bytes());
         footer[16..24].copy_from_slice(&self.bytes.to_le_bytes());
-        footer[24..].copy_from_slice(&self.digest.finalize());
+        footer[24..].copy_from_slice(&self.digest?.finalize());
         let crc = chained(self.crc, 0, &[&footer[8..]]);
         footer[4..8].copy_from_slice(&crc.to_le_bytes());
-        footer
+        Some(footer)
     }
 }
 
@@ -217,6 +225,8 @@ pub(super) struct Pass<'a> {
     file: Window<'a>,
     at: u64,
     chain: Chain,
+    /// The footer that was written, if this process has written the file: it holds the digest of those bytes.
+    written: Option<[u8; FOOTER_BYTES]>,
     pub header: Header,
     /// Memory for the next chunk, with whatever was in it before.
     spare: Vec<u8>,
@@ -240,7 +250,19 @@ impl<'a> Pass<'a> {
         file.read(0, &mut bytes)?;
         let header = Header::from_bytes(name, &bytes)?;
         let (at, chain) = (header_len as u64, Chain::after(&bytes));
-        Ok(Pass { file, at, chain, header, spare: Vec::new() })
+        Ok(Pass { file, at, chain, written: None, header, spare: Vec::new() })
+    }
+
+    /// The same of a file that was just written with this footer: each chunk's checksum, which goes on from those before it, is
+    /// compared, and the footer as a whole. The digest is not computed again.
+    pub fn of_written(
+        file: &'a dyn LogFile,
+        name: &'a str,
+        footer: [u8; FOOTER_BYTES],
+    ) -> Result<Pass<'a>, WalError> {
+        let pass = Pass::begin(file, name)?;
+        let chain = Chain { digest: None, ..pass.chain };
+        Ok(Pass { chain, written: Some(footer), ..pass })
     }
 
     /// The next chunk, checked; `None` once the footer was reached and agrees with the chunks before it.
@@ -292,7 +314,7 @@ impl<'a> Pass<'a> {
         }
         let (chunks, bytes) = (self.chain.chunks, self.chain.bytes);
         let done = Chain { crc: self.chain.crc, digest: self.chain.digest.clone(), chunks, bytes };
-        if found != done.footer() {
+        if Some(found) != self.written.or_else(|| done.footer()) {
             let what = format!(
                 "the footer says {} chunks with {} bytes, the file has {chunks} with {bytes}, or the digest differs",
                 u64_at(&found, 8),

@@ -9,7 +9,7 @@
 //! Knows nothing of: the state in the chunks, peers, rate limits.
 
 use super::SnapshotStore;
-use super::format::{CHUNK_BYTES_MAX, Chain, Header, Pass};
+use super::format::{CHUNK_BYTES_MAX, Chain, FOOTER_BYTES, Header, Pass};
 use super::read::Chunks;
 use super::store::{Snapshot, name_of};
 use crate::direct::PAGE;
@@ -57,14 +57,19 @@ impl Aside {
         Ok(())
     }
 
-    /// Steps 2 and 3; between them `read` decodes the chunks. An error if the file is damaged, is not the announced
+    /// Steps 2 and 3; between them `read` decodes the chunks. `footer` is the file's if this member has made it. An error if the file is damaged, is not the announced
     /// snapshot, or cannot be decoded: then it is removed.
     fn publish<T>(
         mut self,
+        footer: Option<[u8; FOOTER_BYTES]>,
         read: impl FnOnce(&mut Chunks<'_>) -> Result<T, String>,
     ) -> Result<(Snapshot, T), WalError> {
         self.sync()?;
-        let checked = Pass::begin(&*self.file, &self.name).and_then(Pass::finish)?;
+        let pass = match footer {
+            Some(footer) => Pass::of_written(&*self.file, &self.name, footer),
+            None => Pass::begin(&*self.file, &self.name),
+        };
+        let checked = pass.and_then(Pass::finish)?;
         if checked.header != self.header {
             let Header { cluster, group, meta } = &checked.header;
             let what = format!(
@@ -152,9 +157,10 @@ impl SnapshotWriter {
     /// # Errors
     /// As [`SnapshotWriter::push`]; [`WalError::Damaged`] if the file does not read back as it was written.
     pub fn finish(mut self) -> Result<Snapshot, WalError> {
-        self.buffer.extend_from_slice(&self.chain.footer());
+        let footer = self.chain.footer().expect("a writer computes the digest");
+        self.buffer.extend_from_slice(&footer);
         self.aside.write(&self.buffer)?;
-        self.aside.publish(|_| Ok(())).map(|(snapshot, ())| snapshot)
+        self.aside.publish(Some(footer), |_| Ok(())).map(|(snapshot, ())| snapshot)
     }
 }
 
@@ -212,7 +218,7 @@ impl Receiving {
     }
 
     pub fn finish<T>(self, read: impl FnOnce(&mut Chunks<'_>) -> Result<T, String>) -> Result<T, WalError> {
-        self.aside.publish(read).map(|(_, made)| made)
+        self.aside.publish(None, read).map(|(_, made)| made)
     }
 }
 

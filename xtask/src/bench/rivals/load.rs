@@ -70,7 +70,7 @@ pub fn native(
     let mut tool = Command::new(kattu);
     tool.arg("bench").args(native_words(shape, calls, keys)).args(["--endpoints", endpoint]);
     tool.args(["--total", &total.to_string(), "--timeout", "60s", "-o", "json"]);
-    read(Tool::Kattu, &shell::output(&mut tool, LIMIT)?, total)
+    of_kattu(&shell::output(&mut tool, LIMIT)?, total)
 }
 
 /// Writes keys 0 to `keys` - 1 with Kattu's own tool.
@@ -150,6 +150,11 @@ pub fn redis(folder: &Path, host: &str, shape: Shape, total: u64) -> Result<Repo
     let text = shell::output(&mut tool, LIMIT)?;
     super::redis::read(&text, total)
         .ok_or_else(|| Failure::new(format!("redis-benchmark printed no figures:\n{text}")))
+}
+
+/// What Kattu's own tool has printed, or another in its form.
+pub fn of_kattu(text: &str, total: u64) -> Result<Report, Failure> {
+    read(Tool::Kattu, text, total)
 }
 
 fn read(tool: Tool, text: &str, total: u64) -> Result<Report, Failure> {

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: other runs.
 
+use super::bare;
 use super::embedded::Embedded;
 use super::load::{self, PUT_KEYS, Timing};
 use super::programs::Programs;
@@ -43,8 +44,8 @@ impl Bench {
                 let cluster = self.cluster(&self.programs.with_etcds_flags(side)?, number)?;
                 self.start(side, cluster)
             }
-            (Work::Native(..), Side::Machine) => machine(false),
-            (Work::Etcd(..), Side::Machine) => machine(true),
+            (Work::Native(shape, _), Side::Machine) => bare::puts(self.timing, shape, &folder("bare")),
+            (Work::Etcd(..), Side::Machine) => machine(),
             (Work::Etcd(shape, calls), _) | (Work::Native(shape, calls), Side::Etcd) => {
                 self.through_etcds_api(side, shape, calls, number)
             }
@@ -155,12 +156,9 @@ fn folder(name: &str) -> PathBuf {
     shell::root().join("target/bench/data").join(name)
 }
 
-/// What a put by one client cannot be quicker than, with or without the face of etcd's API.
-fn machine(has_face: bool) -> Result<Sample, Failure> {
-    let mut least = baseline::syncs()?.two;
-    if has_face {
-        least += baseline::face()?;
-    }
+/// What a put by one client cannot be quicker than through etcd's API: the face, and two of three syncs.
+fn machine() -> Result<Sample, Failure> {
+    let least = baseline::syncs()?.two + baseline::face()?;
     Ok(Sample::of(Figure::P50, least.as_secs_f64() * 1e3))
 }
 

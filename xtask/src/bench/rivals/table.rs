@@ -91,10 +91,15 @@ pub fn lines(runs: &[Run], skipped: &[Skipped]) -> Vec<String> {
     lines
 }
 
+/// Where the machine alone does not reach a goal, Kattu's figure is at most so many times the machine's.
+const NEAR: f64 = 1.5;
+
 /// What became of a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Holds,
+    /// The machine alone misses it, too, and Kattu is as near to the machine as it must be.
+    AtLimit,
     Missed,
     /// A side that it is about has no figure.
     Unknown,
@@ -109,13 +114,30 @@ fn judge(runs: &[Run], row: &Row, goal: &Goal) -> (Option<f64>, Verdict) {
             _ => None,
         },
     };
-    let verdict = match (value, goal.bound) {
-        (None, _) => Verdict::Unknown,
-        (Some(value), Bound::AtLeast) if goal.limit <= value => Verdict::Holds,
-        (Some(value), Bound::AtMost) if value <= goal.limit => Verdict::Holds,
-        (Some(_), _) => Verdict::Missed,
+    let reaches = |value: f64| match goal.bound {
+        Bound::AtLeast => goal.limit <= value,
+        Bound::AtMost => value <= goal.limit,
+    };
+    let is_near = |times: f64| match goal.bound {
+        Bound::AtLeast => 1.0 / NEAR <= times,
+        Bound::AtMost => times <= NEAR,
+    };
+    let machine = median(Side::Machine).filter(|_| goal.times.is_none());
+    let verdict = match value {
+        None => Verdict::Unknown,
+        Some(value) if reaches(value) => Verdict::Holds,
+        Some(value) if machine.is_some_and(|machine| !reaches(machine) && is_near(value / machine)) => {
+            Verdict::AtLimit
+        }
+        Some(_) => Verdict::Missed,
     };
     (value, verdict)
+}
+
+/// Kattu's figure by the machine's alone, if the row has both.
+fn beside_machine(runs: &[Run], row: &Row, goal: &Goal) -> Option<f64> {
+    let median = |side| Some(spread(runs, row.name, side, goal.figure)?.median);
+    Some(median(Side::Kattu)? / median(Side::Machine).filter(|machine| *machine != 0.0)?)
 }
 
 /// A line for each goal of these rows, and those that are missed.
@@ -128,15 +150,19 @@ pub fn goals(runs: &[Run], rows: &[&Row]) -> (Vec<String>, Vec<String>) {
             let of = goal.times.map(|side| format!(" times {}'s", side.name())).unwrap_or_default();
             let (measured, said) = match verdict {
                 Verdict::Holds => (value.map(number), "holds"),
+                Verdict::AtLimit => (value.map(number), "the machine alone does not reach it"),
                 Verdict::Missed => (value.map(number), "DOES NOT HOLD"),
                 Verdict::Unknown => (None, "not measured"),
             };
+            let of_machine = beside_machine(runs, row, goal).map(number);
+            let of_machine = of_machine.map(|times| format!(", {times} times the machine alone"));
             let line = format!(
-                "goal {}: {} {sign} {}{of}: {} {said}",
+                "goal {}: {} {sign} {}{of}: {} {said}{}",
                 row.name,
                 goal.figure.name(),
                 number(goal.limit),
-                measured.unwrap_or_else(|| "-".to_string())
+                measured.unwrap_or_else(|| "-".to_string()),
+                of_machine.unwrap_or_default()
             );
             missed.extend((verdict == Verdict::Missed).then(|| line.clone()));
             lines.push(line);
@@ -228,6 +254,19 @@ mod tests {
             missed.len()
         };
         assert_eq!((of(500_000.0, 4.0), of(499_999.0, 4.0), of(500_000.0, 4.01)), (0, 1, 1));
+    }
+
+    #[test]
+    fn a_goal_that_the_machine_misses_too_is_met_near_the_machine() {
+        let said = |kattu, machine| {
+            let of = |side, p50| run("put-one", side, 0, &[(Figure::P50, p50)]);
+            goals(&[of(Side::Kattu, kattu), of(Side::Machine, machine)], &[row("put-one")])
+        };
+        let (lines, missed) = said(0.73, 0.5);
+        assert!(missed.is_empty() && lines[0].contains("the machine alone does not reach it, 1.46 times"));
+        assert_eq!(said(0.77, 0.5).1.len(), 1, "too far from it");
+        assert_eq!(said(0.6, 0.45).1.len(), 1, "the machine reaches it");
+        assert!(said(0.4, 0.5).1.is_empty());
     }
 
     #[test]
