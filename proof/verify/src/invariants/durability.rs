@@ -133,12 +133,12 @@ fn written_once(ghost: &Ghost, place: usize, recovered: &Recovered, committed: L
 }
 
 /// A member starts from a log that lacks entries it had: every entry left had been created after the one before it. If
-/// damage was noticed, a vote floor covers at least what the member had held.
+/// damage was noticed, a vote floor covers at least what this directory had held.
 fn harmed(ghost: &mut Ghost, place: usize, recovered: &Recovered, harm: Harm) -> Checked {
     let member = ghost.at(place);
     let id = member.id;
     let lost = member.lost_upto();
-    let owed = member.disk.last().max(lost);
+    let owed = member.disk.last().max(member.lost_here_upto());
     let says = recovered.vote_floor.unwrap_or_default().max(recovered.last);
     expect(matches!(harm, Harm::Older(_)) || owed <= says, NAME, || {
         format!(

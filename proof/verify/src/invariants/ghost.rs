@@ -276,6 +276,12 @@ impl Member {
         self.lost.as_ref().map_or(EntryId::default(), |lost| lost.log.last())
     }
 
+    /// The same without what lies in a newer directory than the member's: of that this directory knows nothing until the others
+    /// remind the member, and then their floor is on its disk.
+    pub(super) fn lost_here_upto(&self) -> EntryId {
+        self.lost.as_ref().filter(|lost| lost.owed.is_none()).map_or(EntryId::default(), |lost| lost.log.last())
+    }
+
     /// Whether an entry counts as held: on its disk, or in the log that its disk has lost.
     pub(super) fn owes(&self, index: LogIndex, line: Line) -> bool {
         let holds = |log: &Log| log.line(index) == Some(line);

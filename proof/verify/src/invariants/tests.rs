@@ -501,6 +501,11 @@ fn what_a_leader_counted_of_an_older_directory_is_owed_until_that_leader_stops_w
     votes_for_3(resigns(returns(older(false)))).expect("nobody counts the entry any more");
     caught(votes_for_3(returns(resigns(older(true)))), "votes");
     caught(votes_for_3(resigns(returns(older(true)))), "votes");
+    // Before it is reminded, its older directory is damaged, too: no floor there can know of the entry, and its vote still counts.
+    let mut cluster = returns(older(true));
+    cluster.crash_and_cut(None).expect("what this directory held is all there");
+    cluster.views[1] = View { term: Term(1), ..idle() };
+    caught(votes_for_3(cluster), "votes");
     let mut cluster = older(false);
     cluster.invariants.crashed(NodeId(1)).expect("it ran");
     votes_for_3(returns(cluster)).expect("what a leader counted ends with its process");
