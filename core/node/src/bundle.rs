@@ -3,7 +3,7 @@
 //! ```text
 //!   put put put delete put put ──▶ [put put put] delete [put put]        one entry each
 //! ```
-//! An entry costs every member the same whatever it holds: a record in the log, a place in a message, a turn of the keeper. Small
+//! An entry costs every member the same whatever it holds: a record in the log, a place in a message, a task of the keeper. Small
 //! puts that wait together share it. Since feature level [`BUNDLES`](crate::level::BUNDLES).
 //!
 //! Rules: 1. A bundle is what its commands would be one after the other in entries of their own: each is judged, executed and
@@ -13,7 +13,7 @@
 //!        3. Commands keep their order. A member makes bundles of what its own clients gave it, and answers them when it applies it.
 //!           [docs/formats/command.md]
 //!
-//! Knows nothing of: sessions, tickets, logs.
+//! Knows nothing of: the table of sessions, tickets, logs.
 
 use crate::command::put_in;
 use crate::session::SessionHeader;
@@ -26,11 +26,10 @@ use kattu_raft::SharedBytes;
 /// The leading byte (docs/formats/command.md).
 pub(crate) const BYTE: u8 = 9;
 
-/// Bytes of a bundle: what an entry costs is small beside what they cost, and they are applied in one turn of the keeper, well
-/// below a millisecond.
+/// Bytes of a bundle at most: what an entry costs is small beside what so many bytes of puts cost.
 const BYTES_MAX: usize = 8 << 10;
 
-/// Bytes of a command in a bundle: beside those of a larger one, an entry costs nothing.
+/// Bytes of a command in a bundle at most: what an entry costs is small beside what a larger one costs.
 const COMMAND_BYTES_MAX: usize = 1 << 10;
 
 /// Whether a command may share an entry: a small put, in a session or not. What a put costs is then in its bytes: one that keeps

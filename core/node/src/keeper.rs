@@ -318,8 +318,10 @@ impl Keeper {
         match task {
             KeeperTask::Apply { entry, tickets, term } => {
                 *allowance = allowance.saturating_sub_unsigned((entry.len() / 1024) as u64);
+                let (id, applied) = (entry.id(), self.tables.applied);
+                assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
+                self.tables.sessions.advance(Duration::from_millis(entry.head.stamp.0));
                 if is_of_several(&entry) {
-                    self.enter(&entry);
                     let each = match tickets {
                         Tickets::Each(each) => each,
                         Tickets::One(_) | Tickets::None => Vec::new(),
@@ -517,14 +519,6 @@ impl Keeper {
         effects.applied = Some(id.index);
     }
 
-    /// The next entry comes: its place and its time are checked.
-    fn enter(&mut self, entry: &Entry) -> EntryId {
-        let (id, applied) = (entry.id(), self.tables.applied);
-        assert!(id.index == applied.next(), "entry {id} after applied {}", applied.0);
-        self.tables.sessions.advance(Duration::from_millis(entry.head.stamp.0));
-        id
-    }
-
     /// Applies a put, in a session if it has a header.
     fn apply_put(
         &mut self,
@@ -665,7 +659,7 @@ impl Keeper {
         allowance: &mut i64,
         effects: &mut KeeperEffects,
     ) -> Applied {
-        let id = self.enter(entry);
+        let id = entry.id();
         let body = match entry.head.kind {
             EntryKind::Noop => None,
             EntryKind::Config => Some(self.apply_configuration(entry)),

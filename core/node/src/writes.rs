@@ -402,14 +402,14 @@ impl Writes {
         sent.expect("a command at least")
     }
 
-    /// Removes the writes that were forwarded under this sequence number, in order; none if they are answered.
-    fn take_forwarded_as(&mut self, seq: u64) -> Vec<Forwarded> {
+    /// Removes the first of the writes that were forwarded under this sequence number; `None` if all of them are answered.
+    fn take_forwarded_as(&mut self, seq: u64) -> Option<Forwarded> {
         let at = self.forwarded.partition_point(|write| write.seq < seq);
-        let mut taken = Vec::new();
-        while self.forwarded.get(at).is_some_and(|write| write.seq == seq) {
-            taken.extend(self.take_forwarded(at));
-        }
-        taken
+        self.forwarded
+            .get(at)
+            .is_some_and(|write| write.seq == seq)
+            .then(|| self.take_forwarded(at))
+            .flatten()
     }
 
     /// Removes the forwarded write at this position.
@@ -660,18 +660,17 @@ impl Node {
             let mut payloads = Payloads::with_capacity(self.writes.unplaced.len().min(RUN_MAX));
             let mut bytes = 0;
             for write in self.writes.unplaced.iter().take(RUN_MAX) {
-                bytes += write.command.len();
-                if bytes != write.command.len() && bytes > batch_bytes_max {
+                if bytes != 0 && bytes + write.command.len() > batch_bytes_max {
                     break;
                 }
+                bytes += write.command.len();
                 payloads.push(&write.command, has_bundles && may_share(&write.command));
             }
             let (counts, bundles) = (payloads.counts(), payloads.bundles());
             let mut commands = Vec::with_capacity(counts.len());
             for (count, bundle) in counts.into_iter().zip(bundles) {
                 self.writes.seq += 1;
-                let command = self.writes.forward(count, bundle);
-                commands.push(command);
+                commands.push(self.writes.forward(count, bundle));
             }
             effects.send.push(PeerMessage::Forward(self.forward_to(leader, first_seq, commands)));
         }
@@ -699,9 +698,8 @@ impl Node {
     pub(crate) fn on_unsent(&mut self, now: Instant, forward: Forward) {
         let seqs = forward.first_seq..forward.first_seq + forward.commands.len() as u64;
         for seq in seqs.rev() {
-            for write in self.writes.take_forwarded_as(seq).into_iter().rev() {
-                self.take_back(now, write);
-            }
+            let writes: Vec<_> = core::iter::from_fn(|| self.writes.take_forwarded_as(seq)).collect();
+            writes.into_iter().rev().for_each(|write| self.take_back(now, write));
         }
     }
 
@@ -810,7 +808,7 @@ impl Node {
         let mut again = Vec::new();
         for (seq, verdict) in (reply.first_seq..).zip(reply.verdicts) {
             // None: they are expired, or this is a repeated reply.
-            for write in self.writes.take_forwarded_as(seq) {
+            while let Some(write) = self.writes.take_forwarded_as(seq) {
                 match verdict {
                     Err(refusal) if write.patient_until.is_some() => {
                         self.refuse_or_take_back(now, write, refusal, effects);

@@ -31,7 +31,7 @@ const OF_SESSIONS: &str = "sessions";
 const SESSION_BUGS: [&str; 16] = [
     "repeated-command-executed-again",
     "sessions-missing-from-the-snapshot",
-    "sessions-end-at-members-with-odd-ids",
+    "sessions-end-only-where-a-client-waits",
     "answer-dropped-before-it-is-acknowledged",
     "retry-after-expiry-executed",
     "sequence-judged-only-where-a-client-waits",

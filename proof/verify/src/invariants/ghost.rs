@@ -279,7 +279,10 @@ impl Member {
     /// The same without what lies in a newer directory than the member's: of that this directory knows nothing until the others
     /// remind the member, and then their floor is on its disk.
     pub(super) fn lost_here_upto(&self) -> EntryId {
-        self.lost.as_ref().filter(|lost| lost.owed.is_none()).map_or(EntryId::default(), |lost| lost.log.last())
+        self.lost
+            .as_ref()
+            .filter(|lost| lost.owed.is_none())
+            .map_or(EntryId::default(), |lost| lost.log.last())
     }
 
     /// Whether an entry counts as held: on its disk, or in the log that its disk has lost.

@@ -9,7 +9,7 @@
 //! Knows nothing of: the state in the chunks, peers, rate limits.
 
 use super::SnapshotStore;
-use super::format::{CHUNK_BYTES_MAX, Chain, FOOTER_BYTES, Header, Pass};
+use super::format::{CHUNK_BYTES_MAX, Chain, FileDigest, Header, Pass};
 use super::read::Chunks;
 use super::store::{Snapshot, name_of};
 use crate::direct::PAGE;
@@ -57,16 +57,16 @@ impl Aside {
         Ok(())
     }
 
-    /// Steps 2 and 3; between them `read` decodes the chunks. `footer` is the file's if this member has made it. An error if the file is damaged, is not the announced
-    /// snapshot, or cannot be decoded: then it is removed.
+    /// Steps 2 and 3; between them `read` decodes the chunks. `digest` is the file's if this member has made it. An error if the
+    /// file is damaged, is not the announced snapshot, or cannot be decoded: then it is removed.
     fn publish<T>(
         mut self,
-        footer: Option<[u8; FOOTER_BYTES]>,
+        digest: Option<FileDigest>,
         read: impl FnOnce(&mut Chunks<'_>) -> Result<T, String>,
     ) -> Result<(Snapshot, T), WalError> {
         self.sync()?;
-        let pass = match footer {
-            Some(footer) => Pass::of_written(&*self.file, &self.name, footer),
+        let pass = match digest {
+            Some(digest) => Pass::of_written(&*self.file, &self.name, digest),
             None => Pass::begin(&*self.file, &self.name),
         };
         let checked = pass.and_then(Pass::finish)?;
@@ -157,10 +157,10 @@ impl SnapshotWriter {
     /// # Errors
     /// As [`SnapshotWriter::push`]; [`WalError::Damaged`] if the file does not read back as it was written.
     pub fn finish(mut self) -> Result<Snapshot, WalError> {
-        let footer = self.chain.footer().expect("a writer computes the digest");
+        let (footer, digest) = self.chain.footer();
         self.buffer.extend_from_slice(&footer);
         self.aside.write(&self.buffer)?;
-        self.aside.publish(Some(footer), |_| Ok(())).map(|(snapshot, ())| snapshot)
+        self.aside.publish(Some(digest), |_| Ok(())).map(|(snapshot, ())| snapshot)
     }
 }
 
