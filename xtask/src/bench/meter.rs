@@ -3,6 +3,7 @@
 //! CPU time comes in clock ticks of 10 ms; the cells run long enough for that.
 //! Knows nothing of: servers, load tools.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// `_SC_CLK_TCK` of every Linux this runs on.
@@ -59,14 +60,20 @@ fn switches(pid: u32) -> u64 {
     sum
 }
 
-/// CPU time of all living threads of a process, in nanoseconds: finer than clock ticks, for processes that do little.
+/// CPU time of each living thread of a process, in nanoseconds, with its name: finer than clock ticks, for processes that do little.
+pub fn threads_ns(pid: u32) -> Vec<(String, u64)> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let of_thread = |folder: PathBuf| {
+        let name = std::fs::read_to_string(folder.join("comm")).ok()?;
+        let times = std::fs::read_to_string(folder.join("schedstat")).ok()?;
+        Some((name.trim().to_string(), times.split_whitespace().next()?.parse().ok()?))
+    };
+    threads.flatten().filter_map(|thread| of_thread(thread.path())).collect()
+}
+
+/// CPU time of all living threads of a process, in nanoseconds.
 pub fn cpu_ns(pid: u32) -> u64 {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    let of_thread = |text: String| text.split_whitespace().next()?.parse::<u64>().ok();
-    threads
-        .flatten()
-        .filter_map(|thread| of_thread(std::fs::read_to_string(thread.path().join("schedstat")).ok()?))
-        .sum()
+    threads_ns(pid).into_iter().map(|(_, ns)| ns).sum()
 }
 
 /// Resident memory of a process, bytes.

@@ -8,27 +8,28 @@
 //! Knows nothing of: what the threads do.
 
 use super::cluster::{Cluster, MEMBERS, NO_FLAGS, Program};
+use super::meter;
 use super::report::Header;
+use super::rivals::load;
+use super::rivals::rows::{Calls, Shape};
+use super::rivals::sample::Report;
 use crate::commands::misused;
 use crate::shell::{self, Failure};
-use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-const LOAD_LIMIT: Duration = Duration::from_secs(1200);
 /// Threads that take less of the machine are not shown.
 const SHOWN_MIN: f64 = 0.1;
 const SNAPSHOTS: &str = "kattu-snapshots";
 /// Percent of the machine that a member's snapshots take at most.
 const SNAPSHOTS_MAX: f64 = 5.0;
-const KEYS: &str = "1000000";
+/// Different keys that the puts write.
+const KEYS: u64 = 1_000_000;
 
 struct Options {
     warm_up: u64,
     total: u64,
-    value_bytes: u64,
+    value_bytes: u32,
 }
 
 fn options(words: &[&str]) -> Result<Options, Failure> {
@@ -40,7 +41,9 @@ fn options(words: &[&str]) -> Result<Options, Failure> {
         match *pair {
             ["--warm-up", text] => options.warm_up = number(text)?,
             ["--total", text] => options.total = number(text)?,
-            ["--value-bytes", text] => options.value_bytes = number(text)?,
+            ["--value-bytes", text] => {
+                options.value_bytes = u32::try_from(number(text)?).map_err(|_| misused("bench threads"))?;
+            }
             _ => return Err(misused("bench threads")),
         }
     }
@@ -57,11 +60,13 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
     let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
     let cluster = Cluster::start(&Program::kattu(&kattu, NO_FLAGS), &folder, 210, &etcdctl)?;
     let leader = cluster.leader().ok_or_else(|| Failure::new("the leader went away"))?;
+    let shape = Shape { clients: 8, conns: 8, pipeline: 256, value_bytes: options.value_bytes };
+    let load = |total| load::native(&kattu, cluster.endpoint(leader), shape, Calls::Put, KEYS, total);
     println!("{} puts of {} bytes first …", options.warm_up, options.value_bytes);
-    load(&kattu, cluster.endpoint(leader), options.warm_up, options.value_bytes)?;
+    load(options.warm_up)?;
     println!("{} puts …", options.total);
     let (before, begun) = (by_name(&cluster.pids()), Instant::now());
-    let report = load(&kattu, cluster.endpoint(leader), options.total, options.value_bytes)?;
+    let report = load(options.total)?;
     let machine_s = begun.elapsed().as_secs_f64() * header.cores() as f64;
     let after = by_name(&cluster.pids());
     if cluster.leader() != Some(leader) {
@@ -72,57 +77,32 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         (name, ns as f64 / 1e9)
     });
     let used: BTreeMap<String, f64> = used.collect();
-    print(&used, machine_s, options.total, &report);
+    print(&used, machine_s, report);
     judge(&used, machine_s)
 }
 
 /// CPU of all living threads of these processes, in nanoseconds, by name.
 fn by_name(pids: &[u32]) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
-    for pid in pids {
-        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
-        for thread in threads.flatten() {
-            let of = |file: &str| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
-            let name = of("comm").trim().to_string();
-            let ns: u64 =
-                of("schedstat").split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
-            *all.entry(name).or_default() += ns;
-        }
+    for (name, ns) in pids.iter().flat_map(|&pid| meter::threads_ns(pid)) {
+        *all.entry(name).or_default() += ns;
     }
     all
 }
 
-fn load(kattu: &Path, endpoint: &str, total: u64, value_bytes: u64) -> Result<Value, Failure> {
-    let mut bench = Command::new(kattu);
-    bench.args(["bench", "put", "--native", "--sessions", "8", "--clients", "8", "--conns", "8"]);
-    bench.args(["--pipeline", "256", "--key-space", KEYS, "--val-size", &value_bytes.to_string()]);
-    bench.args(["--total", &total.to_string(), "--endpoints", endpoint, "--timeout", "60s", "-o", "json"]);
-    let text = shell::output(&mut bench, LOAD_LIMIT)?;
-    let report: Value = serde_json::from_str(&text)
-        .map_err(|error| Failure::new(format!("kattu bench printed {text}: {error}")))?;
-    match report["errors"].as_u64() {
-        Some(0) => Ok(report),
-        _ => Err(Failure::new(format!("puts failed: {report}"))),
-    }
-}
-
-fn print(used: &BTreeMap<String, f64>, machine_s: f64, total: u64, report: &Value) {
+fn print(used: &BTreeMap<String, f64>, machine_s: f64, report: Report) {
+    let per_put = |s: f64| s / report.ops as f64 * 1e6;
     println!("\n| thread of three members | CPU, µs a put | percent of the machine |");
     println!("|---|---:|---:|");
     let mut rows: Vec<_> = used.iter().map(|(name, &s)| (s / machine_s * 100.0, s, name)).collect();
     rows.sort_by(|one, other| other.0.total_cmp(&one.0));
     for (percent, s, name) in rows.iter().filter(|(percent, ..)| SHOWN_MIN <= *percent) {
-        println!("| {name} | {:.3} | {percent:.1} |", s / total as f64 * 1e6);
+        println!("| {name} | {:.3} | {percent:.1} |", per_put(*s));
     }
     let all: f64 = used.values().sum();
-    println!("| all | {:.3} | {:.1} |", all / total as f64 * 1e6, all / machine_s * 100.0);
-    let of = |name: &str| report[name].as_f64().unwrap_or(f64::NAN);
-    println!(
-        "\n{:.0} puts/s, p50 {:.1} ms, p99 {:.1} ms",
-        of("ops_per_s"),
-        of("p50_us") / 1e3,
-        of("p99_us") / 1e3
-    );
+    println!("| all | {:.3} | {:.1} |", per_put(all), all / machine_s * 100.0);
+    let Report { ops_per_s, p50_us, p99_us, .. } = report;
+    println!("\n{ops_per_s:.0} puts/s, p50 {:.1} ms, p99 {:.1} ms", p50_us / 1e3, p99_us / 1e3);
 }
 
 /// Whether the snapshots of a member take as little as they may.

@@ -11,13 +11,13 @@
 
 mod bare;
 mod embedded;
-mod load;
+pub(super) mod load;
 mod measure;
 mod programs;
 mod redis;
 mod rest;
-mod rows;
-mod sample;
+pub(super) mod rows;
+pub(super) mod sample;
 mod table;
 
 use super::report::Header;
