@@ -23,6 +23,7 @@ pub mod overload;
 pub mod processors;
 pub mod raw;
 pub mod soak;
+pub mod steady_load;
 pub mod stranger;
 pub mod tail;
 pub mod tree;

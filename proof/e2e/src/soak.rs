@@ -1,12 +1,16 @@
-//! Soak: puts at full speed for a long time; checks bounds of memory, refusals and history.
+//! Soak: puts for a long time; checks bounds of memory, refusals and history, and whether puts become slower.
 //!
-//! Method: three members with default settings on one machine; `kattu bench put` over so many keys with 256 clients,
-//! again and again. Every ten seconds the metrics of each member (sizes, refusals) and the memory of its process are
-//! sampled; each minute each member is read at a revision of almost five minutes ago. The load goes on despite
-//! refusals: its exit code comes only at its end.
+//! Method: three members on one machine. Every ten seconds the metrics of each member (sizes, refusals) and the memory of its
+//! process are sampled. Two loads:
+//! 1. etcd's API at full speed, members with default settings: `kattu bench put` over so many keys with 256 clients, again and
+//!    again. Each minute each member is read at a revision of almost five minutes ago. The load goes on despite refusals: its
+//!    exit code comes only at its end.
+//! 2. The native protocol at 80 % of full speed (`steady_load`), each member with its share of the machine for a quota. The 99th
+//!    percentile of the last minute is compared with that of the first.
 //! Knows nothing of: how members bound their memory.
 
 use crate::full_load::FullLoad;
+use crate::steady_load::{Minute, Puts, SteadyLoad};
 use kattu_proto::etcdserverpb::RangeRequest;
 use kattu_rig::page::Page;
 use kattu_rig::programs::{memory_of, memory_of_machine};
@@ -31,8 +35,12 @@ const REFUSED: [&str; 5] = [
     "kattu_client_memory_refused_total",
     "kattu_requests_refused_for_work_total",
 ];
+/// History that must be kept at the steady load, where five minutes of it may be more than the quota.
+const HISTORY_MIN_STEADY: Duration = Duration::from_secs(28);
 /// Members look at their history every second, from their start on; their number is as old as that.
-const HISTORY_FROM: Duration = Duration::from_secs(310);
+const HISTORY_TIME: Duration = Duration::from_secs(20);
+/// So many times the first minute's 99th percentile may the last one's be.
+const SLOWER_MAX: f64 = 1.5;
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +53,38 @@ pub struct Settings {
     pub value_bytes: u64,
     /// Quota of each member, in bytes, instead of the default; a small one shows that violations are found.
     pub quota: Option<u64>,
+    /// The native protocol at 80 % of full speed, instead of etcd's API at full speed.
+    pub is_steady: bool,
+}
+
+impl Settings {
+    fn history_min(self) -> Duration {
+        if self.is_steady { HISTORY_MIN_STEADY } else { HISTORY_MIN }
+    }
+}
+
+/// The clients.
+enum Load {
+    Full(FullLoad),
+    Steady(SteadyLoad),
+}
+
+impl Load {
+    fn start(cluster: &Cluster, settings: Settings) -> Load {
+        let Settings { keys, value_bytes, .. } = settings;
+        let endpoints = cluster.endpoints();
+        match settings.is_steady {
+            true => Load::Steady(SteadyLoad::start(Puts { endpoints, keys, value_bytes })),
+            false => Load::Full(FullLoad::start(&endpoints, keys, value_bytes)),
+        }
+    }
+
+    fn minutes(&self) -> Vec<Minute> {
+        match self {
+            Load::Full(_) => Vec::new(),
+            Load::Steady(load) => load.minutes(),
+        }
+    }
 }
 
 /// One sample of all members.
@@ -64,6 +104,8 @@ pub struct Look {
     pub is_short: bool,
     /// Counts of refusals, by metric, summed over all members; zeros are left out.
     pub refused: BTreeMap<String, u64>,
+    /// The last minute of the steady load that has ended.
+    pub minute: Option<Minute>,
 }
 
 /// The results.
@@ -71,6 +113,8 @@ pub struct Look {
 pub struct Report {
     /// All samples.
     pub looks: Vec<Look>,
+    /// The minutes of a steady load.
+    pub minutes: Vec<Minute>,
     /// Bytes of memory of the machine.
     pub machine: u64,
     /// Runs of the load that ended with operations refused or failed.
@@ -81,20 +125,31 @@ pub struct Report {
 
 /// Runs the load; `each` gets every sample.
 pub fn run(settings: Settings, mut each: impl FnMut(&Look)) -> Report {
-    let flags = settings.quota.map(|bytes| format!("--quota-backend-bytes={bytes}")).into_iter().collect();
-    let mut cluster = Cluster::with("soak", Options { members: 3, flags });
     let machine = memory_of_machine("MemTotal").expect("the kernel reports its memory");
+    // A member alone would take half of the machine; three of them share it.
+    let quota = settings.quota.or(settings.is_steady.then_some(machine / 6));
+    let flags = quota.map(|bytes| format!("--quota-backend-bytes={bytes}")).into_iter().collect();
+    let mut cluster = Cluster::with("soak", Options { members: 3, flags });
     let begun = Instant::now();
-    let mut report = Report { looks: Vec::new(), machine, failed_loads: 0, broken: Vec::new() };
-    let mut load = FullLoad::start(&cluster.endpoints(), settings.keys, settings.value_bytes);
+    let mut report =
+        Report { looks: Vec::new(), minutes: Vec::new(), machine, failed_loads: 0, broken: Vec::new() };
+    let mut load = Load::start(&cluster, settings);
     while begun.elapsed() < settings.length && report.broken.is_empty() {
         std::thread::sleep(LOOK_EVERY.min(settings.length.saturating_sub(begun.elapsed())));
-        if let Some(succeeded) = load.ended() {
-            if !succeeded {
-                report.failed_loads += 1;
-                report.broken.push("an operation of the load was refused or failed".into());
+        match &mut load {
+            Load::Full(full) => {
+                if let Some(succeeded) = full.ended() {
+                    if !succeeded {
+                        report.failed_loads += 1;
+                        report.broken.push("an operation of the load was refused or failed".into());
+                    }
+                    load = Load::start(&cluster, settings);
+                }
             }
-            load = FullLoad::start(&cluster.endpoints(), settings.keys, settings.value_bytes);
+            Load::Steady(steady) => {
+                report.failed_loads += u64::from(steady.failed().is_some());
+                report.broken.extend(steady.failed());
+            }
         }
         for member in &mut cluster.members {
             if !member.is_running() {
@@ -102,14 +157,26 @@ pub fn run(settings: Settings, mut each: impl FnMut(&Look)) -> Report {
                 return report;
             }
         }
-        let look = look(&cluster, begun.elapsed());
+        report.minutes = load.minutes();
+        let look = Look { minute: report.minutes.last().copied(), ..look(&cluster, begun.elapsed()) };
         each(&look);
-        report.broken.extend(broken(&look, machine));
+        report.broken.extend(broken(&look, machine, settings.history_min()));
         report.broken.extend(stalled(&report.looks, &look));
         report.looks.push(look);
-        report.broken.extend(read_back(&cluster, begun, &report.looks));
+        if !settings.is_steady {
+            report.broken.extend(read_back(&cluster, begun, &report.looks));
+        }
     }
+    report.broken.extend(slower(&report.minutes));
     report
+}
+
+/// The violation, if the last minute was slower than the first by more than is allowed.
+fn slower(minutes: &[Minute]) -> Option<String> {
+    let (first, last) = (minutes.first()?.p99_ms, minutes.last()?.p99_ms);
+    (first * SLOWER_MAX < last).then(|| {
+        format!("p99 of the last minute is {last:.1} ms, more than {SLOWER_MAX} times the first's {first:.1}")
+    })
 }
 
 /// Once a minute: reads on every member at a revision that must still be kept; returns the errors. Samples and reads
@@ -144,7 +211,7 @@ fn read_back(cluster: &Cluster, begun: Instant, looks: &[Look]) -> Vec<String> {
 /// The oldest sample whose revision every member must still keep, once the load has run long enough.
 fn oldest_kept(looks: &[Look], now: Duration) -> Option<&Look> {
     let is_kept = |look: &&Look| now <= look.at + HISTORY_MIN;
-    looks.iter().find(is_kept).filter(|_| HISTORY_FROM <= now)
+    looks.iter().find(is_kept).filter(|_| HISTORY_MIN + HISTORY_TIME <= now)
 }
 
 fn look(cluster: &Cluster, at: Duration) -> Look {
@@ -156,6 +223,7 @@ fn look(cluster: &Cluster, at: Duration) -> Look {
         revision: 0,
         is_short: false,
         refused: BTreeMap::new(),
+        minute: None,
     };
     for member in &cluster.members {
         let page = until("a page of metrics", || Page::of(&member.address()));
@@ -188,7 +256,7 @@ fn stalled(before: &[Look], look: &Look) -> Option<String> {
 }
 
 /// The violations in one sample.
-fn broken(look: &Look, machine: u64) -> Vec<String> {
+fn broken(look: &Look, machine: u64, history_min: Duration) -> Vec<String> {
     let mut broken = Vec::new();
     let together: u64 = look.resident.iter().sum();
     if machine <= together {
@@ -207,7 +275,7 @@ fn broken(look: &Look, machine: u64) -> Vec<String> {
         broken.push(format!("refused or failed: {name} is {count}"));
     }
     let reaches = look.history_seconds.iter().min().copied().unwrap_or(0);
-    if HISTORY_FROM <= look.at && reaches < HISTORY_MIN.as_secs() {
+    if history_min + HISTORY_TIME <= look.at && reaches < history_min.as_secs() {
         broken.push(format!("history reaches back {reaches} s after {:?}", look.at));
     }
     broken
@@ -227,9 +295,10 @@ mod tests {
             revision: 1,
             is_short: false,
             refused: BTreeMap::new(),
+            minute: None,
         };
-        assert_eq!(broken(&good, 1000), Vec::<String>::new());
-        let said = |look: Look, machine: u64| broken(&look, machine).join("; ");
+        assert_eq!(broken(&good, 1000, HISTORY_MIN), Vec::<String>::new());
+        let said = |look: Look, machine: u64| broken(&look, machine, HISTORY_MIN).join("; ");
         assert!(said(good.clone(), 300).contains("together"));
         assert!(
             said(Look { stores: vec![(61, 60)], ..good.clone() }, 1000)
@@ -258,6 +327,7 @@ mod tests {
             revision,
             is_short: false,
             refused: BTreeMap::new(),
+            minute: None,
         }
     }
 
@@ -286,5 +356,13 @@ mod tests {
             let found = stalled(&before[..count], &look(40, revision));
             assert_eq!(found.is_some(), is_stalled, "{count} looks before {revision}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_last_minute_that_is_slower_than_the_first_is_seen() {
+        let minute = |p99_ms| Minute { most: 100, rate: 80, p50_ms: 1.0, p99_ms };
+        assert_eq!(slower(&[]), None);
+        assert_eq!(slower(&[minute(10.0), minute(90.0), minute(15.0)]), None, "only the last one counts");
+        assert!(slower(&[minute(10.0), minute(15.1)]).is_some_and(|why| why.contains("15.1 ms")));
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! In:    observations of the store (looks), each with its time.
 //! Out:   the revision to compact to, if history takes more than its budget; how far back history surely reaches.
-//! Rule:  1. A budget is a part of the quota, and never more than a part of what the newest versions leave of it.
-//!        2. History younger than the configured age stays, while there is space. Without space (growth is refused)
-//!           only the last moments stay: a store that refuses writes is worse than one with little history.
+//! Rule:  1. A budget is a part of the quota, and never more than three quarters of what the newest versions leave of it.
+//!        2. History younger than the configured age stays while it takes no more than those three quarters. Beyond them, and
+//!           while growth is refused, only the last moments stay: a store that refuses writes is worse than one with
+//!           little history.
 //!        3. Compacted versions are freed gradually: until that is done, their bytes are no basis for the next step.
 //!        4. History is compacted in small steps: each look that finds too much compacts the excess, and no more.
 //! Knows nothing of: the compactor, the work of a compaction.
@@ -20,7 +21,7 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Looks that are kept, one for each second of a day: 2 MB. If history is to be kept for longer than half a day they
 /// are further apart, so that some are older than that.
 const LOOKS_MAX: usize = 86_400;
-/// The history that stays without space: enough for a client that reads page by page at one revision.
+/// The history that stays whatever it takes: enough for a client that reads page by page at one revision.
 const LAST_MOMENTS: Duration = Duration::from_secs(30);
 
 /// What may be kept.
@@ -28,7 +29,8 @@ const LAST_MOMENTS: Duration = Duration::from_secs(30);
 pub struct Budget {
     /// Bytes of versions that are not the newest of their key; 0 for a quarter of the quota.
     pub bytes: u64,
-    /// History of this age or younger is kept whatever it takes, while there is space.
+    /// History of this age or younger is kept beyond the budget, while three quarters of what the newest versions leave of the
+    /// quota hold it.
     pub age_min: Duration,
 }
 
@@ -89,27 +91,41 @@ impl History {
             self.seen.pop_front();
         }
         let history = look.bytes.saturating_sub(look.bytes_in_use);
-        let budget = self.bytes_max(look.bytes_in_use);
-        let age_min = if look.short { LAST_MOMENTS.min(self.budget.age_min) } else { self.budget.age_min };
-        let is_too_much = budget < history && !look.forgets;
-        if !is_too_much && !look.short {
-            return None;
-        }
-        // As if every revision took the same space.
-        let revisions = look.revision.0 - look.compacted.max(Revision::NONE).0;
-        let kept = (revisions as f64 * budget as f64 / history.max(1) as f64) as i64;
-        let for_bytes =
-            if look.short { look.revision } else { Revision(look.revision.0 - kept.min(revisions)) };
-        let old_enough =
-            self.seen.partition_point(|(at, _)| age_min <= now.duration_since(*at)).checked_sub(1)?;
-        let due = for_bytes.min(self.seen[old_enough].1);
-        (look.compacted.max(Revision::NONE) < due).then_some(due)
+        let bytes_max = self.bytes_max(look.bytes_in_use);
+        let due = if look.short {
+            self.due(now, look, 0, LAST_MOMENTS.min(self.budget.age_min))
+        } else if look.forgets || history <= bytes_max {
+            None
+        } else {
+            let old = self.due(now, look, bytes_max, self.budget.age_min);
+            let young =
+                self.due(now, look, self.room(look.bytes_in_use), LAST_MOMENTS.min(self.budget.age_min));
+            old.max(young)
+        };
+        due.filter(|due| look.compacted.max(Revision::NONE) < *due)
     }
 
-    /// Bytes of old versions that may be kept beside so many of the newest.
+    /// The newest revision that is older than `age_min` and need not be kept if history may take so many bytes.
+    fn due(&self, now: Instant, look: Look, bytes_max: u64, age_min: Duration) -> Option<Revision> {
+        // As if every revision took the same space.
+        let revisions = look.revision.0 - look.compacted.max(Revision::NONE).0;
+        let history = look.bytes.saturating_sub(look.bytes_in_use);
+        let kept = (revisions as f64 * bytes_max as f64 / history.max(1) as f64) as i64;
+        let for_bytes = Revision(look.revision.0 - kept.min(revisions));
+        let old_enough =
+            self.seen.partition_point(|(at, _)| age_min <= now.duration_since(*at)).checked_sub(1)?;
+        Some(for_bytes.min(self.seen[old_enough].1))
+    }
+
+    /// Bytes that history may take at all beside so many of the newest versions.
+    fn room(&self, bytes_in_use: u64) -> u64 {
+        self.quota.saturating_sub(bytes_in_use) / 4 * 3
+    }
+
+    /// Bytes of old versions that may be kept beside so many of the newest, if they are not young.
     fn bytes_max(&self, bytes_in_use: u64) -> u64 {
         let asked = if self.budget.bytes == 0 { self.quota / 4 } else { self.budget.bytes };
-        asked.min(self.quota.saturating_sub(bytes_in_use) / 4 * 3)
+        asked.min(self.room(bytes_in_use))
     }
 
     /// How far back history surely reaches: every revision of this time can be read. At most back to the first look.
@@ -194,6 +210,27 @@ mod tests {
             store.look(MB, false);
         }
         assert_eq!(store.held() / MB, 300, "five minutes of it");
+    }
+
+    #[test]
+    fn a_load_whose_young_history_would_fill_the_store_is_not_refused() {
+        let quota = 4096 * MB;
+        let mut store = Store::new(Budget::default(), quota);
+        for n in 0..1000 {
+            store.look(32 * MB, false);
+            assert!(store.held() + store.in_use < quota, "five minutes of it are 9.4 GiB: full at look {n}");
+            let reaches = store.history.reaches_back(store.at, store.compacted).as_secs();
+            assert!(n < 95 || 90 < reaches, "{reaches} s, but three quarters of the store are 96 s");
+        }
+    }
+
+    #[test]
+    fn the_last_moments_stay_although_growth_will_be_refused() {
+        let mut store = Store::new(Budget::default(), 1000 * MB);
+        for _ in 0..200 {
+            store.look(40 * MB, false);
+        }
+        assert_eq!(store.held() / MB, 1200, "half a minute of it");
     }
 
     #[test]

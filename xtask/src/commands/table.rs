@@ -426,8 +426,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench soak",
-        arguments: "[--minutes N (60)] [--keys N (1000000)] [--value-bytes N (256)] [--quota-mb N]",
-        about: "puts at full speed for long: memory, quotas, history, refused requests",
+        arguments: "[--native] [--minutes N (60)] [--keys N (1000000)] [--value-bytes N (256)] [--quota-mb N]",
+        about: "puts for long, at full speed or, with `--native`, at 80 % of it: memory, quotas, history, refused \
+                requests, latencies",
         more: "",
         time: "1 h",
         group: Group::Benches,

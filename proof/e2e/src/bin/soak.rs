@@ -1,19 +1,29 @@
-//! `cargo xtask bench soak`: puts at full speed for a long time, and the memory and disk that members use meanwhile.
+//! `cargo xtask bench soak`: puts for a long time, and the memory that members use meanwhile.
 //!
 //! Knows nothing of: members, clients; the library measures.
 
 use kattu_e2e::soak::{Look, Settings, run};
+use kattu_e2e::steady_load::Minute;
 use std::process::ExitCode;
 use std::time::Duration;
 
-const USAGE: &str =
-    "cargo xtask bench soak [--minutes N (60)] [--keys N (1000000)] [--value-bytes N (256)] [--quota-mb N]";
+const USAGE: &str = "cargo xtask bench soak [--native] [--minutes N (60)] [--keys N (1000000)] [--value-bytes N (256)] \
+                     [--quota-mb N]";
 
 fn main() -> ExitCode {
-    let mut settings =
-        Settings { length: Duration::from_secs(3600), keys: 1_000_000, value_bytes: 256, quota: None };
+    let mut settings = Settings {
+        length: Duration::from_secs(3600),
+        keys: 1_000_000,
+        value_bytes: 256,
+        quota: None,
+        is_steady: false,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
+        if word == "--native" {
+            settings.is_steady = true;
+            continue;
+        }
         let number = words.next().and_then(|text| text.parse::<u64>().ok()).filter(|number| 0 < *number);
         match (word.as_str(), number) {
             ("--minutes", Some(minutes)) => settings.length = Duration::from_secs(60 * minutes.min(10_000)),
@@ -27,7 +37,8 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "| minute | puts | memory of each member, MB | store / quota, MB | history, s |\n|---|---|---|---|---|"
+        "| minute | puts | memory of each member, MB | store / quota, MB | history, s | of full speed, puts/s | p50, p99, ms |\n\
+         |---|---|---|---|---|---|---|"
     );
     let mut told = 0;
     let report = run(settings, |look| {
@@ -38,7 +49,9 @@ fn main() -> ExitCode {
         }
     });
     let peak = report.looks.iter().map(|look| look.resident.iter().sum::<u64>()).max().unwrap_or(0);
-    let history = report.looks.iter().skip(33).flat_map(|look| look.history_seconds.iter().copied()).min();
+    let skipped = if settings.is_steady { 6 } else { 33 };
+    let history =
+        report.looks.iter().skip(skipped).flat_map(|look| look.history_seconds.iter().copied()).min();
     println!(
         "at most {:.1} GB of {:.1} GB together, history of at least {} s, {} loads failed",
         peak as f64 / 1e9,
@@ -56,11 +69,15 @@ fn line(look: &Look) -> String {
     let mb = |bytes: u64| format!("{:.0}", bytes as f64 / 1e6);
     let joined = |texts: Vec<String>| texts.join(" · ");
     format!(
-        "| {:.1} | {} | {} | {} | {} |",
+        "| {:.1} | {} | {} | {} | {} | {} |",
         look.at.as_secs_f64() / 60.0,
         look.revision,
         joined(look.resident.iter().map(|&bytes| mb(bytes)).collect()),
         joined(look.stores.iter().map(|&(held, quota)| format!("{} / {}", mb(held), mb(quota))).collect()),
         joined(look.history_seconds.iter().map(u64::to_string).collect()),
+        look.minute.map_or("| ".to_string(), |minute| {
+            let Minute { most, rate, p50_ms, p99_ms } = minute;
+            format!("{rate} of {most} | {p50_ms:.1}, {p99_ms:.1}")
+        }),
     )
 }

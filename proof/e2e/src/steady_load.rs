@@ -1,0 +1,152 @@
+//! Puts by the native protocol at a steady share of what the members can do: `kattu bench put --native`, minute after minute.
+//!
+//! ```text
+//!  ├ all keys ┼ full speed ┼ a minute at 80 % ┼ … nine more … ┼ full speed ┼ a minute at 80 % ┼ …
+//! ```
+//! The minutes are open loops: a latency counts from the time at which its put was due. Full speed is measured anew every ten
+//! minutes, because the speed of a machine that others share drifts by half within an hour.
+//! Knows nothing of: members, metrics.
+
+use kattu_rig::programs::kattu;
+use serde_json::Value;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+/// Percent of full speed.
+const SHARE: u64 = 80;
+/// Minutes between two measurements of full speed.
+const MINUTES: usize = 10;
+/// Puts of such a measurement.
+const MOST_TOTAL: u64 = 2_000_000;
+
+/// A minute of the load.
+#[derive(Clone, Copy, Debug)]
+pub struct Minute {
+    /// Puts a second at full speed, measured at most ten minutes before.
+    pub most: u64,
+    /// Puts a second in this minute.
+    pub rate: u64,
+    /// Of their latencies, in milliseconds.
+    pub p50_ms: f64,
+    /// Of their latencies, in milliseconds.
+    pub p99_ms: f64,
+}
+
+/// What is put.
+#[derive(Clone, Debug)]
+pub(crate) struct Puts {
+    pub(crate) endpoints: String,
+    pub(crate) keys: u64,
+    pub(crate) value_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    child: Option<Child>,
+    minutes: Vec<Minute>,
+    failed: Option<String>,
+    ends: bool,
+}
+
+/// The load; ends when dropped.
+pub(crate) struct SteadyLoad {
+    state: Arc<Mutex<State>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SteadyLoad {
+    pub(crate) fn start(puts: Puts) -> SteadyLoad {
+        let state = Arc::<Mutex<State>>::default();
+        let shared = state.clone();
+        let thread = std::thread::spawn(move || {
+            if let Err(why) = run(&puts, &shared) {
+                lock(&shared).failed = Some(why);
+            }
+        });
+        SteadyLoad { state, thread: Some(thread) }
+    }
+
+    /// All minutes so far.
+    pub(crate) fn minutes(&self) -> Vec<Minute> {
+        lock(&self.state).minutes.clone()
+    }
+
+    /// Why the load has ended by itself, if it has.
+    pub(crate) fn failed(&self) -> Option<String> {
+        lock(&self.state).failed.clone()
+    }
+}
+
+impl Drop for SteadyLoad {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        state.ends = true;
+        if let Some(child) = &mut state.child {
+            let _ = child.kill();
+        }
+        drop(state);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().expect("nobody panics with it")
+}
+
+fn run(puts: &Puts, state: &Mutex<State>) -> Result<(), String> {
+    bench(puts, state, puts.keys, None)?;
+    loop {
+        let most = number(&bench(puts, state, MOST_TOTAL, None)?, "ops_per_s")? as u64;
+        let rate = most * SHARE / 100;
+        for _ in 0..MINUTES {
+            let report = bench(puts, state, rate * 60, Some(rate))?;
+            let minute = Minute {
+                most,
+                rate: number(&report, "ops_per_s")? as u64,
+                p50_ms: number(&report, "p50_us")? / 1e3,
+                p99_ms: number(&report, "p99_us")? / 1e3,
+            };
+            lock(state).minutes.push(minute);
+        }
+    }
+}
+
+/// One run of the tool; its report. An error if a put failed, or if the load is to end.
+fn bench(puts: &Puts, state: &Mutex<State>, total: u64, rate: Option<u64>) -> Result<Value, String> {
+    let mut command = Command::new(kattu());
+    command.args(["bench", "put", "--native", "--sessions", "8", "--clients", "8", "--conns", "8"]);
+    command.args(["--pipeline", "256", "--key-size", "16", "--endpoints", &puts.endpoints]);
+    command.args(["--val-size", &puts.value_bytes.to_string(), "--key-space", &puts.keys.to_string()]);
+    command.args(["--total", &total.to_string(), "--timeout", "60s", "-o", "json"]);
+    if let Some(rate) = rate {
+        command.args(["--rate", &rate.to_string()]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut stdout = {
+        let mut state = lock(state);
+        if state.ends {
+            return Err("it is to end".to_string());
+        }
+        let mut child = command.spawn().map_err(|error| format!("kattu bench cannot be run: {error}"))?;
+        let stdout = child.stdout.take().expect("it is a pipe");
+        state.child = Some(child);
+        stdout
+    };
+    let text = std::io::read_to_string(&mut stdout).map_err(|error| error.to_string())?;
+    if let Some(mut child) = lock(state).child.take() {
+        child.wait().map_err(|error| error.to_string())?;
+    }
+    let report: Value =
+        serde_json::from_str(&text).map_err(|error| format!("kattu bench printed {text}: {error}"))?;
+    match report["errors"].as_u64() {
+        Some(0) => Ok(report),
+        _ => Err(format!("puts were refused or failed: {report}")),
+    }
+}
+
+fn number(report: &Value, name: &str) -> Result<f64, String> {
+    report[name].as_f64().ok_or_else(|| format!("no {name} in {report}"))
+}
