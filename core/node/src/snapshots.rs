@@ -8,7 +8,9 @@
 //! So never more bytes are written for snapshots than for the log, under load half as many, and beyond a bound the log is never
 //! much longer than two snapshots. The rest is [`REST`] times as long as the last snapshot took: a member under load makes fewer
 //! of them, each of which takes time from its clients, and makes the next when the load is over. A member that starts with
-//! a log rests first, too: it has that log to replay. While a member catches up to which the
+//! a log rests first, too: it has that log to replay. Members take turns: after its start each of *n* voters takes its first snapshot
+//! at a part of those bytes of its own, *n*/*n* to 1/*n*, and goes on from there, so that seldom two of them have that work at once.
+//! While a member catches up to which the
 //! snapshot before this one was sent, the log behind that one is kept, too: at most twice as long. Bytes count, not
 //! time: an idle replica takes no snapshot. A failed one is tried again when the log has grown by a part of that once
 //! more. A peer that waits for a snapshot gets one however short the log is, and also if the newest one covers the whole
@@ -22,7 +24,7 @@ use crate::contract::{Effects, KeeperTask};
 use crate::node::Node;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use kattu_raft::{Duration, Entry, EntryId, Instant, LogIndex, SnapshotMeta, Stamp};
+use kattu_raft::{Duration, Entry, EntryId, Instant, LogIndex, Membership, NodeId, SnapshotMeta, Stamp};
 
 /// When a snapshot is taken, and how much of the log is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +80,8 @@ pub(crate) struct Snapshots {
     not_before: u64,
     /// Bytes of the last snapshot.
     size: u64,
+    /// Until the first one since the start: it is due at so many parts, of so many, of what makes the others due.
+    first: Option<(u64, u64)>,
     under_way: Option<UnderWay>,
     /// The end of the rest after the last one, or after the start.
     rests_until: Instant,
@@ -98,6 +102,7 @@ impl Snapshots {
             since: 0,
             not_before: 0,
             size: 0,
+            first: Some((1, 1)),
             under_way: None,
             rests_until,
             anew: None,
@@ -134,7 +139,12 @@ impl Snapshots {
     }
 
     fn due_at(&self) -> u64 {
-        self.limits.log_bytes_min.max(self.size)
+        self.in_turn(self.limits.log_bytes_min.max(self.size))
+    }
+
+    /// The part of these bytes of log after which it is this member's turn.
+    fn in_turn(&self, bytes: u64) -> u64 {
+        self.first.map_or(bytes, |(part, of)| bytes / of * part)
     }
 
     /// A snapshot of so many bytes was taken.
@@ -142,19 +152,35 @@ impl Snapshots {
         self.since = self.since.saturating_sub(done.bytes);
         self.not_before = 0;
         self.size = bytes;
+        self.first = None;
         self.rests_until = now + now.since(done.since) * REST;
     }
 
     /// Whether the log has grown so much that no rest counts.
     fn is_at_bound(&self) -> bool {
         let sizes = self.size.saturating_mul(BOUND_SIZES);
-        self.limits.log_bytes_min.max(self.limits.log_bytes_max).max(sizes) < self.since
+        self.in_turn(self.limits.log_bytes_min.max(self.limits.log_bytes_max).max(sizes)) < self.since
     }
 
     /// When a snapshot becomes due without another entry.
     fn deadline(&self) -> Instant {
         let waits = self.under_way.is_none() && self.due_at() < self.since && self.not_before <= self.since;
         if waits && !self.is_at_bound() { self.rests_until } else { Instant::NEVER }
+    }
+}
+
+/// The turn of a member: voters take theirs from the last part down to the first, in the order of the membership.
+fn turn_of(own: NodeId, membership: &Membership) -> (u64, u64) {
+    let (mut of, mut before) = (0, 0);
+    for (place, voter) in membership.all_voters().enumerate() {
+        of += 1;
+        if voter == own {
+            before = place as u64;
+        }
+    }
+    match of {
+        0 => (1, 1),
+        of => (of - before, of),
     }
 }
 
@@ -180,6 +206,9 @@ impl Node {
     pub(crate) fn take_snapshot_if_due(&mut self, now: Instant, effects: &mut Effects) {
         let snapshots = &mut self.snapshots;
         let Some((last, stamp)) = snapshots.newest else { return };
+        if let Some(first) = &mut snapshots.first {
+            *first = turn_of(self.config.raft.id, self.raft.membership());
+        }
         if snapshots.under_way.is_some() || snapshots.since < snapshots.not_before {
             return;
         }

@@ -76,6 +76,27 @@ fn the_log_stays_short_under_writes_and_a_restart_begins_with_the_snapshot() {
 }
 
 #[test]
+fn members_take_their_first_snapshots_by_turns() {
+    let limits = SnapshotLimits { log_bytes_min: 6_000, log_bytes_max: 0, keep_bytes: 0 };
+    let mut world = World::with_snapshots(3, limits);
+    let leader = world.elect();
+    let mut firsts = [0; 3];
+    for round in 0..100 {
+        write(&mut world, leader, 0..10, &format!("{round}"));
+        for id in 1..=3 {
+            let first = &mut firsts[id as usize - 1];
+            if *first == 0 {
+                *first = status(&mut world, id).snapshot.0;
+            }
+        }
+    }
+    // Looked at after every ten writes.
+    let third = firsts[0] / 3;
+    assert!(60 < third, "a third of 6,000 bytes: {firsts:?}");
+    assert!(firsts[1].abs_diff(2 * third) <= 20 && firsts[2].abs_diff(third) <= 20, "{firsts:?}");
+}
+
+#[test]
 fn what_is_kept_behind_a_snapshot_feeds_a_peer_that_is_a_little_behind() {
     let mut world = World::with_snapshots(
         3,
