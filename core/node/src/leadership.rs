@@ -9,7 +9,7 @@
 //! Out:   the voter to which leadership is transferred now; this member's disk time, for its answers to a leader.
 //! Rules: [fault-model F17]
 //!   1. *Priority.* A leader that has led for an election timeout looks at the best successor. If that one has a higher
-//!      priority than the leader, holds everything committed, and was heard within two heartbeat intervals, leadership
+//!      priority than the leader, holds everything committed, and was heard within two heartbeats at rest, leadership
 //!      is transferred to it. After an attempt that failed the leader waits for ten election timeouts.
 //!   2. *Disks.* Every member's driver times its own disk, from the call that writes and syncs a group of records until
 //!      that returns, and the member reports it with every answer to its leader. A leader could not time others: one
@@ -165,7 +165,7 @@ impl OwnLeadership {
             return None;
         }
         let best = successors.max_by_key(Successor::rank)?;
-        let is_well = now.since(best.last_contact) <= sight.timing.heartbeat_interval * 2;
+        let is_well = now.since(best.last_contact) <= sight.timing.rest_interval() * 2;
         if !best.holds_committed || !is_well || best.priority <= sight.priority {
             return None;
         }
@@ -408,10 +408,10 @@ mod tests {
         let lags = Successor { holds_committed: false, ..voter(3, 200, ms(0)) };
         assert_eq!(offers(&[lags]), []);
         assert_eq!(offers(&[voter(2, 150, ms(0)), lags])[0], (1000, to(2)));
-        // One that is silent for longer than two heartbeat intervals is not well.
+        // One that is silent for longer than two heartbeats at rest take, 600 ms, is not well.
         let heard = |after: u64| Successor { last_contact: BEGAN + ms(after), ..voter(2, 150, ms(0)) };
-        assert_eq!(offers(&[heard(799)]), []);
-        assert_eq!(offers(&[heard(800)]), [(1000, to(2))]);
+        assert_eq!(offers(&[heard(399)]), []);
+        assert_eq!(offers(&[heard(400)]), [(1000, to(2))]);
     }
 
     #[test]

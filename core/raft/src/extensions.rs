@@ -76,6 +76,13 @@ impl Timing {
         Ok(())
     }
 
+    /// Time between heartbeats while the group is at rest: nothing is proposed, read or owed to a peer, and no lease is renewed.
+    /// Three intervals, at most a third of the election timeout, and so never less than one interval. [replication-protocols E9]
+    #[must_use]
+    pub fn rest_interval(&self) -> Duration {
+        (self.heartbeat_interval * 3).min(self.election_timeout / 3)
+    }
+
     fn put(&self, out: &mut Vec<u8>) {
         for time in [self.election_timeout, self.heartbeat_interval] {
             let nanos = u64::try_from(time.as_nanos()).expect("settings are checked before they are written");

@@ -379,6 +379,7 @@ impl Raft {
             return Err(ProposeError::NoSpace);
         }
         let id = entry.id();
+        self.stir(now);
         self.accept(entry, effects);
         Ok(id)
     }
@@ -401,6 +402,12 @@ impl Raft {
     }
 
     /// A new entry of this leader's goes into its log.
+    fn stir(&mut self, now: Instant) {
+        if let Some(leader) = self.role.leader_mut() {
+            leader.stir(now, &self.config);
+        }
+    }
+
     fn accept(&mut self, entry: Entry, effects: &mut Effects) {
         if let Some(leader) = self.role.leader_mut() {
             leader.uncommitted_bytes += entry.len();
@@ -468,6 +475,7 @@ impl Raft {
         }
         let (count, records) = (places.len(), SharedBytes::from(records));
         effects.persist.reserve(count);
+        self.stir(now);
         for (head, place, payload_start) in places {
             self.accept(Entry::new(head, records.slice(place), payload_start), effects);
         }

@@ -55,6 +55,11 @@ pub(crate) struct ReadQueue {
 }
 
 impl ReadQueue {
+    /// Whether no read waits, for a round or for the answers to one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.under_way.is_none()
+    }
+
     /// Adds a read to the next round. A repeated request replaces its earlier copy if that still waits.
     fn join(&mut self, reader: Reader) {
         let is_same = |waiting: &Reader| match (waiting, &reader) {
@@ -139,6 +144,7 @@ impl Leading<'_> {
         }
         leader.round = leader.round.next();
         leader.lease.stamp(leader.round, now);
+        leader.stir(now, view.config);
         let readers = core::mem::take(&mut leader.reads.waiting);
         let index = view.marks.committed;
         leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });

@@ -129,6 +129,26 @@ impl Leader {
     }
 }
 
+impl Leader {
+    /// Whether the group is at rest: every peer has answered the newest round, holds the whole log and was told that all of it is
+    /// committed; no read waits, and no transfer or change of voters is under way. Never where leases are on: heartbeats renew them, and their lateness
+    /// shows that the process slept. [replication-protocols E9, L-8]
+    fn rests(&self, view: &View<'_>) -> bool {
+        let last = view.log.last().index;
+        let is_done = |progress: &Progress| {
+            progress.matched == last
+                && progress.commit_sent == last
+                && progress.liveness.contact_round() == self.round
+        };
+        view.config.leadership.leader_lease.is_none()
+            && view.marks.committed == last
+            && !view.membership.is_joint()
+            && self.transfer.is_none()
+            && self.reads.is_empty()
+            && self.peers.values().all(is_done)
+    }
+}
+
 impl Leading<'_> {
     /// Sends every peer the entries it lacks, as far as its limits allow. [B4, B5]
     pub(crate) fn replicate(&mut self, now: Instant, effects: &mut Effects) {
@@ -183,13 +203,18 @@ impl Leading<'_> {
         }
     }
 
-    /// Heartbeats: keep followers from campaigning, repeat lost rounds.
+    /// Heartbeats: keep followers from campaigning, repeat lost rounds. Further apart at rest. [E9]
     pub(crate) fn tick_heartbeat(&mut self, now: Instant, effects: &mut Effects) {
         let Leading { leader, view, .. } = self;
         if now < leader.heartbeat_at {
             return;
         }
-        leader.heartbeat_at = now + view.config.heartbeat_interval;
+        let pause = if leader.rests(view) {
+            view.config.timing().rest_interval()
+        } else {
+            view.config.heartbeat_interval
+        };
+        leader.heartbeat_at = now + pause;
         leader.round = leader.round.next();
         leader.lease.stamp(leader.round, now);
         if view.config.leadership.leader_lease.is_some_and(|lease| lease.watch_clocks) {
@@ -369,6 +394,7 @@ impl Raft {
         let Some(leader) = self.role.leader_mut() else { return };
         if let Some(progress) = leader.peers.get_mut(&peer) {
             progress.link_closed(now, config);
+            leader.stir(now, config);
         }
     }
 

@@ -180,6 +180,13 @@ impl Timer {
 }
 
 impl Leader {
+    /// Something has begun that heartbeats repeat if it is lost: the next one is due after an interval at most. [E9]
+    pub(crate) fn stir(&mut self, now: Instant, config: &Config) {
+        if self.heartbeat_at != Instant::NEVER {
+            self.heartbeat_at = self.heartbeat_at.min(now + config.heartbeat_interval);
+        }
+    }
+
     /// The value of one voter: `own` if it is this leader, `me`, else `of_peer` of its progress. A voter without
     /// progress must not be taken for this leader: the leader's own disk, vote hold and answers would count for a
     /// member that gave none.

@@ -162,6 +162,7 @@ impl Raft {
             return Err(TransferError::NeedsSnapshot);
         }
         leader.transfer = Some(Transfer { target, abort_at, told: false });
+        leader.stir(now, &self.config);
         leader.lease.end();
         effects.trace.push(Trace::TransferBegan(target));
         if let Some(mut leading) = self.leading() {

@@ -7,6 +7,7 @@
 //!    exit code comes only at its end.
 //! 2. The native protocol at 80 % of full speed (`steady_load`), each member with its share of the machine for a quota. The 99th
 //!    percentile of the last minute is compared with that of the first.
+//!
 //! Knows nothing of: how members bound their memory.
 
 use crate::full_load::FullLoad;

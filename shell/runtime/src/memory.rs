@@ -3,7 +3,7 @@
 //! mimalloc gives free memory back on whatever thread next asks it for some, once the memory has been free for a while:
 //! up to 4 MiB per call, 2.5 to 11 ms each on a small virtual machine, and after a snapshot or a compaction that thread
 //! is the owner of the tables. So the delay is made too long for that ever to happen, and a thread of its own gives
-//! free memory back every second, as mimalloc would have. No other thread is held up meanwhile: the memory is first
+//! free memory back every second, as mimalloc would have, and seldom while the process does hardly anything. No other thread is held up meanwhile: the memory is first
 //! taken out of the allocator's hands.
 //!
 //! Memory comes in small pages: mimalloc asks for huge ones, and the first access to such a page waits until all of it
@@ -14,14 +14,20 @@
 
 use libmimalloc_sys::{mi_collect, mi_option_get, mi_option_set_default, mi_option_t};
 use rustix::thread::disable_transparent_huge_pages;
+use rustix::time::{ClockId, clock_gettime};
 use std::ffi::c_long;
+use std::time::Duration;
 
 /// `mi_option_purge_delay` of mimalloc's `mimalloc.h`, which its crate has no name for. In milliseconds.
 const PURGE_DELAY: mi_option_t = 15;
 /// Far beyond a second; far below where a sum with the clock could overflow.
 const NEVER: c_long = 1_000_000_000;
 /// mimalloc's own delay.
-const EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+const EVERY: Duration = Duration::from_secs(1);
+/// The delay after a second in which the process did hardly anything: nothing was freed since the last time.
+const EVERY_AT_REST: Duration = Duration::from_secs(10);
+/// Processor time in a second, of all threads, that is hardly anything.
+const HARDLY_ANYTHING: Duration = Duration::from_millis(10);
 
 /// Runs from now on, for as long as the process lives. To be called once, before there are other threads. Keeps what
 /// the operator has set: `MIMALLOC_PURGE_DELAY`, `MIMALLOC_ALLOW_THP` (1 for huge pages, where access to one costs
@@ -37,12 +43,23 @@ pub fn give_back_beside() -> std::io::Result<()> {
         return Ok(());
     }
     let beside = || {
+        let mut used = processor_time();
+        let mut pause = EVERY;
         loop {
-            std::thread::sleep(EVERY);
+            std::thread::sleep(pause);
             give_back();
+            let now = processor_time();
+            pause = if now - used < HARDLY_ANYTHING { EVERY_AT_REST } else { EVERY };
+            used = now;
         }
     };
     std::thread::Builder::new().name("memory".into()).spawn(beside).map(drop)
+}
+
+/// Processor time that this process has used, all of its threads.
+fn processor_time() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).expect("below a second"))
 }
 
 /// From now on no allocation gives memory back. Returns whether that is so: a delay that was set by hand stays.

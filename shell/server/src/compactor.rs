@@ -119,14 +119,20 @@ pub async fn run<R: Replica>(
 ) {
     let mut compactor = Compactor::new(retention, budget, config.quota_bytes);
     let mut by_schedule = ticks(compactor.schedule.interval().unwrap_or(NEVER));
-    let mut by_bytes = ticks(history::LOOK_EVERY);
+    let by_bytes = tokio::time::sleep(Duration::ZERO);
+    tokio::pin!(by_bytes);
     loop {
         let is_scheduled = tokio::select! {
             _ = by_schedule.tick() => true,
-            _ = by_bytes.tick() => false,
+            () = &mut by_bytes => false,
             changed = stop.changed() => if changed.is_err() || *stop.borrow() { return } else { continue },
         };
-        compactor.turn(&replica, Instant::now(), is_scheduled, &config.counters).await;
+        let now = Instant::now();
+        let has_changed = compactor.turn(&replica, now, is_scheduled, &config.counters).await;
+        if !is_scheduled {
+            let pause = if has_changed { history::LOOK_EVERY } else { LOOK_AT_REST };
+            by_bytes.as_mut().reset(now + pause);
+        }
     }
 }
 
@@ -134,16 +140,26 @@ pub async fn run<R: Replica>(
 struct Compactor {
     schedule: Schedule,
     history: History,
+    /// What the last look saw.
+    seen: Option<Look>,
 }
 
 impl Compactor {
     fn new(retention: Retention, budget: Budget, quota: u64) -> Compactor {
-        Compactor { schedule: Schedule::new(retention), history: History::new(budget, quota) }
+        Compactor { schedule: Schedule::new(retention), history: History::new(budget, quota), seen: None }
     }
 
-    /// One look at the replica, for the schedule or for the bytes of history, and the compaction that is due after it.
-    async fn turn<R: Replica>(&mut self, replica: &R, now: Instant, is_scheduled: bool, counters: &Counters) {
-        let Some(mut seen) = look(replica).await else { return };
+    /// One look at the replica, for the schedule or for the bytes of history, and the compaction that is due after it. Returns
+    /// whether anything has changed since the last look.
+    async fn turn<R: Replica>(
+        &mut self,
+        replica: &R,
+        now: Instant,
+        is_scheduled: bool,
+        counters: &Counters,
+    ) -> bool {
+        let Some(mut seen) = look(replica).await else { return true };
+        let has_changed = self.seen.replace(seen) != Some(seen);
         if let Some(quota) = replica.ruling_quota() {
             self.history.limit(quota);
         }
@@ -164,8 +180,12 @@ impl Compactor {
             seen.compacted = seen.compacted.max(due).max(compacted);
         }
         counters.history_seconds.set(self.history.reaches_back(now, seen.compacted).as_secs());
+        has_changed
     }
 }
+
+/// Time between two looks while nothing changes.
+const LOOK_AT_REST: Duration = Duration::from_secs(5);
 
 /// Longer than any process runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);

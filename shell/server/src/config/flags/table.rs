@@ -136,7 +136,12 @@ pub const FLAGS: &[Flag] = &[
         "1",
         "years for which certificates of --auto-tls and --peer-auto-tls are valid",
     ),
-    works("heartbeat-interval", Number, "100", "ms between heartbeats of the leader, in a new cluster"),
+    works(
+        "heartbeat-interval",
+        Number,
+        "100",
+        "ms between heartbeats of the leader, up to three times as many while nothing happens, in a new cluster",
+    ),
     works(
         "election-timeout",
         Number,
