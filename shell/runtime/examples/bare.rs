@@ -5,8 +5,9 @@
 //!        ◀──answer───      ◀──ack─────                     an answer as soon as two of three have synced
 //! ```
 //! `bare follow FOLDER APPEND` and `bare lead FOLDER REQUEST APPEND ANSWER FOLLOWER FOLLOWER` print the address at which they listen;
-//! `bare load LEADER REQUEST ANSWER CONNS UNDER_WAY TOTAL` prints a line of JSON. Sizes are bytes of one operation. Each process has one
-//! thread; it takes in all that has come, and goes on with that as one batch. No byte has a meaning: nothing is decoded, checked, kept,
+//! `bare load LEADER REQUEST ANSWER CONNS UNDER_WAY TOTAL` prints a line of JSON. `bare read FOLDER` reads its large files, past the
+//! page cache, and prints their bytes: what a member that starts there has to read. Sizes are bytes of one operation. Each process has one
+//! thread (two that read); it takes in all that has come, and goes on with that as one batch. No byte has a meaning: nothing is decoded, checked, kept,
 //! elected or repeated.
 //! Knows nothing of: Kattu.
 
@@ -16,7 +17,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -30,7 +31,7 @@ const ACK_BYTES: usize = 93;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
 
-const USAGE: &str = "usage: bare follow FOLDER APPEND | bare lead FOLDER REQUEST APPEND ANSWER FOLLOWER FOLLOWER | bare load LEADER REQUEST ANSWER CONNS UNDER_WAY TOTAL";
+const USAGE: &str = "usage: bare follow FOLDER APPEND | bare lead FOLDER REQUEST APPEND ANSWER FOLLOWER FOLLOWER | bare load LEADER REQUEST ANSWER CONNS UNDER_WAY TOTAL | bare read FOLDER";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         ["follow", folder, append] => number(append).map(|append| follow(Path::new(folder), append)),
         ["lead", folder, request, append, answer, one, other] => numbers(&[request, append, answer])
             .map(|sizes| lead(Path::new(folder), sizes[0], sizes[1], sizes[2], [one, other])),
+        ["read", folder] => Some(read(Path::new(folder))),
         ["load", leader, rest @ ..] if rest.len() == 5 => numbers(rest).map(|all| load(leader, &all)),
         _ => None,
     };
@@ -93,6 +95,43 @@ impl Log {
         }
         self.file.sync_data()
     }
+}
+
+/// Two threads read the large files of a folder, each its share.
+fn read(folder: &Path) -> Result<()> {
+    let mut files = Vec::new();
+    for file in std::fs::read_dir(folder)? {
+        let path = file?.path();
+        let bytes = path.metadata()?.len();
+        if WRITE_BYTES as u64 <= bytes {
+            files.push((bytes, path));
+        }
+    }
+    files.sort();
+    // The largest one for one thread, the others for the other: a snapshot, a log.
+    let largest = files.pop();
+    let shares = [largest.into_iter().collect(), files];
+    let read = |share: Vec<(u64, PathBuf)>| {
+        let mut all = 0;
+        let mut buffer = vec![0; WRITE_BYTES + PAGE];
+        let aligned = buffer.as_ptr().align_offset(PAGE);
+        for (bytes, path) in share {
+            let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+            let file = OpenOptions::new().read(true).custom_flags(direct).open(path)?;
+            let mut at = 0;
+            while at < bytes {
+                at += file.read_at(&mut buffer[aligned..aligned + WRITE_BYTES], at)?.max(1) as u64;
+            }
+            all += bytes;
+        }
+        Result::Ok(all)
+    };
+    let mut all = 0;
+    for reader in shares.map(|share| std::thread::spawn(move || read(share))) {
+        all += reader.join().map_err(|_| Error::other("a thread panicked"))??;
+    }
+    println!("{all}");
+    Ok(())
 }
 
 /// What comes by a connection: messages of one size.

@@ -202,6 +202,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// The data directory of a member.
+    pub fn data_dir(&self, member: usize) -> PathBuf {
+        self.folder.join(format!("n{member}"))
+    }
+
     /// Stops one member cleanly and starts it again on its data; returns the time at which it was started.
     pub fn restart(&mut self, member: usize) -> Result<Instant, Failure> {
         shell::signal(&self.children[member].id().to_string(), "TERM");

@@ -1,18 +1,18 @@
 //! The machine alone: three bare processes that pass on, write and sync the bytes of puts, and a bare client
-//! (`shell/runtime/examples/bare.rs`).
+//! (`shell/runtime/examples/bare.rs`); and a bare program that reads the bytes from which a member starts.
 //!
 //! Rule: bytes of a put as Kattu's protocols have them: a request in a session, a command in an entry with others or alone, an answer.
 //! Knows nothing of: what a store does with a put.
 
 use super::load::{self, Timing};
 use super::rows::Shape;
-use super::sample::Sample;
+use super::sample::{Figure, Sample};
 use crate::bench::cluster::MEMBERS;
 use crate::shell::{self, Failure};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -55,6 +55,15 @@ impl Drop for Bare {
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// How long it takes to read what is in the data directory of a member.
+pub fn read(data_dir: &Path) -> Result<Sample, Failure> {
+    let mut program = Command::new(super::super::example("bare")?);
+    program.arg("read").arg(data_dir);
+    let begun = Instant::now();
+    shell::output(&mut program, LIMIT)?;
+    Ok(Sample::of(Figure::Start, begun.elapsed().as_secs_f64()))
 }
 
 /// Puts of this shape through them, with data below `folder`.

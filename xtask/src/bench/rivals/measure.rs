@@ -40,6 +40,12 @@ impl Bench {
                 let cluster = self.cluster(&self.programs.with_etcds_flags(side)?, number)?;
                 Ok(rest::idle(&cluster.pids(), self.timing))
             }
+            (Work::Start, Side::Machine) => {
+                let cluster = self.cluster(&self.programs.with_etcds_flags(Side::Kattu)?, number)?;
+                let follower = self.filled(Side::Kattu, &cluster)?;
+                std::thread::sleep(rest::SETTLED);
+                bare::read(&cluster.data_dir(follower))
+            }
             (Work::Start, _) => {
                 let cluster = self.cluster(&self.programs.with_etcds_flags(side)?, number)?;
                 self.start(side, cluster)
@@ -100,8 +106,15 @@ impl Bench {
     }
 
     fn start(&self, side: Side, mut cluster: Cluster) -> Result<Sample, Failure> {
+        self.filled(side, &cluster)?;
+        self.timing.wait(&cluster.pids());
+        rest::start(&mut cluster)
+    }
+
+    /// Writes all keys; returns a follower.
+    fn filled(&self, side: Side, cluster: &Cluster) -> Result<usize, Failure> {
         const VALUE_BYTES: u32 = 256;
-        let leader = leader_of(&cluster)?;
+        let leader = leader_of(cluster)?;
         match side {
             // Single puts: as many entries as keys.
             Side::Kattu => {
@@ -110,11 +123,10 @@ impl Bench {
             }
             _ => {
                 let tool = self.programs.benchmark.clone().map_err(Failure::new)?;
-                load::fill_etcd(&tool, &cluster, VALUE_BYTES, self.keys)?;
+                load::fill_etcd(&tool, cluster, VALUE_BYTES, self.keys)?;
             }
         }
-        self.timing.wait(&cluster.pids());
-        rest::start(&mut cluster)
+        Ok((leader + 1) % cluster::MEMBERS)
     }
 
     fn redis(&self, shape: Shape, number: usize) -> Result<Sample, Failure> {

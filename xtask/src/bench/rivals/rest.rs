@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Between an election, or a start, and rest.
-const SETTLED: Duration = Duration::from_secs(3);
+pub const SETTLED: Duration = Duration::from_secs(3);
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// Between two questions whether a member serves.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -256,9 +256,10 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "start",
-        about: "a follower with all keys starts while the others serve, until /health answers that it serves",
+        about: "a follower with all keys starts while the others serve, until /health answers that it serves; the machine alone: \
+                reads its files",
         work: Work::Start,
-        rivals: &[Side::Etcd],
+        rivals: &[Side::Etcd, Side::Machine],
         goals: &[at_most(Figure::Start, 0.6)],
     },
 ];
