@@ -72,8 +72,9 @@ impl Deposed {
             Box::new(move |message| is_cut.get() && (message.from() == there || message.to() == there));
         let mut scenario =
             Deposed { world, former, present: 0, held: VecDeque::new(), cut, history: Vec::new() };
-        scenario.write(1, former, "old");
         scenario.world.pass(ET / 2);
+        // What was heard last was heard a moment ago.
+        scenario.write(1, former, "old");
         scenario.hold_answers_up();
         scenario.cut.set(true);
         scenario.elect();
@@ -112,8 +113,8 @@ impl Deposed {
             let raft = world.member(id).node.raft();
             raft.is_leader() && raft.term_at(raft.committed()) == Some(raft.term())
         };
-        for _ in 0..8 {
-            self.world.pass(ET * 2 / 5);
+        for _ in 0..9 {
+            self.world.pass(ET / 4);
             let late = self.held.pop_front().expect("ten were held up");
             self.let_through(late);
             let others = (1..=3).filter(|id| *id != self.former);
