@@ -37,6 +37,7 @@
 //! | `lease-kept-though-clocks-differ` | a leader with proof that clocks run apart has no leader lease (`clocks.rs`) |
 //! | `taken-back-but-for-its-digest`, `delete-counts-its-last-slice`, `missing-keys-cost-nothing`, `slices-as-long-as-the-request`, `reads-in-the-middle-of-a-change`, `read-goes-on-in-other-tables` | work in slices has the result of work in one go, in short steps (`slices.rs`) |
 //! | `any-term-believed`, `any-count-believed`, `unreadable-entries-taken`, `unreadable-snapshot-taken`, `unasked-votes-counted`, `snapshot-of-a-term-to-come-taken`, `acknowledgement-beyond-the-log-believed`, `round-to-come-believed`, `lives-of-learners-without-end` | lies of peers end no member, and cost bounded memory (`lies.rs`) |
+//! | `a-snapshot-due-that-cannot-be-taken` | a member that joined turns only while it gets somewhere (`members.rs`) |
 //! | `compacted-read-judged-by-tidying` | stores that remove old versions at different paces answer and end alike |
 //! | `rebuilt-at-the-old-revision`, `rebuilt-under-the-old-id`, `restored-in-place` | a new cluster made from an old one has all its data, higher revisions and an id of its own (`rebuilt.rs`) |
 //!
@@ -86,6 +87,7 @@ pub fn trial(name: &str, seed: u64) {
         "stickiness-switched-off" => a_link_between_two_of_three(seed),
         "unfit-member-never-asks-again" => elections::a_member_that_is_whole_again(seed),
         "pre-candidate-votes-and-asks-on" => elections::a_vote_of_who_asks_itself(seed),
+        "a-snapshot-due-that-cannot-be-taken" => members::a_snapshot_due_before_the_group_is_known(seed),
         "restarted-voter-deposes-its-leader" => elections::a_restart_and_a_lost_link(seed),
         "open-questions-all-repeated" => questions::of_one_that_commits_nothing(seed),
         "question-overtakes-entries" | "sent-again-because-time-passed" => flow::a_slow_link(seed),

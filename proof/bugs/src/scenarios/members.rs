@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: how memberships overlap; the storms over bare peers check that.
 
-use kattu_node::contract::{MemberChange, MemberInfo, Members, PeerMessage, Request};
+use kattu_node::contract::{Event, MemberChange, MemberInfo, Members, PeerMessage, Request};
 use kattu_node::newcomer::{self, admit};
 use kattu_node::{Keeper, SnapshotLimits};
 use kattu_raft::{Duration, EntryKind, LogIndex, Membership, Message, NodeId};
@@ -22,6 +22,44 @@ fn add(id: u64, url: u64) -> Request {
 
 fn in_force(member: &Member) -> &Membership {
     member.node.raft().membership()
+}
+
+/// A member joins behind so much of a log that a snapshot of its own is due before it comes to the entry that names the group.
+pub(super) fn a_snapshot_due_before_the_group_is_known(seed: u64) {
+    const TURNS_MAX: usize = 100;
+    let limits = SnapshotLimits { log_bytes_min: 500, log_bytes_max: 1 << 30, keep_bytes: 1 << 30 };
+    let (mut world, leader) = begin(3, limits, seed);
+    // More than the member gets with one append.
+    let value = "v".repeat(100 << 10);
+    for number in 0..60 {
+        world.ask(leader, put(&format!("k{number}"), &value));
+        world.deliver();
+    }
+    world.ask(leader, add(4, 4));
+    world.pass(ET);
+    world.join(4);
+    for _ in 0..200 {
+        world.now += Duration::from_millis(10);
+        for id in 1..=4 {
+            if world.member(id).node.deadline() <= world.now {
+                world.give(id, Event::Tick);
+            }
+        }
+        while let Some(message) = world.network.pop_front() {
+            world.deliver_one(message);
+            let is_due = |world: &World| world.member(4).node.deadline() <= world.now;
+            let mut turns = 0;
+            while is_due(&world) {
+                assert!(
+                    turns < TURNS_MAX,
+                    "what_is_due_is_done: n4 turns {turns} times, and something is due"
+                );
+                world.give(4, Event::Tick);
+                turns += 1;
+            }
+        }
+    }
+    assert!(in_force(world.member(4)).contains(NodeId(4)), "scene_is_played: n4 has not joined");
 }
 
 /// A member is removed; a new one is added with its id.
