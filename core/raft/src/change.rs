@@ -214,6 +214,7 @@ impl Raft {
             leader.uncommitted_bytes += entry.len();
         }
         self.append(entry, effects);
+        self.stir(now); // by the timing that is in force from here on
         self.meet_peers(now);
         Some(id)
     }

@@ -402,7 +402,8 @@ impl Raft {
     }
 
     /// A new entry of this leader's goes into its log.
-    fn stir(&mut self, now: Instant) {
+    /// The next heartbeat is due after an interval at most, if this member leads. [E9]
+    pub(crate) fn stir(&mut self, now: Instant) {
         if let Some(leader) = self.role.leader_mut() {
             leader.stir(now, &self.config);
         }
