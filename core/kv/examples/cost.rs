@@ -43,6 +43,13 @@ fn main() {
     println!("{:>10} ns per change to compact all of that", compaction.nanos() / keys);
 
     report("put, random present key", keys / 2, |_| put(&mut store, random.below(keys)));
+    let copy = store.pin();
+    report("put, random present key, while a copy is held", keys / 10, |_| {
+        put(&mut store, random.below(keys))
+    });
+    let dropped = Stopwatch::start();
+    drop(copy);
+    println!("{:>10} ns per such put to drop the copy", dropped.nanos() / (keys / 10));
     report("put, the same ten keys", keys / 2, |i| put(&mut store, i % 10));
     let bytes = encoded(42);
     report("decode a put", keys, |_| drop(black_box(Command::decode(black_box(&bytes)))));

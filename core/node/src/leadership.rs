@@ -165,7 +165,8 @@ impl OwnLeadership {
             return None;
         }
         let best = successors.max_by_key(Successor::rank)?;
-        let is_well = now.since(best.last_contact) <= sight.timing.rest_interval() * 2;
+        let is_well =
+            now.since(best.last_contact) <= sight.timing.rest_interval() + sight.timing.heartbeat_interval;
         if !best.holds_committed || !is_well || best.priority <= sight.priority {
             return None;
         }
@@ -408,10 +409,10 @@ mod tests {
         let lags = Successor { holds_committed: false, ..voter(3, 200, ms(0)) };
         assert_eq!(offers(&[lags]), []);
         assert_eq!(offers(&[voter(2, 150, ms(0)), lags])[0], (1000, to(2)));
-        // One that is silent for longer than two heartbeats at rest take, 600 ms, is not well.
+        // One that is silent for longer than a heartbeat at rest and another take, 400 ms, is not well.
         let heard = |after: u64| Successor { last_contact: BEGAN + ms(after), ..voter(2, 150, ms(0)) };
-        assert_eq!(offers(&[heard(399)]), []);
-        assert_eq!(offers(&[heard(400)]), [(1000, to(2))]);
+        assert_eq!(offers(&[heard(599)]), []);
+        assert_eq!(offers(&[heard(600)]), [(1000, to(2))]);
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl Snapshots {
     /// Whether the log has grown so much that no rest counts.
     fn is_at_bound(&self) -> bool {
         let sizes = self.size.saturating_mul(BOUND_SIZES);
-        self.in_turn(self.limits.log_bytes_min.max(self.limits.log_bytes_max).max(sizes)) < self.since
+        self.limits.log_bytes_min.max(self.limits.log_bytes_max).max(sizes) < self.since
     }
 
     /// When a snapshot becomes due without another entry.

@@ -83,6 +83,12 @@ impl Timing {
         (self.heartbeat_interval * 3).min(self.election_timeout / 3)
     }
 
+    /// For so long a voter that has just started follows nobody and grants no pre-votes: a leader at rest reaches it meanwhile, even
+    /// if its link was not there yet at the first attempt. [replication-protocols E3b]
+    pub(crate) fn grace(&self) -> Duration {
+        self.heartbeat_interval + self.rest_interval()
+    }
+
     fn put(&self, out: &mut Vec<u8>) {
         for time in [self.election_timeout, self.heartbeat_interval] {
             let nanos = u64::try_from(time.as_nanos()).expect("settings are checked before they are written");

@@ -167,7 +167,7 @@ impl Raft {
             log_space: u64::MAX,
             has_past: lsn > Lsn(0),
             pre_vote_round: Round(0),
-            grace_until: if lsn > Lsn(0) { now + config.heartbeat_interval * 2 } else { Instant(0) },
+            grace_until: if lsn > Lsn(0) { now + config.timing().grace() } else { Instant(0) },
             vote_hold: Instant(0),
             hold_recorded: Duration::ZERO,
             longer_holds_until: Instant(0),
@@ -401,7 +401,6 @@ impl Raft {
         waiting > 0 && waiting + payload.len() > self.config.limits.uncommitted_bytes_max
     }
 
-    /// A new entry of this leader's goes into its log.
     /// The next heartbeat is due after an interval at most, if this member leads. [E9]
     pub(crate) fn stir(&mut self, now: Instant) {
         if let Some(leader) = self.role.leader_mut() {
@@ -409,6 +408,7 @@ impl Raft {
         }
     }
 
+    /// A new entry of this leader's goes into its log.
     fn accept(&mut self, entry: Entry, effects: &mut Effects) {
         if let Some(leader) = self.role.leader_mut() {
             leader.uncommitted_bytes += entry.len();

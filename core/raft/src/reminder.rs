@@ -260,7 +260,7 @@ impl Raft {
         }
         let timer = self.election_timer(now);
         if self.has_past {
-            self.grace_until = now + self.config.heartbeat_interval * 2; // no leader could reach it before
+            self.grace_until = now + self.config.timing().grace(); // no leader could reach it before
         }
         self.take_role(Role::Follower(Follower { timer, following: None }), effects);
         effects.trace.push(Trace::TakesPart { unasked: returning.silent.len() });

@@ -130,13 +130,14 @@ impl Leader {
 }
 
 impl Leader {
-    /// Whether the group is at rest: every peer has answered the newest round, holds the whole log and was told that all of it is
-    /// committed; no read waits, and no transfer or change of voters is under way. Never where leases are on: heartbeats renew them, and their lateness
-    /// shows that the process slept. [replication-protocols E9, L-8]
+    /// Whether the group is at rest: every peer has answered the newest round, over a link that has not broken since, holds the
+    /// whole log and was told that all of it is committed; no read waits, and no transfer or change of voters is under way. Never
+    /// where leases are on: heartbeats renew them, and their lateness shows that the process slept. [replication-protocols E9, L-8]
     fn rests(&self, view: &View<'_>) -> bool {
         let last = view.log.last().index;
         let is_done = |progress: &Progress| {
-            progress.matched == last
+            matches!(progress.flow.mode, Mode::Replicate)
+                && progress.matched == last
                 && progress.commit_sent == last
                 && progress.liveness.contact_round() == self.round
         };

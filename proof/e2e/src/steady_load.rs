@@ -1,10 +1,11 @@
 //! Puts by the native protocol at a steady share of what the members can do: `kattu bench put --native`, minute after minute.
 //!
 //! ```text
-//!  ├ all keys ┼ full speed ┼ a minute at 80 % ┼ … nine more … ┼ full speed ┼ a minute at 80 % ┼ …
+//!  ├ all keys ┼ full speed ┼ two minutes at 80 %, not counted ┼ full speed ┼ a minute at 80 % ┼ … nine more … ┼ full speed ┼ …
 //! ```
 //! The minutes are open loops: a latency counts from the time at which its put was due. Full speed is measured anew every ten
-//! minutes, because the speed of a machine that others share drifts by half within an hour.
+//! minutes, because the speed of a machine that others share drifts by half within an hour. The first minutes do not count:
+//! members without a history take their first snapshots there, and whatever came later would look fast beside them.
 //! Knows nothing of: members, metrics.
 
 use kattu_rig::programs::kattu;
@@ -17,6 +18,8 @@ use std::thread::JoinHandle;
 const SHARE: u64 = 80;
 /// Minutes between two measurements of full speed.
 const MINUTES: usize = 10;
+/// Minutes before the first that counts.
+const WARM_UP_MINUTES: u64 = 2;
 /// Puts of such a measurement.
 const MOST_TOTAL: u64 = 2_000_000;
 
@@ -98,9 +101,10 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 fn run(puts: &Puts, state: &Mutex<State>) -> Result<(), String> {
     bench(puts, state, puts.keys, None)?;
+    let (_, rate) = full_speed(puts, state)?;
+    bench(puts, state, rate * 60 * WARM_UP_MINUTES, Some(rate))?;
     loop {
-        let most = number(&bench(puts, state, MOST_TOTAL, None)?, "ops_per_s")? as u64;
-        let rate = most * SHARE / 100;
+        let (most, rate) = full_speed(puts, state)?;
         for _ in 0..MINUTES {
             let report = bench(puts, state, rate * 60, Some(rate))?;
             let minute = Minute {
@@ -112,6 +116,12 @@ fn run(puts: &Puts, state: &Mutex<State>) -> Result<(), String> {
             lock(state).minutes.push(minute);
         }
     }
+}
+
+/// Puts a second at full speed, and at the share of it.
+fn full_speed(puts: &Puts, state: &Mutex<State>) -> Result<(u64, u64), String> {
+    let most = number(&bench(puts, state, MOST_TOTAL, None)?, "ops_per_s")? as u64;
+    Ok((most, most * SHARE / 100))
 }
 
 /// One run of the tool; its report. An error if a put failed, or if the load is to end.

@@ -45,7 +45,6 @@ mod name_clash;
 mod operator;
 mod outgoing;
 mod peer_table;
-mod priority;
 mod readings;
 pub mod report;
 mod scrub;

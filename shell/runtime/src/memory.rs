@@ -3,8 +3,8 @@
 //! mimalloc gives free memory back on whatever thread next asks it for some, once the memory has been free for a while:
 //! up to 4 MiB per call, 2.5 to 11 ms each on a small virtual machine, and after a snapshot or a compaction that thread
 //! is the owner of the tables. So the delay is made too long for that ever to happen, and a thread of its own gives
-//! free memory back every second, as mimalloc would have, and seldom while the process does hardly anything. No other thread is held up meanwhile: the memory is first
-//! taken out of the allocator's hands.
+//! free memory back every second, as mimalloc would have, and seldom while the process does hardly anything. No other thread is
+//! held up meanwhile: the memory is first taken out of the allocator's hands.
 //!
 //! Memory comes in small pages: mimalloc asks for huge ones, and the first access to such a page waits until all of it
 //! is cleared, while the host of a virtual machine may have to find each part of it: 5.4 ms here, again for all that
@@ -24,8 +24,8 @@ const PURGE_DELAY: mi_option_t = 15;
 const NEVER: c_long = 1_000_000_000;
 /// mimalloc's own delay.
 const EVERY: Duration = Duration::from_secs(1);
-/// The delay after a second in which the process did hardly anything: nothing was freed since the last time.
-const EVERY_AT_REST: Duration = Duration::from_secs(10);
+/// So many seconds go by without, while the process does hardly anything: nothing is freed then.
+const SECONDS_AT_REST: u32 = 10;
 /// Processor time in a second, of all threads, that is hardly anything.
 const HARDLY_ANYTHING: Duration = Duration::from_millis(10);
 
@@ -43,13 +43,15 @@ pub fn give_back_beside() -> std::io::Result<()> {
         return Ok(());
     }
     let beside = || {
-        let mut used = processor_time();
-        let mut pause = EVERY;
+        let (mut used, mut at_rest) = (processor_time(), 0);
         loop {
-            std::thread::sleep(pause);
-            give_back();
+            std::thread::sleep(EVERY);
             let now = processor_time();
-            pause = if now - used < HARDLY_ANYTHING { EVERY_AT_REST } else { EVERY };
+            at_rest = if now.saturating_sub(used) < HARDLY_ANYTHING { at_rest + 1 } else { SECONDS_AT_REST };
+            if SECONDS_AT_REST <= at_rest {
+                give_back();
+                at_rest = 0;
+            }
             used = now;
         }
     };

@@ -10,13 +10,12 @@
 use crate::clock;
 use crate::disk::{Watched, sync_failed};
 use crate::metrics::Metrics;
-use crate::priority::{self, Priority};
 use crate::report::{self, Cause};
 use crate::watchdog::{Watchdog, Work};
 use kattu_member::host::Brought;
 use kattu_member::snapshots::{self as steps, Done, End, Note};
 use kattu_node::Keeper;
-use kattu_raft::{Duration, EntryId, GroupId, Instant};
+use kattu_raft::{EntryId, GroupId, Instant};
 use kattu_wal::{Snapshot, SnapshotStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +23,8 @@ use std::sync::mpsc as sync_mpsc;
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
-/// So long a snapshot gets only what processor time the other threads leave over: then it must get on, for the log grows meanwhile.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The niceness of this thread relative to the others.
+const NICENESS: i32 = 10;
 
 /// Orders to the worker's thread.
 pub(crate) enum Order {
@@ -80,7 +79,8 @@ impl Snapshots {
         let mut worker = Worker { steps, metrics, watchdog, report, stop: stop.clone() };
         let thread = std::thread::Builder::new().name("kattu-snapshots".into()).spawn(move || {
             let _abort = crate::AbortOnPanic;
-            worker.run(&inbox, priority::Own::lower());
+            let _ = rustix::process::nice(NICENESS); // if that fails, the other threads notice it more
+            worker.run(&inbox);
         })?;
         Ok(Snapshots { orders: Orders(orders), done, stop, thread: Some(thread) })
     }
@@ -133,15 +133,9 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&mut self, inbox: &sync_mpsc::Receiver<Order>, mut own: priority::Own) {
-        let mut taking_since = None;
+    fn run(&mut self, inbox: &sync_mpsc::Receiver<Order>) {
         while !self.stop.load(Ordering::Relaxed) {
             let now = clock::now();
-            taking_since = self.steps.is_taking().then(|| taking_since.unwrap_or(now));
-            own.set(match taking_since {
-                Some(since) if now < since + PATIENCE => Priority::LeftOver,
-                _ => Priority::Low,
-            });
             match inbox.recv_timeout(self.steps.due(now).since(now)) {
                 Ok(Order::Work(order)) => self.steps.push(*order),
                 Ok(Order::Drop(tables)) => drop(tables),

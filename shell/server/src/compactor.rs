@@ -159,7 +159,11 @@ impl Compactor {
         counters: &Counters,
     ) -> bool {
         let Some(mut seen) = look(replica).await else { return true };
-        let has_changed = self.seen.replace(seen) != Some(seen);
+        // A store that refuses growth changes no more, and waits for its history to become old enough to go.
+        let has_changed = self.seen != Some(seen) || seen.short;
+        if !is_scheduled {
+            self.seen = Some(seen);
+        }
         if let Some(quota) = replica.ruling_quota() {
             self.history.limit(quota);
         }
