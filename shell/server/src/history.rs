@@ -2,8 +2,9 @@
 //!
 //! In:    observations of the store (looks), each with its time.
 //! Out:   the revision to compact to, if history takes more than its budget; how far back history surely reaches.
-//! Rule:  1. A budget is a part of the quota, and never more than three quarters of what the newest versions leave of it.
-//!        2. History younger than the configured age stays while it takes no more than those three quarters. Beyond them, and
+//! Rule:  1. A budget is a part of the quota, and never more than half of what the newest versions leave of it: the
+//!           other half is for what is held twice while a snapshot is taken.
+//!        2. History younger than the configured age stays while it takes no more than that half. Beyond it, and
 //!           while growth is refused, only the last moments stay: a store that refuses writes is worse than one with
 //!           little history.
 //!        3. Compacted versions are freed gradually: until that is done, their bytes are no basis for the next step.
@@ -29,8 +30,8 @@ const LAST_MOMENTS: Duration = Duration::from_secs(30);
 pub struct Budget {
     /// Bytes of versions that are not the newest of their key; 0 for a quarter of the quota.
     pub bytes: u64,
-    /// History of this age or younger is kept beyond the budget, while three quarters of what the newest versions leave of the
-    /// quota hold it.
+    /// History of this age or younger is kept beyond the budget, while half of what the newest versions leave of the quota
+    /// holds it.
     pub age_min: Duration,
 }
 
@@ -119,7 +120,7 @@ impl History {
 
     /// Bytes that history may take at all beside so many of the newest versions.
     fn room(&self, bytes_in_use: u64) -> u64 {
-        self.quota.saturating_sub(bytes_in_use) / 4 * 3
+        self.quota.saturating_sub(bytes_in_use) / 2
     }
 
     /// Bytes of old versions that may be kept beside so many of the newest, if they are not young.
@@ -220,7 +221,7 @@ mod tests {
             store.look(32 * MB, false);
             assert!(store.held() + store.in_use < quota, "five minutes of it are 9.4 GiB: full at look {n}");
             let reaches = store.history.reaches_back(store.at, store.compacted).as_secs();
-            assert!(n < 95 || 90 < reaches, "{reaches} s, but three quarters of the store are 96 s");
+            assert!(n < 63 || 60 < reaches, "{reaches} s, but half of the store are 64 s");
         }
     }
 
@@ -271,7 +272,7 @@ mod tests {
     #[test]
     fn a_store_that_still_gives_back_is_left_alone_and_a_full_one_leaves_less_for_history() {
         let mut history = History::new(Budget::default(), 1000 * MB);
-        assert_eq!((history.bytes_max(0), history.bytes_max(900 * MB)), (250 * MB, 75 * MB));
+        assert_eq!((history.bytes_max(0), history.bytes_max(900 * MB)), (250 * MB, 50 * MB));
         let start = Instant::now();
         let look = Look {
             revision: Revision(1000),
