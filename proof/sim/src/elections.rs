@@ -147,7 +147,8 @@ mod tests {
         let of = |death| elections(7, 20, &conditions(1000, death)).expect("nothing breaks");
         let (process, machine) = (of(Death::Process), of(Death::Machine));
         assert!(process.iter().all(|election| election.led < 300 * MS), "{process:?}");
-        assert!(machine.iter().all(|election| 800 * MS < election.led), "{machine:?}");
+        // The last heartbeat of a leader at rest may be three intervals old when its machine dies (E9).
+        assert!(machine.iter().all(|election| 700 * MS < election.led), "{machine:?}");
         assert!(process.iter().chain(&machine).all(|election| election.led <= election.served));
         assert_eq!(process, of(Death::Process), "the same course every time");
     }

@@ -3,8 +3,8 @@
 //! mimalloc gives free memory back on whatever thread next asks it for some, once the memory has been free for a while:
 //! up to 4 MiB per call, 2.5 to 11 ms each on a small virtual machine, and after a snapshot or a compaction that thread
 //! is the owner of the tables. So the delay is made too long for that ever to happen, and a thread of its own gives
-//! free memory back every second, as mimalloc would have, and seldom while the process does hardly anything. No other thread is
-//! held up meanwhile: the memory is first taken out of the allocator's hands.
+//! free memory back every second, as mimalloc would have; every tenth second once the process has hardly done anything
+//! for ten. No other thread is held up meanwhile: the memory is first taken out of the allocator's hands.
 //!
 //! Memory comes in small pages: mimalloc asks for huge ones, and the first access to such a page waits until all of it
 //! is cleared, while the host of a virtual machine may have to find each part of it: 5.4 ms here, again for all that
@@ -24,10 +24,11 @@ const PURGE_DELAY: mi_option_t = 15;
 const NEVER: c_long = 1_000_000_000;
 /// mimalloc's own delay.
 const EVERY: Duration = Duration::from_secs(1);
-/// So many seconds go by without, while the process does hardly anything: nothing is freed then.
+/// A process that has hardly done anything for so many seconds is at rest, and gives back only when as many have gone by:
+/// what connections held goes back at once after they are closed, for closing them is little work.
 const SECONDS_AT_REST: u32 = 10;
-/// Processor time in a second, of all threads, that is hardly anything.
-const HARDLY_ANYTHING: Duration = Duration::from_millis(10);
+/// Processor time in a second, of all threads, that is hardly anything. A member of an idle cluster uses 1 ms.
+const HARDLY_ANYTHING: Duration = Duration::from_millis(4);
 
 /// Runs from now on, for as long as the process lives. To be called once, before there are other threads. Keeps what
 /// the operator has set: `MIMALLOC_PURGE_DELAY`, `MIMALLOC_ALLOW_THP` (1 for huge pages, where access to one costs
@@ -43,19 +44,28 @@ pub fn give_back_beside() -> std::io::Result<()> {
         return Ok(());
     }
     let beside = || {
-        let (mut used, mut at_rest) = (processor_time(), 0);
+        let (mut used, mut quiet) = (processor_time(), 0);
         loop {
             std::thread::sleep(EVERY);
             let now = processor_time();
-            at_rest = if now.saturating_sub(used) < HARDLY_ANYTHING { at_rest + 1 } else { SECONDS_AT_REST };
-            if SECONDS_AT_REST <= at_rest {
+            quiet = seconds_quiet(quiet, now.saturating_sub(used));
+            if is_time(quiet) {
                 give_back();
-                at_rest = 0;
             }
             used = now;
         }
     };
     std::thread::Builder::new().name("memory".into()).spawn(beside).map(drop)
+}
+
+/// How many seconds in a row the process has hardly done anything, after another one of which it used so much.
+fn seconds_quiet(before: u32, used: Duration) -> u32 {
+    if used < HARDLY_ANYTHING { before.saturating_add(1) } else { 0 }
+}
+
+/// Whether free memory goes back after so many quiet seconds.
+fn is_time(quiet: u32) -> bool {
+    quiet < SECONDS_AT_REST || quiet.is_multiple_of(SECONDS_AT_REST)
 }
 
 /// Processor time that this process has used, all of its threads.
@@ -77,4 +87,22 @@ pub fn hold_on() -> bool {
 pub fn give_back() {
     // SAFETY: it takes no pointer, and may be called from every thread at any time.
     unsafe { mi_collect(true) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_goes_back_every_second_until_ten_were_quiet_and_then_every_tenth() {
+        let busy = std::iter::once(HARDLY_ANYTHING);
+        let seconds = busy.chain(std::iter::repeat_n(Duration::from_millis(1), 30)).chain([HARDLY_ANYTHING]);
+        let quiet = seconds.scan(7, |quiet, used| {
+            *quiet = seconds_quiet(*quiet, used);
+            Some(*quiet)
+        });
+        let times: Vec<usize> =
+            quiet.enumerate().filter(|&(_, quiet)| is_time(quiet)).map(|(second, _)| second).collect();
+        assert_eq!(times, [(0..=10).collect(), vec![20, 30, 31]].concat());
+    }
 }
