@@ -31,6 +31,12 @@ impl Changes {
         Revision(self.starts.end() as i64 - 1)
     }
 
+    /// Frees some of all changes, for a copy that is not needed any more. Returns whether there are more.
+    pub(crate) fn release(&mut self) -> bool {
+        let holds_starts = self.starts.drop_branch();
+        self.keys.drop_branch() || holds_starts
+    }
+
     /// Number of the oldest change still kept.
     pub(crate) fn first(&self) -> u64 {
         self.keys.first()

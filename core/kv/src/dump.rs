@@ -131,6 +131,13 @@ impl Iterator for Dump {
 }
 
 impl Dump {
+    /// Frees some of what a dump that has given its last chunk still holds of the store, and returns whether there is more. What
+    /// the store has forgotten meanwhile was kept by the dump alone: all of it at once would take seconds.
+    pub fn release(&mut self) -> bool {
+        let holds_versions = self.superseded.release();
+        self.changes.release() || holds_versions
+    }
+
     /// Appends the next record, if there is one at this place.
     fn write_record(&mut self, out: &mut Vec<u8>) {
         match &mut self.stage {

@@ -149,6 +149,21 @@ impl<T: Clone> Queue<T> {
         self.tail_first += from_tail;
     }
 
+    /// Forgets the oldest branch of elements, and the tail with the last one: some 16,384 at once, of which no part that is
+    /// shared is copied. Returns whether there are more.
+    pub(crate) fn drop_branch(&mut self) -> bool {
+        if let Some(trunk) = &mut self.trunk {
+            trunk.branches.pop_front();
+            trunk.first = ((trunk.first >> LEAF_BITS >> BRANCH_BITS) + 1) << BRANCH_BITS << LEAF_BITS;
+            self.drop_empty_trunk();
+        }
+        if self.trunk.is_none() {
+            self.tail_first = self.end();
+            self.tail.clear();
+        }
+        self.first() < self.end()
+    }
+
     fn drop_empty_trunk(&mut self) {
         if self.trunk.as_ref().is_some_and(|trunk| trunk.branches.is_empty()) {
             self.trunk = None;
@@ -251,6 +266,7 @@ mod tests {
         /// Another element at this number of those that are there.
         Set(usize),
         Forget(usize),
+        DropBranch,
         Copy,
     }
 
@@ -262,6 +278,7 @@ mod tests {
             2 => few_or_many().prop_map(Change::PopFront),
             2 => few_or_many().prop_map(Change::Set),
             2 => few_or_many().prop_map(Change::Forget),
+            1 => Just(Change::DropBranch),
             2 => Just(Change::Copy),
         ]
     }
@@ -320,6 +337,14 @@ mod tests {
                 naive.1.drain(..times);
                 naive.0 += times as u64;
                 queue.forget_below(naive.0);
+            }
+            Change::DropBranch => {
+                let end = naive.0 + naive.1.len() as u64;
+                let next_branch = (naive.0 / (LEAF * BRANCH) as u64 + 1) * (LEAF * BRANCH) as u64;
+                let first = if next_branch < end / LEAF as u64 * LEAF as u64 { next_branch } else { end };
+                naive.1.drain(..(first - naive.0) as usize);
+                naive.0 = first;
+                prop_assert_eq!(queue.drop_branch(), first < end);
             }
             Change::Copy => {}
         }

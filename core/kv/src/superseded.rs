@@ -284,6 +284,11 @@ impl Superseded {
         self.get(number).map_or(NONE, |found| found.before)
     }
 
+    /// Frees some of all versions, for a copy that is not needed any more. Returns whether there are more.
+    pub(crate) fn release(&mut self) -> bool {
+        self.versions.drop_branch()
+    }
+
     /// Passes the versions that must stay although they were replaced by the compacted revision, where no other is to be
     /// forgotten: of a store that was just loaded.
     pub(crate) fn pass(&mut self, compacted: Revision) {

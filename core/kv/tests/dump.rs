@@ -257,6 +257,21 @@ fn a_dump_stays_as_it_was_when_it_was_begun_and_keeps_to_its_chunks() {
 }
 
 #[test]
+fn what_a_dump_still_holds_at_its_end_is_freed_in_steps() {
+    let mut store = Store::new();
+    apply(&mut store, (0..100_000).map(|n| Command::Put(put(&format!("{:03}", n % 1000), "v"))));
+    let mut dump = store.pin().dump();
+    assert!(0 < dump.by_ref().count());
+    let steps = core::iter::from_fn(|| dump.release().then_some(())).count();
+    assert!((5..=8).contains(&steps), "{steps} steps with more behind them: 16,384 versions each");
+    assert!(!dump.release(), "and it stays so");
+    let mut small = Store::new();
+    apply(&mut small, (0..100).map(|n| Command::Put(put(&format!("{n}"), "v"))));
+    let mut dump = small.pin().dump();
+    assert!(0 < dump.by_ref().count() && !dump.release(), "little is one step");
+}
+
+#[test]
 fn a_key_of_many_versions_survives_its_bytes() {
     let mut store = Store::with_pace(slow());
     apply(&mut store, (0..40_000).map(|n| Command::Put(put("one", &format!("{n}")))));

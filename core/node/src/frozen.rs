@@ -222,6 +222,13 @@ impl PartialEq for Frozen {
 
 impl Eq for Frozen {}
 
+impl Chunks {
+    /// Frees some of what chunks that have all been taken still hold of the tables. Returns whether there is more.
+    pub fn release(&mut self) -> bool {
+        self.store.release()
+    }
+}
+
 impl Iterator for Chunks {
     type Item = Vec<u8>;
 

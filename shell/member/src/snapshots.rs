@@ -424,6 +424,12 @@ impl Worker {
                 }
             };
         }
+        // In steps, between which peers get their pieces; and before the end, which reads the whole file.
+        if taking.chunks.release() {
+            self.taking = Some(taking);
+            return Ok(Done::Nothing);
+        }
+        drop(taking.chunks);
         match taking.writer.finish() {
             Ok(snapshot) => {
                 self.untidy = self.untidy.max(Some(last.index));
