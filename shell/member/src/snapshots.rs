@@ -11,8 +11,9 @@
 //!           another member sends one.
 //!        4. A peer's snapshot is decoded when its last piece comes. The tables are kept for the order to install it, which comes at
 //!           once or never.
-//!        5. The next step is, of those that are due: to go on after a pause, to remove old snapshots, the oldest order, the next
-//!           chunk, to forget what no order has come for. In a pause the worker does nothing else.
+//!        5. The next step is, of those that are due: to go on after a pause, to remove old snapshots, the oldest order, to give
+//!           back some of the space of removed ones, the next chunk, to forget what no order has come for. In a pause the
+//!           worker does nothing else.
 //! Knows nothing of: threads, when a snapshot is due, what its chunks mean, how far each peer lags.
 
 use crate::log::Timed;
@@ -31,6 +32,9 @@ pub const STORE_RETRY: Duration = Duration::from_millis(200);
 
 /// How long the tables of a received snapshot stay in memory. [Rule 4]
 pub const RECEIVED_FOR: Duration = Duration::from_secs(1);
+
+/// Pause between two parts of the space of removed snapshots: the disk is the log's meanwhile.
+const SHRINK_PAUSE: Duration = Duration::from_millis(20);
 
 /// An order to the worker.
 pub enum Order {
@@ -215,6 +219,8 @@ pub struct Worker {
     received: Option<Received>,
     /// Old snapshots are to be removed: the tables hold at least what was applied up to here.
     untidy: Option<LogIndex>,
+    /// When more of the space of removed snapshots goes back, if there is any.
+    shrinks_at: Option<Instant>,
     /// An event for the replica at the end of a pause.
     later: Option<(Instant, Event)>,
     notes: Vec<Note>,
@@ -232,6 +238,7 @@ impl Worker {
             taking: None,
             received: None,
             untidy: None,
+            shrinks_at: None,
             later: None,
             notes: Vec::new(),
         }
@@ -266,7 +273,7 @@ impl Worker {
         let chunk = self.taking.as_ref().map_or(Instant::NEVER, |taking| taking.next_at);
         let forgotten =
             self.received.as_ref().map_or(Instant::NEVER, |received| received.until.unwrap_or(now));
-        chunk.min(forgotten)
+        chunk.min(forgotten).min(self.shrinks_at.unwrap_or(Instant::NEVER))
     }
 
     /// What the operator is to be told, oldest first.
@@ -296,10 +303,15 @@ impl Worker {
         }
         if let Some(held) = self.untidy.take() {
             self.tidy(held).map_err(End::Sync)?;
+            self.shrinks_at = self.store.has_removed().then_some(now);
             return Ok(Done::Nothing);
         }
         if let Some(order) = self.orders.pop_front() {
             return self.carry_out(now, order, disk, stops);
+        }
+        if self.shrinks_at.is_some_and(|at| at <= now) {
+            self.shrinks_at = self.store.shrink_removed().then_some(now + SHRINK_PAUSE);
+            return Ok(Done::Nothing);
         }
         if let Some(taking) = self.taking.take_if(|taking| taking.next_at <= now) {
             return self.go_on(now, taking, disk).map_err(End::Sync);

@@ -67,7 +67,7 @@ pub use dir::known_members::{KnownMembers, PeerUrls};
 pub use dir::vote_hold::VoteHoldRecord;
 pub use dir::{DataDir, IDENTITY};
 pub use error::WalError;
-pub use files::{Files, LogFile};
+pub use files::{Files, LogFile, Remains};
 pub use identity::{Identity, InitialMember};
 pub use inspect::{Item, Verdict, inspect};
 pub use real::{RealFiles, sector_of};

@@ -5,7 +5,7 @@
 use crate::block::{SECTOR, SECTOR_MAX};
 use crate::direct::Direct;
 use crate::error::WalError;
-use crate::files::{Files, LockGuard, LogFile};
+use crate::files::{Files, LockGuard, LogFile, Remains};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -149,6 +149,14 @@ impl Files for RealFiles {
         }
     }
 
+    fn remove_large(&self, name: &str) -> io::Result<Option<Box<dyn Remains>>> {
+        let file = OpenOptions::new().write(true).open(self.path(name));
+        self.remove(name)?;
+        let Ok(file) = file else { return Ok(None) }; // then it is removed like a small one
+        let bytes = file.metadata()?.len();
+        Ok((SHRINK_BYTES < bytes).then(|| Box::new(RealRemains { file, bytes }) as Box<dyn Remains>))
+    }
+
     fn sync_names(&self) -> io::Result<()> {
         File::open(&self.dir)?.sync_all()
     }
@@ -166,6 +174,25 @@ impl Files for RealFiles {
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Given back in one step. With 16 MiB other syncs took 15 ms at most beside it, where they took 10 without.
+const SHRINK_BYTES: u64 = 16 << 20;
+
+/// An open file without a name, and its length.
+#[derive(Debug)]
+struct RealRemains {
+    file: File,
+    bytes: u64,
+}
+
+impl Remains for RealRemains {
+    fn shrink(&mut self) -> io::Result<bool> {
+        self.bytes = self.bytes.saturating_sub(SHRINK_BYTES);
+        self.file.set_len(self.bytes)?;
+        self.file.sync_all()?; // now, not with what other steps give back
+        Ok(0 < self.bytes)
     }
 }
 
@@ -233,6 +260,23 @@ impl LogFile for RealFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_file_leaves_its_space_behind_for_steps_and_a_small_one_does_not() {
+        let top = std::env::temp_dir().join(format!("kattu-wal-remains-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&top);
+        let files = RealFiles::create(&top).expect("a folder");
+        for (name, bytes) in [("small", SHRINK_BYTES), ("large", 2 * SHRINK_BYTES + 1)] {
+            files.create(name).and_then(|file| file.allocate(bytes)).expect("room");
+        }
+        assert!(files.remove_large("none").expect("nothing to do").is_none());
+        assert!(files.remove_large("small").expect("a good disk").is_none());
+        let mut large = files.remove_large("large").expect("a good disk").expect("its space");
+        assert_eq!(files.names().expect("names"), Vec::<String>::new(), "the names are gone at once");
+        let steps: Vec<bool> = (0..3).map(|_| large.shrink().expect("a good disk")).collect();
+        assert_eq!(steps, [true, true, false]);
+        std::fs::remove_dir_all(&top).expect("our folder");
+    }
 
     #[test]
     fn every_level_of_a_new_directory_is_made_durable() {

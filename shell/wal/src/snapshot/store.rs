@@ -10,7 +10,7 @@ use super::format::{Checked, Header, Pass};
 use super::read::{Chunks, SnapshotReader};
 use super::write::{Receiving, SnapshotWriter};
 use crate::error::WalError;
-use crate::files::Files;
+use crate::files::{Files, Remains};
 use kattu_raft::{ChunkRead, ChunkStored, EntryId, GroupId, LogIndex, NodeId, ReadChunk, SharedBytes};
 use kattu_raft::{SnapshotMeta, StoreChunk, Term};
 use std::collections::BTreeMap;
@@ -94,6 +94,8 @@ struct State {
     receiving: BTreeMap<GroupId, Receiving>,
     /// The last snapshot that each peer has received to its end.
     given: BTreeMap<(GroupId, NodeId), EntryId>,
+    /// Of removed snapshots.
+    remains: Vec<Box<dyn Remains>>,
 }
 
 /// Held during a change of names, so that a late task of a closed store changes nothing of the directory's next owner.
@@ -466,10 +468,27 @@ impl SnapshotStore {
             let name = name_of(group, *last);
             let _names = self.open_names(&name)?;
             self.state().known.remove(&(group, last.index, last.term)); // before its file: no reader gets it
-            self.files().remove(&name).map_err(|error| WalError::io(&name, "remove", &error))?;
+            let removed = self.files().remove_large(&name);
+            self.state().remains.extend(removed.map_err(|error| WalError::io(&name, "remove", &error))?);
             self.files().sync_names().map_err(|error| WalError::syncing(&name, &error))?;
         }
         Ok(useless.len())
+    }
+
+    /// Gives back some of the space of removed snapshots. Returns whether there is more. It may be left undone: the system
+    /// takes all of it back when the store is dropped, but other syncs wait for that.
+    pub fn shrink_removed(&self) -> bool {
+        let Some(mut oldest) = self.state().remains.pop() else { return false };
+        let is_left = oldest.shrink().unwrap_or(false); // what has no name is nobody's content
+        let mut state = self.state();
+        state.remains.extend(is_left.then_some(oldest));
+        !state.remains.is_empty()
+    }
+
+    /// Whether there is space of removed snapshots that was not given back yet.
+    #[must_use]
+    pub fn has_removed(&self) -> bool {
+        !self.state().remains.is_empty()
     }
 
     /// Checks every byte of a group's good snapshots again. Returns the defects; such a snapshot is no longer good.
@@ -549,6 +568,28 @@ mod tests {
         let mut writer = store.create(GroupId(0), meta).expect("room");
         writer.push(b"state").expect("room");
         writer.finish().expect("a good disk");
+    }
+
+    #[test]
+    fn the_space_of_a_large_snapshot_goes_back_in_steps() {
+        let top = std::env::temp_dir().join(format!("kattu-wal-shrinks-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&top);
+        let files = Arc::new(RealFiles::create(&top).expect("a folder"));
+        let store = SnapshotStore::of(files.clone(), 0xC1).expect("an empty disk");
+        let large = SnapshotMeta { last: EntryId::new(1, 1), ..SnapshotMeta::default() };
+        let mut writer = store.create(GroupId(0), large).expect("room");
+        (0..40).for_each(|_| writer.push(&[7; 1 << 20]).expect("room"));
+        writer.finish().expect("a good disk");
+        (2..=3).for_each(|index| take(&store, index));
+        assert!(!store.has_removed() && !store.shrink_removed());
+        assert_eq!(store.tidy(GroupId(0), LogIndex(u64::MAX)), Ok(1));
+        assert_eq!(files.names().expect("names").len(), 2, "its name is gone at once");
+        let steps: Vec<bool> = (0..4).map(|_| store.shrink_removed()).collect();
+        assert_eq!((steps, store.has_removed()), (vec![true, true, false, false], false), "of 16 MiB each");
+        (4..=5).for_each(|index| take(&store, index));
+        assert_eq!(store.tidy(GroupId(0), LogIndex(u64::MAX)), Ok(2));
+        assert!(!store.has_removed(), "small ones go at once");
+        std::fs::remove_dir_all(&top).expect("our folder");
     }
 
     /// Goal: pruning the log never waits for a disk that is slow with names.
