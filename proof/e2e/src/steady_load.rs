@@ -20,8 +20,8 @@ const SHARE: u64 = 80;
 const MINUTES: usize = 10;
 /// Minutes before the first that counts.
 const WARM_UP_MINUTES: u64 = 2;
-/// Puts of such a measurement.
-const MOST_TOTAL: u64 = 2_000_000;
+/// Puts of such a measurement: about a minute, so that the snapshots of members are part of it.
+const MOST_TOTAL: u64 = 6_000_000;
 
 /// A minute of the load.
 #[derive(Clone, Copy, Debug)]
