@@ -133,7 +133,14 @@ impl Iterator for Dump {
 impl Dump {
     /// Frees some of what a dump that has given its last chunk still holds of the store, and returns whether there is more. What
     /// the store has forgotten meanwhile was kept by the dump alone: all of it at once would take seconds.
+    ///
+    /// # Panics
+    /// If a chunk is still to come, which needs what this frees.
     pub fn release(&mut self) -> bool {
+        assert!(
+            matches!(self.stage, Stage::Done) && self.pending.is_empty(),
+            "a dump is released after its last chunk"
+        );
         let holds_versions = self.superseded.release();
         self.changes.release() || holds_versions
     }

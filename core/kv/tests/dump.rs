@@ -260,6 +260,9 @@ fn a_dump_stays_as_it_was_when_it_was_begun_and_keeps_to_its_chunks() {
 fn what_a_dump_still_holds_at_its_end_is_freed_in_steps() {
     let mut store = Store::new();
     apply(&mut store, (0..100_000).map(|n| Command::Put(put(&format!("{:03}", n % 1000), "v"))));
+    let mut early = store.pin().dump();
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| early.release()));
+    assert!(refused.is_err(), "its chunks need what would be freed");
     let mut dump = store.pin().dump();
     assert!(0 < dump.by_ref().count());
     let steps = core::iter::from_fn(|| dump.release().then_some(())).count();

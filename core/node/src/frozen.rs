@@ -224,6 +224,9 @@ impl Eq for Frozen {}
 
 impl Chunks {
     /// Frees some of what chunks that have all been taken still hold of the tables. Returns whether there is more.
+    ///
+    /// # Panics
+    /// If a chunk is still to come.
     pub fn release(&mut self) -> bool {
         self.store.release()
     }

@@ -169,7 +169,7 @@ pub fn run(settings: Settings, mut each: impl FnMut(&Look)) -> Report {
         }
     }
     if settings.is_steady && report.minutes.len() < 2 && report.broken.is_empty() {
-        report.broken.push("the run was too short to compare two minutes: it takes six at least".into());
+        report.broken.push("the run was too short to compare two minutes: it takes eight at least".into());
     }
     report.broken.extend(slower(&report.minutes));
     report

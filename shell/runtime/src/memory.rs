@@ -25,7 +25,7 @@ const NEVER: c_long = 1_000_000_000;
 /// mimalloc's own delay.
 const EVERY: Duration = Duration::from_secs(1);
 /// A process that has hardly done anything for so many seconds is at rest, and gives back only when as many have gone by:
-/// what connections held goes back at once after they are closed, for closing them is little work.
+/// so what connections held goes back within a second of their end, although closing them is little work.
 const SECONDS_AT_REST: u32 = 10;
 /// Processor time in a second, of all threads, that is hardly anything. A member of an idle cluster uses 1 ms.
 const HARDLY_ANYTHING: Duration = Duration::from_millis(4);

@@ -100,8 +100,8 @@ impl History {
             None
         } else {
             let old = self.due(now, look, bytes_max, self.budget.age_min);
-            let bytes_max = bytes_max.max(self.room(look.bytes_in_use) / 4);
-            let young = self.due(now, look, bytes_max, LAST_MOMENTS.min(self.budget.age_min));
+            let young_max = bytes_max.max(self.share(look.bytes_in_use));
+            let young = self.due(now, look, young_max, LAST_MOMENTS.min(self.budget.age_min));
             old.max(young)
         };
         due.filter(|due| look.compacted.max(Revision::NONE) < *due)
@@ -119,15 +119,15 @@ impl History {
         Some(for_bytes.min(self.seen[old_enough].1))
     }
 
-    /// What so many bytes of the newest versions leave of the quota.
-    fn room(&self, bytes_in_use: u64) -> u64 {
-        self.quota.saturating_sub(bytes_in_use)
+    /// A quarter of what so many bytes of the newest versions leave of the quota.
+    fn share(&self, bytes_in_use: u64) -> u64 {
+        self.quota.saturating_sub(bytes_in_use) / 4
     }
 
     /// Bytes of old versions that may be kept beside so many of the newest, if they are not young.
     fn bytes_max(&self, bytes_in_use: u64) -> u64 {
-        let room = self.room(bytes_in_use);
-        if self.budget.bytes == 0 { room / 4 } else { self.budget.bytes.min(room / 2) }
+        let share = self.share(bytes_in_use);
+        if self.budget.bytes == 0 { share } else { self.budget.bytes.min(2 * share) }
     }
 
     /// How far back history surely reaches: every revision of this time can be read. At most back to the first look.

@@ -478,10 +478,10 @@ impl SnapshotStore {
     /// Gives back some of the space of removed snapshots. Returns whether there is more. It may be left undone: the system
     /// takes all of it back when the store is dropped, but other syncs wait for that.
     pub fn shrink_removed(&self) -> bool {
-        let Some(mut oldest) = self.state().remains.pop() else { return false };
-        let is_left = oldest.shrink().unwrap_or(false); // what has no name is nobody's content
+        let Some(mut removed) = self.state().remains.pop() else { return false };
+        let is_left = removed.shrink().unwrap_or(false); // what has no name is nobody's content
         let mut state = self.state();
-        state.remains.extend(is_left.then_some(oldest));
+        state.remains.extend(is_left.then_some(removed));
         !state.remains.is_empty()
     }
 

@@ -253,7 +253,7 @@ pub const FLAGS: &[Flag] = &[
         "history-bytes",
         Number,
         "0",
-        "most bytes of old versions that auto-compaction keeps; 0: a quarter of the quota",
+        "most bytes of old versions that auto-compaction keeps; 0: a quarter of what the newest leave of the quota",
     ),
     works(
         "history-min",
