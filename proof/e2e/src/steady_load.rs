@@ -34,6 +34,8 @@ pub struct Minute {
     pub p50_ms: f64,
     /// Of their latencies, in milliseconds.
     pub p99_ms: f64,
+    /// Percent of the processors' time that the host of a virtual machine took for others.
+    pub stolen: f64,
 }
 
 /// What is put.
@@ -106,12 +108,14 @@ fn run(puts: &Puts, state: &Mutex<State>) -> Result<(), String> {
     loop {
         let (most, rate) = full_speed(puts, state)?;
         for _ in 0..MINUTES {
+            let before = processor_times();
             let report = bench(puts, state, rate * 60, Some(rate))?;
             let minute = Minute {
                 most,
                 rate: number(&report, "ops_per_s")? as u64,
                 p50_ms: number(&report, "p50_us")? / 1e3,
                 p99_ms: number(&report, "p99_us")? / 1e3,
+                stolen: stolen(before, processor_times()),
             };
             lock(state).minutes.push(minute);
         }
@@ -159,4 +163,39 @@ fn bench(puts: &Puts, state: &Mutex<State>, total: u64, rate: Option<u64>) -> Re
 
 fn number(report: &Value, name: &str) -> Result<f64, String> {
     report[name].as_f64().ok_or_else(|| format!("no {name} in {report}"))
+}
+
+/// Time of all processors since the machine's start, and of it what its host took for others, in ticks; zeros if the kernel does not
+/// tell. [proc_stat(5)]
+fn processor_times() -> (u64, u64) {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    processor_times_of(&text).unwrap_or_default()
+}
+
+fn processor_times_of(text: &str) -> Option<(u64, u64)> {
+    // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of the first two.
+    let words = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+    let ticks: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+    Some((ticks.iter().sum(), *ticks.get(7)?))
+}
+
+/// Percent of the time between two readings.
+fn stolen(before: (u64, u64), after: (u64, u64)) -> f64 {
+    let (all, taken) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+    100.0 * taken as f64 / all.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_host_takes_is_a_part_of_all_time() {
+        let text = |steal: u64| format!("cpu  50 1 20 900 7 0 2 {steal} 5 0\ncpu0 1 2 3");
+        let times = |steal| processor_times_of(&text(steal)).expect("a line of the kernel");
+        assert_eq!(times(20), (1000, 20), "time of guests is counted once");
+        assert_eq!(stolen((900, 10), times(20)), 10.0);
+        assert_eq!(stolen(times(20), times(20)), 0.0);
+        assert_eq!(processor_times_of("cpu  1 2 3"), None);
+    }
 }

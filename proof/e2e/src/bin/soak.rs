@@ -37,8 +37,8 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "| minute | puts | memory of each member, MB | store / quota, MB | history, s | of full speed, puts/s | p50, p99, ms |\n\
-         |---|---|---|---|---|---|---|"
+        "| minute | puts | memory of each member, MB | store / quota, MB | history, s | of full speed, puts/s | p50, p99, ms | taken by the host, % |\n\
+         |---|---|---|---|---|---|---|---|"
     );
     let mut told = 0;
     let report = run(settings, |look| {
@@ -75,9 +75,9 @@ fn line(look: &Look) -> String {
         joined(look.resident.iter().map(|&bytes| mb(bytes)).collect()),
         joined(look.stores.iter().map(|&(held, quota)| format!("{} / {}", mb(held), mb(quota))).collect()),
         joined(look.history_seconds.iter().map(u64::to_string).collect()),
-        look.minute.map_or("| ".to_string(), |minute| {
-            let Minute { most, rate, p50_ms, p99_ms } = minute;
-            format!("{rate} of {most} | {p50_ms:.1}, {p99_ms:.1}")
+        look.minute.map_or("| | ".to_string(), |minute| {
+            let Minute { most, rate, p50_ms, p99_ms, stolen } = minute;
+            format!("{rate} of {most} | {p50_ms:.1}, {p99_ms:.1} | {stolen:.1}")
         }),
     )
 }

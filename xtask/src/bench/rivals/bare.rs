@@ -1,11 +1,12 @@
-//! The machine alone: three bare processes that pass on, write and sync the bytes of puts, and a bare client
-//! (`shell/runtime/examples/bare.rs`); and a bare program that reads the bytes from which a member starts.
+//! The machine alone (`shell/runtime/examples/bare`): three bare processes that pass on, write, sync and keep the bytes of puts, with a
+//! bare client or with etcd's tool; and a bare program that reads the bytes from which a member starts, and writes to as much memory.
 //!
-//! Rule: bytes of a put as Kattu's protocols have them: a request in a session, a command in an entry with others or alone, an answer.
+//! Rules: 1. Bytes of a put as Kattu's protocols have them: a request in a session, a command in an entry with others or alone, an answer.
+//!        2. Key and value of each put stay in memory: the API shows older versions.
 //! Knows nothing of: what a store does with a put.
 
 use super::load::{self, Timing};
-use super::rows::Shape;
+use super::rows::{Calls, Shape};
 use super::sample::{Figure, Sample};
 use crate::bench::cluster::MEMBERS;
 use crate::shell::{self, Failure};
@@ -13,6 +14,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// Of a key.
+const KEY: u32 = 8;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -31,6 +35,38 @@ struct Bare {
 }
 
 impl Bare {
+    /// Starts three, and returns the address of the leader. Requests and answers have so many bytes, or are calls of etcd's API.
+    fn start(
+        program: &Path,
+        shape: Shape,
+        folder: &Path,
+        sizes: Option<(u32, u32)>,
+    ) -> Result<(Bare, String), Failure> {
+        let beside = if shape.under_way() == 1 { ALONE } else { SHARED };
+        let (append, kept) =
+            ((shape.value_bytes + beside).to_string(), (shape.value_bytes + KEY).to_string());
+        let mut bare = Bare { processes: Vec::new(), folder: folder.to_path_buf() };
+        let of = |name: usize| folder.join(name.to_string()).display().to_string();
+        let mut followers = Vec::new();
+        for number in 1..MEMBERS {
+            let words = ["follow".to_string(), of(number), append.clone(), kept.clone()];
+            followers.push(bare.begin(program, &words)?);
+        }
+        let mut words = match sizes {
+            None => vec!["serve".to_string(), of(0), append, kept],
+            Some((request, answer)) => {
+                vec!["lead".to_string(), of(0), request.to_string(), append, answer.to_string(), kept]
+            }
+        };
+        words.extend(followers);
+        let leader = bare.begin(program, &words)?;
+        Ok((bare, leader))
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(Child::id).collect()
+    }
+
     /// Starts one more, and returns the address at which it listens.
     fn begin(&mut self, program: &Path, words: &[String]) -> Result<String, Failure> {
         let mut command = Command::new(program);
@@ -57,10 +93,10 @@ impl Drop for Bare {
     }
 }
 
-/// How long it takes to read what is in the data directory of a member.
-pub fn read(data_dir: &Path) -> Result<Sample, Failure> {
+/// How long it takes to read what is in the data directory of a member, and to write to so much new memory.
+pub fn read(data_dir: &Path, memory: u64) -> Result<Sample, Failure> {
     let mut program = Command::new(super::super::example("bare")?);
-    program.arg("read").arg(data_dir);
+    program.arg("read").arg(data_dir).arg(memory.to_string());
     let begun = Instant::now();
     shell::output(&mut program, LIMIT)?;
     Ok(Sample::of(Figure::Start, begun.elapsed().as_secs_f64()))
@@ -69,26 +105,20 @@ pub fn read(data_dir: &Path) -> Result<Sample, Failure> {
 /// Puts of this shape through them, with data below `folder`.
 pub fn puts(timing: Timing, shape: Shape, folder: &Path) -> Result<Sample, Failure> {
     let program = super::super::example("bare")?;
-    let beside = if shape.under_way() == 1 { ALONE } else { SHARED };
-    let sizes = [REQUEST, beside].map(|beside| (shape.value_bytes + beside).to_string());
-    let [request, append] = &sizes;
-    let answer = ANSWER.to_string();
-    let mut bare = Bare { processes: Vec::new(), folder: folder.to_path_buf() };
-    let of = |name: &str| folder.join(name).display().to_string();
-    let mut addresses = Vec::new();
-    for number in 1..MEMBERS {
-        let words = ["follow".to_string(), of(&number.to_string()), append.clone()];
-        addresses.push(bare.begin(&program, &words)?);
-    }
-    let words =
-        [vec!["lead".to_string(), of("0"), request.clone(), append.clone(), answer.clone()], addresses];
-    let leader = bare.begin(&program, &words.concat())?;
-    let pids: Vec<u32> = bare.processes.iter().map(Child::id).collect();
-    timing.measure(&pids, shape, |total| {
+    let (request, answer) = (REQUEST + shape.value_bytes, ANSWER);
+    let (bare, leader) = Bare::start(&program, shape, folder, Some((request, answer)))?;
+    timing.measure(&bare.pids(), shape, |total| {
         let under_way = (shape.under_way() / shape.conns).max(1);
         let mut tool = Command::new(&program);
-        tool.args(["load", &leader, request, &answer, &shape.conns.to_string(), &under_way.to_string()]);
+        tool.args(["load", &leader]).args([request, answer, shape.conns, under_way].map(|it| it.to_string()));
         tool.arg(total.to_string());
         load::of_kattu(&shell::output(&mut tool, LIMIT)?, total)
     })
+}
+
+/// The same, by etcd's benchmark tool.
+pub fn etcd_puts(timing: Timing, tool: &Path, shape: Shape, folder: &Path) -> Result<Sample, Failure> {
+    let program = super::super::example("bare")?;
+    let (bare, leader) = Bare::start(&program, shape, folder, None)?;
+    timing.measure(&bare.pids(), shape, |total| load::etcd(tool, &leader, shape, Calls::Put, total))
 }

@@ -100,16 +100,13 @@ fn native_words(shape: Shape, calls: Calls, keys: u64) -> Vec<String> {
     words.into_iter().map(str::to_string).collect()
 }
 
-/// etcd's benchmark tool, at the leader.
-pub fn etcd(
-    tool: &Path,
-    cluster: &Cluster,
-    shape: Shape,
-    calls: Calls,
-    total: u64,
-) -> Result<Report, Failure> {
+/// etcd's benchmark tool, at the leader; if there is one endpoint, at that one.
+pub fn etcd(tool: &Path, endpoints: &str, shape: Shape, calls: Calls, total: u64) -> Result<Report, Failure> {
     let mut tool = Command::new(tool);
-    tool.args(["--endpoints", &cluster.endpoints(), "--target-leader", "--precise"]);
+    tool.args(["--endpoints", endpoints, "--precise"]);
+    if endpoints.contains(',') {
+        tool.arg("--target-leader");
+    }
     tool.args(["--conns", &shape.conns.to_string(), "--clients", &shape.clients.to_string()]);
     let (value_bytes, keys) = (shape.value_bytes.to_string(), PUT_KEYS.to_string());
     match calls {

@@ -14,7 +14,7 @@ use crate::bench::baseline;
 use crate::bench::cells;
 use crate::bench::cluster::{self, Cluster, Program};
 use crate::bench::counts;
-use crate::bench::meter::Meter;
+use crate::bench::meter::{self, Meter};
 use crate::shell::{self, Failure};
 use std::path::PathBuf;
 
@@ -41,17 +41,22 @@ impl Bench {
                 Ok(rest::idle(&cluster.pids(), self.timing))
             }
             (Work::Start, Side::Machine) => {
-                let cluster = self.cluster(&self.programs.with_etcds_flags(Side::Kattu)?, number)?;
+                let mut cluster = self.cluster(&self.programs.with_etcds_flags(Side::Kattu)?, number)?;
                 let follower = self.filled(Side::Kattu, &cluster)?;
-                std::thread::sleep(rest::SETTLED);
-                bare::read(&cluster.data_dir(follower))
+                rest::start(&mut cluster)?;
+                let memory = meter::anonymous_bytes(cluster.pids()[follower]);
+                bare::read(&cluster.data_dir(follower), memory)
             }
             (Work::Start, _) => {
                 let cluster = self.cluster(&self.programs.with_etcds_flags(side)?, number)?;
                 self.start(side, cluster)
             }
             (Work::Native(shape, _), Side::Machine) => bare::puts(self.timing, shape, &folder("bare")),
-            (Work::Etcd(..), Side::Machine) => machine(),
+            (Work::Etcd(shape, _), Side::Machine) if shape.under_way() == 1 => machine(),
+            (Work::Etcd(shape, _), Side::Machine) => {
+                let tool = self.programs.benchmark.clone().map_err(Failure::new)?;
+                bare::etcd_puts(self.timing, &tool, shape, &folder("bare"))
+            }
             (Work::Etcd(shape, calls), _) | (Work::Native(shape, calls), Side::Etcd) => {
                 self.through_etcds_api(side, shape, calls, number)
             }
@@ -98,9 +103,10 @@ impl Bench {
         let tool = self.programs.benchmark.clone().map_err(Failure::new)?;
         let leader = leader_of(&cluster)?;
         cluster.etcdctl(&["put", cells::RANGE_KEY, &"x".repeat(shape.value_bytes as usize)])?;
+        let endpoints = cluster.endpoints();
         let sample = self
             .timing
-            .measure(&cluster.pids(), shape, |total| load::etcd(&tool, &cluster, shape, calls, total))?;
+            .measure(&cluster.pids(), shape, |total| load::etcd(&tool, &endpoints, shape, calls, total))?;
         led_throughout(&cluster, leader)?;
         Ok(sample)
     }

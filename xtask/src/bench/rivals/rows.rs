@@ -18,7 +18,7 @@ pub enum Side {
     Dragonboat,
     /// Three members of hashicorp/raft with raft-wal, the clients in the leader's process.
     Hraft,
-    /// No store: bare programs that pass on and sync the same bytes, or what the parts of a put take one by one.
+    /// No store: bare programs that pass on, sync and keep the same bytes, or what the parts of a put take one by one.
     Machine,
 }
 
@@ -216,7 +216,7 @@ pub const ROWS: &[Row] = &[
         name: "etcd-put-256",
         about: "etcd's API, 256 clients on 100 connections, 256 B",
         work: Work::Etcd(clients(256, 100, 256), Calls::Put),
-        rivals: &[Side::Etcd],
+        rivals: &[Side::Etcd, Side::Machine],
         goals: &[of_etcd(at_most(Figure::ServerCpu, 1.0 / 8.0)), of_etcd(at_most(Figure::P99, 1.0 / 5.0))],
     },
     Row {
@@ -230,7 +230,7 @@ pub const ROWS: &[Row] = &[
         name: "etcd-put-4k",
         about: "etcd's API, 256 clients on 100 connections, 4 KiB",
         work: Work::Etcd(clients(256, 100, 4096), Calls::Put),
-        rivals: &[Side::Etcd],
+        rivals: &[Side::Etcd, Side::Machine],
         goals: &[of_etcd(at_least(Figure::Rate, 4.0)), of_etcd(at_most(Figure::ServerCpu, 1.0 / 6.0))],
     },
     Row {
@@ -257,7 +257,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "start",
         about: "a follower with all keys starts while the others serve, until /health answers that it serves; the machine alone: \
-                reads its files",
+                reads its files, and writes to as much memory as it has",
         work: Work::Start,
         rivals: &[Side::Etcd, Side::Machine],
         goals: &[at_most(Figure::Start, 0.6)],

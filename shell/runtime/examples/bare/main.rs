@@ -4,13 +4,18 @@
 //!   load ──request──▶ lead ──append──▶ follow, follow      each writes and syncs its log, the leader beside its followers
 //!        ◀──answer───      ◀──ack─────                     an answer as soon as two of three have synced
 //! ```
-//! `bare follow FOLDER APPEND` and `bare lead FOLDER REQUEST APPEND ANSWER FOLLOWER FOLLOWER` print the address at which they listen;
-//! `bare load LEADER REQUEST ANSWER CONNS UNDER_WAY TOTAL` prints a line of JSON. `bare read FOLDER` reads its large files, past the
-//! page cache, and prints their bytes: what a member that starts there has to read. Sizes are bytes of one operation. Each process has one
-//! thread (two that read); it takes in all that has come, and goes on with that as one batch. No byte has a meaning: nothing is decoded, checked, kept,
-//! elected or repeated.
+//! `bare follow FOLDER APPEND KEPT` and `bare lead FOLDER REQUEST APPEND ANSWER KEPT FOLLOWER FOLLOWER` print the address at which they
+//! listen; `bare load LEADER REQUEST ANSWER CONNS UNDER_WAY TOTAL` prints a line of JSON. `bare serve FOLDER APPEND KEPT FOLLOWER
+//! FOLLOWER` leads for puts of etcd's API. `bare read FOLDER MEMORY` reads its large files, past the page cache, and writes to so much new
+//! memory; it prints the bytes of the files. A member that starts there has to read as much, and needs as much memory. Sizes are bytes
+//! of one operation; KEPT is what stays of it in memory, as in a store with a history. Each process has one thread (two that read); it
+//! takes in all that has come, and goes on with that as one batch. No byte has a meaning: nothing is decoded, checked, looked up, elected
+//! or repeated.
 //! Knows nothing of: Kattu.
 
+mod grpc;
+
+use grpc::Calls;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -31,17 +36,27 @@ const ACK_BYTES: usize = 93;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
 
-const USAGE: &str = "usage: bare follow FOLDER APPEND | bare lead FOLDER REQUEST APPEND ANSWER FOLLOWER FOLLOWER | bare load LEADER REQUEST ANSWER CONNS UNDER_WAY TOTAL | bare read FOLDER";
+const USAGE: &str = "usage: bare follow FOLDER APPEND KEPT | bare lead FOLDER REQUEST APPEND ANSWER KEPT FOLLOWER FOLLOWER | \
+                     bare serve FOLDER APPEND KEPT FOLLOWER FOLLOWER | bare load LEADER REQUEST ANSWER CONNS UNDER_WAY TOTAL | \
+                     bare read FOLDER MEMORY";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |word: &str| word.parse::<usize>().ok().filter(|&number| number != 0);
     let numbers = |words: &[&str]| words.iter().map(|word| number(word)).collect::<Option<Vec<_>>>();
     let done = match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["follow", folder, append] => number(append).map(|append| follow(Path::new(folder), append)),
-        ["lead", folder, request, append, answer, one, other] => numbers(&[request, append, answer])
-            .map(|sizes| lead(Path::new(folder), sizes[0], sizes[1], sizes[2], [one, other])),
-        ["read", folder] => Some(read(Path::new(folder))),
+        ["follow", folder, append, kept] => {
+            numbers(&[append, kept]).map(|sizes| follow(Path::new(folder), sizes[0], sizes[1]))
+        }
+        ["lead", folder, request, append, answer, kept, one, other] => {
+            numbers(&[request, append, answer, kept]).map(|sizes| {
+                let face = Face::Sized { request: sizes[0], answer: sizes[2] };
+                lead(Path::new(folder), face, sizes[1], sizes[3], [one, other])
+            })
+        }
+        ["serve", folder, append, kept, one, other] => numbers(&[append, kept])
+            .map(|sizes| lead(Path::new(folder), Face::Grpc, sizes[0], sizes[1], [one, other])),
+        ["read", folder, memory] => number(memory).map(|memory| read(Path::new(folder), memory)),
         ["load", leader, rest @ ..] if rest.len() == 5 => numbers(rest).map(|all| load(leader, &all)),
         _ => None,
     };
@@ -97,8 +112,30 @@ impl Log {
     }
 }
 
-/// Two threads read the large files of a folder, each its share.
-fn read(folder: &Path) -> Result<()> {
+/// What stays in memory of all operations.
+#[derive(Default)]
+struct Kept {
+    blocks: Vec<Vec<u8>>,
+}
+
+impl Kept {
+    fn add(&mut self, bytes: usize) {
+        let mut left = bytes;
+        while 0 < left {
+            match self.blocks.last_mut() {
+                Some(block) if block.len() < block.capacity() => {
+                    let now = left.min(block.capacity() - block.len());
+                    block.resize(block.len() + now, 7);
+                    left -= now;
+                }
+                _ => self.blocks.push(Vec::with_capacity(WRITE_BYTES)),
+            }
+        }
+    }
+}
+
+/// Two threads read the large files of a folder, each its share, and write to new memory, each a half.
+fn read(folder: &Path, memory: usize) -> Result<()> {
     let mut files = Vec::new();
     for file in std::fs::read_dir(folder)? {
         let path = file?.path();
@@ -111,7 +148,8 @@ fn read(folder: &Path) -> Result<()> {
     // The largest one for one thread, the others for the other: a snapshot, a log.
     let largest = files.pop();
     let shares = [largest.into_iter().collect(), files];
-    let read = |share: Vec<(u64, PathBuf)>| {
+    let read = move |share: Vec<(u64, PathBuf)>| {
+        let mut kept = Kept::default();
         let mut all = 0;
         let mut buffer = vec![0; WRITE_BYTES + PAGE];
         let aligned = buffer.as_ptr().align_offset(PAGE);
@@ -124,6 +162,8 @@ fn read(folder: &Path) -> Result<()> {
             }
             all += bytes;
         }
+        kept.add(memory / 2);
+        std::hint::black_box(&kept.blocks);
         Result::Ok(all)
     };
     let mut all = 0;
@@ -161,8 +201,8 @@ impl Incoming {
 }
 
 /// Ends when the leader does.
-fn follow(folder: &Path, append: usize) -> Result<()> {
-    let mut log = Log::create(folder)?;
+fn follow(folder: &Path, append: usize, kept: usize) -> Result<()> {
+    let (mut log, mut memory) = (Log::create(folder)?, Kept::default());
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
     let mut leader = Incoming::new(listener.accept()?.0, append)?;
@@ -171,6 +211,7 @@ fn follow(folder: &Path, append: usize) -> Result<()> {
         let (count, _) = leader.take(&mut buffer)?;
         if 0 < count {
             log.append(count * append)?;
+            memory.add(count * kept);
             done += count as u64;
             ack[..8].copy_from_slice(&done.to_le_bytes());
             leader.stream.write_all(&ack)?;
@@ -178,14 +219,63 @@ fn follow(folder: &Path, append: usize) -> Result<()> {
     }
 }
 
+/// How clients speak.
+#[derive(Clone, Copy)]
+enum Face {
+    /// In messages of so many bytes.
+    Sized { request: usize, answer: usize },
+    /// In calls of etcd's API.
+    Grpc,
+}
+
+/// A connection of a client.
+enum Client {
+    Sized(Incoming, usize),
+    Grpc(Calls),
+}
+
+impl Client {
+    fn new(stream: TcpStream, face: Face) -> Result<Client> {
+        match face {
+            Face::Sized { request, answer } => Ok(Client::Sized(Incoming::new(stream, request)?, answer)),
+            Face::Grpc => Ok(Client::Grpc(Calls::new(stream)?)),
+        }
+    }
+
+    fn stream(&self) -> &TcpStream {
+        match self {
+            Client::Sized(client, _) => &client.stream,
+            Client::Grpc(client) => &client.stream,
+        }
+    }
+
+    fn take(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        match self {
+            Client::Sized(client, _) => client.take(buffer).map(|(count, _)| count),
+            Client::Grpc(client) => client.take(buffer),
+        }
+    }
+
+    fn answer(&mut self, count: usize, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Client::Sized(client, answer) => {
+                let bytes = count * *answer;
+                out.resize(out.len().max(bytes), 7);
+                client.stream.write_all(&out[..bytes])
+            }
+            Client::Grpc(client) => client.answer(count),
+        }
+    }
+}
+
 /// Ends when a follower does, or when it is ended.
-fn lead(folder: &Path, request: usize, append: usize, answer: usize, followers: [&str; 2]) -> Result<()> {
-    let mut log = Log::create(folder)?;
+fn lead(folder: &Path, face: Face, append: usize, kept: usize, followers: [&str; 2]) -> Result<()> {
+    let (mut log, mut memory) = (Log::create(folder)?, Kept::default());
     let connect = |address: &&str| Incoming::new(TcpStream::connect(address)?, ACK_BYTES);
     let mut followers = followers.iter().map(connect).collect::<Result<Vec<_>>>()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
-    let mut clients: Vec<Option<Incoming>> = Vec::new();
+    let mut clients: Vec<Option<Client>> = Vec::new();
     let (mut synced, mut last) = ([0u64; 3], 0u64);
     let mut acks = [[0u8; ACK_BYTES]; 2];
     // Whose operations wait, how many, and up to which one.
@@ -195,13 +285,13 @@ fn lead(folder: &Path, request: usize, append: usize, answer: usize, followers: 
         let living: Vec<usize> = (0..clients.len()).filter(|&at| clients[at].is_some()).collect();
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&listener, PollFlags::IN)];
         fds.extend(followers.iter().map(|follower| PollFd::new(&follower.stream, PollFlags::IN)));
-        let of_clients = clients.iter().flatten().map(|client| PollFd::new(&client.stream, PollFlags::IN));
+        let of_clients = clients.iter().flatten().map(|client| PollFd::new(client.stream(), PollFlags::IN));
         fds.extend(of_clients);
         poll(&mut fds, None)?;
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         if ready[0] {
-            clients.push(Some(Incoming::new(listener.accept()?.0, request)?));
+            clients.push(Some(Client::new(listener.accept()?.0, face)?));
         }
         for (number, follower) in followers.iter_mut().enumerate().filter(|(number, _)| ready[1 + number]) {
             // An acknowledgement may come in parts: its first bytes are kept.
@@ -223,7 +313,7 @@ fn lead(folder: &Path, request: usize, append: usize, answer: usize, followers: 
         let before = last;
         for (&at, _) in living.iter().zip(&ready[3..]).filter(|(_, ready)| **ready) {
             match clients[at].as_mut().map(|client| client.take(&mut buffer)) {
-                Some(Ok((count, _))) => {
+                Some(Ok(count)) => {
                     last += count as u64;
                     waiting.push_back((at, count, last));
                 }
@@ -235,6 +325,7 @@ fn lead(folder: &Path, request: usize, append: usize, answer: usize, followers: 
             out.resize(out.len().max(bytes), 7);
             followers.iter_mut().try_for_each(|follower| follower.stream.write_all(&out[..bytes]))?;
             log.append(bytes)?;
+            memory.add((last - before) as usize * kept);
             synced[0] = last;
         }
         let mut sorted = synced;
@@ -244,10 +335,8 @@ fn lead(folder: &Path, request: usize, append: usize, answer: usize, followers: 
             answers[at] += count;
         }
         for (at, count) in answers.into_iter().enumerate().filter(|(_, count)| *count != 0) {
-            let bytes = count * answer;
-            out.resize(out.len().max(bytes), 7);
             if let Some(client) = &mut clients[at] {
-                client.stream.write_all(&out[..bytes])?;
+                client.answer(count, &mut out)?;
             }
         }
     }
