@@ -12,7 +12,7 @@ use kattu_raft::{
     ChunkRead, ChunkStored, Duration, Entry, EntryHead, EntryId, EntryKind, GroupId, Instant, LogIndex,
     NodeId, ReadChunk, SharedBytes, SnapshotMeta, Stamp, StoreChunk, Term,
 };
-use kattu_wal::{Files, SnapshotStore};
+use kattu_wal::{Files, RealFiles, SnapshotStore};
 use std::sync::Arc;
 
 const GROUP: GroupId = GroupId(0);
@@ -90,17 +90,20 @@ impl Bench {
     }
 }
 
+fn put(keeper: &mut Keeper, key: Vec<u8>, value: Vec<u8>) {
+    let id = EntryId { term: Term(1), index: keeper.applied().next() };
+    let payload = encode_kv(&Command::Put(Put { key, value, ..Put::default() }));
+    let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(1) };
+    let entry = Entry::new(head, payload.into(), 0);
+    let task = KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(1) };
+    keeper.handle(task, &mut KeeperEffects::default());
+}
+
 /// Tables of some values of 100 KiB.
 fn tables(values: usize) -> (SnapshotMeta, Frozen) {
     let mut keeper = Keeper::new(Vec::new());
     for number in 0..values {
-        let id = EntryId { term: Term(1), index: keeper.applied().next() };
-        let (key, value) = (format!("k{number}").into_bytes(), vec![b'x'; 100 << 10]);
-        let payload = encode_kv(&Command::Put(Put { key, value, ..Put::default() }));
-        let head = EntryHead { id, kind: EntryKind::Command, stamp: Stamp(1) };
-        let entry = Entry::new(head, payload.into(), 0);
-        let task = KeeperTask::Apply { entry, tickets: Tickets::None, term: Term(1) };
-        keeper.handle(task, &mut KeeperEffects::default());
+        put(&mut keeper, format!("k{number}").into_bytes(), vec![b'x'; 100 << 10]);
     }
     let last = EntryId { term: Term(1), index: keeper.applied() };
     (SnapshotMeta { last, ..SnapshotMeta::default() }, keeper.pin())
@@ -210,6 +213,65 @@ fn old_snapshots_go_before_the_next_order_is_carried_out() {
     let read = ReadChunk { peer: NodeId(2), last: metas[1].last, offset: 0, bytes_max: 64 << 10 };
     let done = bench.does(Order::Read(read));
     assert!(matches!(done, Some(Done::Told(Event::ChunkRead { read: ChunkRead::Gone, .. }))));
+}
+
+#[test]
+fn what_a_copy_still_holds_at_its_end_is_freed_in_steps_between_which_peers_get_pieces() {
+    const VERSIONS: usize = 100_000;
+    const STEP: usize = 16_384;
+    let mut bench = Bench::new(0);
+    let old = bench.taken();
+    let mut keeper = Keeper::new(Vec::new());
+    (0..VERSIONS).for_each(|_| put(&mut keeper, b"k".to_vec(), b"v".to_vec()));
+    let last = EntryId { term: Term(1), index: keeper.applied() };
+    let meta = SnapshotMeta { last, ..SnapshotMeta::default() };
+    // The members' tables go on without those versions: the copy alone holds them.
+    let frozen = keeper.pin();
+    drop(keeper);
+    assert!(bench.told().is_none(), "it is tidy");
+    bench.worker.push(Order::Take(meta, Box::new(frozen)));
+    assert!(matches!(bench.step(), Done::Nothing), "it begins");
+    let (mut steps, read) = (0, ReadChunk { peer: NodeId(2), last: old.last, offset: 0, bytes_max: 1 << 10 });
+    let bytes = loop {
+        match bench.step() {
+            Done::Nothing => steps += 1,
+            Done::Complete(_, Event::SnapshotTaken { bytes, .. }) => break bytes,
+            _ => panic!("it is not taken"),
+        }
+        bench.worker.push(Order::Read(read.clone()));
+        assert!(matches!(bench.step(), Done::Told(Event::ChunkRead { .. })), "a piece after each step");
+    };
+    let chunks = usize::try_from(bytes.div_ceil(1 << 20)).expect("a few");
+    assert!(chunks + VERSIONS / STEP <= steps, "{steps} steps for {chunks} chunks");
+}
+
+#[test]
+fn the_space_of_large_snapshots_goes_back_with_pauses_in_which_orders_are_carried_out() {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let dir = std::env::temp_dir().join(format!("kattu-member-space-{}", std::process::id()));
+    let files = RealFiles::create(&dir).expect("a directory");
+    let store = SnapshotStore::of(Arc::new(files), 0xC1).expect("a good disk");
+    let mut bench = Bench { worker: Worker::new(store, GROUP, 0), now: Instant(1 << 40) };
+    // 40 MB each: three steps of 16 MiB. The last two stay.
+    for values in [400, 401, 402] {
+        let (meta, frozen) = tables(values);
+        let done = bench.does(Order::Take(meta, Box::new(frozen)));
+        assert!(matches!(done, Some(Done::Complete(..))));
+    }
+    assert!(matches!(bench.step(), Done::Nothing), "the name goes");
+    let mut waits = Vec::new();
+    while bench.worker.due(bench.now) != Instant::NEVER {
+        waits.push(bench.wait());
+        bench.now += bench.wait();
+        assert!(matches!(bench.step(), Done::Nothing));
+        if !bench.wait().is_zero() && bench.worker.due(bench.now) != Instant::NEVER {
+            let last = tables(402).0.last;
+            let read = ReadChunk { peer: NodeId(2), last, offset: 0, bytes_max: 1 << 10 };
+            assert!(matches!(bench.does(Order::Read(read)), Some(Done::Told(Event::ChunkRead { .. }))));
+        }
+    }
+    std::fs::remove_dir_all(&dir).expect("it is ours");
+    assert_eq!(waits, [Duration::ZERO, PAUSE, PAUSE], "the first step at once");
 }
 
 #[test]
