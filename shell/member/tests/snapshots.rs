@@ -225,7 +225,7 @@ fn what_a_copy_still_holds_at_its_end_is_freed_in_steps_between_which_peers_get_
     (0..VERSIONS).for_each(|_| put(&mut keeper, b"k".to_vec(), b"v".to_vec()));
     let last = EntryId { term: Term(1), index: keeper.applied() };
     let meta = SnapshotMeta { last, ..SnapshotMeta::default() };
-    // The members' tables go on without those versions: the copy alone holds them.
+    // Nothing else holds those versions any more.
     let frozen = keeper.pin();
     drop(keeper);
     assert!(bench.told().is_none(), "it is tidy");
