@@ -397,7 +397,7 @@ mod tests {
         let last_only: Vec<f64> = (0..40).map(|minute| if minute == 39 { 15.1 } else { 10.0 }).collect();
         assert!(matches!(&slower(&minutes(&last_only))[..], [why] if why.contains("(1, median)")));
         let last_ten: Vec<f64> =
-            (0..40).map(|minute| if 30 <= minute && minute < 39 { 15.1 } else { 10.0 }).collect();
+            (0..40).map(|minute| if (30..39).contains(&minute) { 15.1 } else { 10.0 }).collect();
         assert!(matches!(&slower(&minutes(&last_ten))[..], [why] if why.contains("(10, median)")));
     }
 }
