@@ -490,8 +490,8 @@ impl Node {
     }
 
     /// Leader: puts the oldest waiting write into the log, or refuses it. `false` if it keeps waiting: log space is
-    /// being prepared, this leader is transferring leadership to a member that will soon accept it, or clients are
-    /// slowed.
+    /// being prepared, this leader is transferring leadership to a member that will soon accept it, earlier leaders
+    /// have left too much to be committed first, or clients are slowed.
     fn propose_next(
         &mut self,
         now: Instant,
@@ -506,6 +506,10 @@ impl Node {
         let write = self.writes.pop_unplaced().expect("the caller has looked");
         match self.propose_command(now, &write.command, out) {
             Err(Refusal::NoSpace) if !self.is_short() => {
+                self.writes.queue_first(write);
+                return false;
+            }
+            Err(Refusal::TooManyRequests) if self.raft.inherits() => {
                 self.writes.queue_first(write);
                 return false;
             }

@@ -593,6 +593,40 @@ fn a_forwarded_write_that_waited_for_room_in_a_former_term_is_never_proposed() {
 }
 
 #[test]
+fn a_write_waits_while_too_much_of_an_earlier_term_is_not_committed() {
+    let mut world = World::new(3);
+    let leader = world.elect();
+    let needed = world.follower();
+    (1..=3).filter(|&id| id != leader && id != needed).for_each(|id| world.kill(id));
+    let is_entries = |m: &PeerMessage| {
+        let PeerMessage::Raft(envelope) = m else { return false };
+        matches!(&envelope.message, Message::Append(append) if !append.entries.is_empty())
+    };
+    world.loses = Box::new(is_entries);
+    for n in 0..4 {
+        world.ask(leader, put("a", &n.to_string()));
+    }
+    world.deliver();
+    world.kill(leader);
+    world.restart(leader); // from here on only the newest two of the four are in memory
+    for _ in 0..20 {
+        world.pass(ET);
+        if world.leader() == Some(leader) {
+            break;
+        }
+    }
+    assert_eq!(world.leader(), Some(leader), "no other log is as long");
+    let before = world.member(leader).node.raft().last_id();
+    let waits = world.ask(leader, put("b", "1"));
+    world.deliver();
+    assert_eq!(world.outcome(leader, waits), None, "it is not refused");
+    assert_eq!(world.member(leader).node.raft().last_id(), before, "nor in the log");
+    world.loses = Box::new(|_| false);
+    world.pass(ET);
+    assert!(is_done(world.outcome(leader, waits)), "{:?}", world.outcome(leader, waits));
+}
+
+#[test]
 fn waiting_requests_are_bounded() {
     let mut world = World::new(3);
     let tickets: Vec<Ticket> = (0..101).map(|i| world.ask(1, put(&format!("{i}"), "v"))).collect();

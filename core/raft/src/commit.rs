@@ -46,6 +46,9 @@ impl Raft {
         self.marks.committed = index;
         if let Role::Leader(leader) = &mut self.role {
             leader.forms.committed(index);
+            if leader.term_start <= index {
+                leader.inherited_bytes = 0;
+            }
             let first_proposal = leader.term_start.next().max(before.next());
             let bytes = self.log.bytes(first_proposal, index);
             assert!(

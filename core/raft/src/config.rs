@@ -92,7 +92,8 @@ pub struct Limits {
     pub inflight_msgs_max: usize,
     /// Unanswered bytes per peer; the same holds for them.
     pub inflight_bytes_max: usize,
-    /// Bytes proposed and not yet committed; beyond it proposals are refused. The first always passes.
+    /// Bytes that are not committed, whoever proposed them; beyond it proposals are refused. The first always passes.
+    /// They are kept in memory, so what earlier leaders left counts, too.
     pub uncommitted_bytes_max: usize,
     /// Bytes delivered to apply and not yet applied.
     pub apply_bytes_max: usize,

@@ -15,12 +15,13 @@
 //! Knows nothing of: commands, reads, clients.
 
 use crate::clocks::Heartbeats;
-use crate::config::PRIORITY;
+use crate::config::{Limits, PRIORITY};
 use crate::contract::Effects;
 use crate::distrust::Falsehood;
 use crate::entry::EntryKind;
 use crate::forms::Forms;
 use crate::leader_lease::LeaderLeaseState;
+use crate::log::Log;
 use crate::message::{Envelope, Message, PreVote, PreVoteReply, Vote, VoteReply};
 use crate::progress::Progress;
 use crate::raft::Raft;
@@ -28,7 +29,7 @@ use crate::read::ReadQueue;
 use crate::role::{Campaign, Follower, Leader, Role, Timer};
 use crate::suspicion::FastElection;
 use crate::trace::Trace;
-use crate::types::{Duration, Instant, NodeId, Round, Term};
+use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Term};
 use crate::yielding::Yielding;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -306,6 +307,7 @@ impl Raft {
             stamp_since: log.stamp(),
             forms: Forms::of_leader(config.id, uncommitted, &self.configurations),
             uncommitted_bytes: 0,
+            inherited_bytes: bytes_of_tail(log, self.marks.committed, &config.limits),
             heartbeat_at: if others.is_empty() { Instant::NEVER } else { now + config.heartbeat_interval },
             check_at: if watches_quorum { now + config.election_timeout } else { Instant::NEVER },
             notice_at: Instant::NEVER,
@@ -338,4 +340,11 @@ impl Raft {
             leader.check_at = check_at;
         }
     }
+}
+
+/// Bytes of the entries that are not committed; at least `uncommitted_bytes_max` if some of them are not in memory.
+fn bytes_of_tail(log: &Log, committed: LogIndex, limits: &Limits) -> usize {
+    let first = committed.next();
+    let known = log.bytes(first, log.last().index);
+    if first < log.recent_first() { known.max(limits.uncommitted_bytes_max) } else { known }
 }

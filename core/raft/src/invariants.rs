@@ -68,6 +68,7 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
             a_member_below_its_vote_floor_follows(raft)?;
             a_leader_leads_its_own_term(raft, leader)?;
             a_leader_has_a_state(raft)?;
+            what_is_not_committed_is_bounded(raft, leader)?;
             rounds_begin_before_they_are_answered(leader)?;
             a_lease_is_earned(leader)?;
             leader.peers.values().try_for_each(|progress| progress_is_sane(raft, progress))
@@ -243,11 +244,31 @@ fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
     expect(bytes == leader.uncommitted_bytes, name, || {
         format!("{bytes} bytes are uncommitted, {} counted", leader.uncommitted_bytes)
     })?;
+    let has_begun = leader.term_start <= raft.marks.committed;
+    expect(!has_begun || leader.inherited_bytes == 0, name, || {
+        format!("{} bytes of earlier leaders are counted though committed", leader.inherited_bytes)
+    })?;
     let stays = |progress: &Progress| !progress.life.is_leaving();
     let known: BTreeSet<_> =
         leader.peers.iter().filter(|(_, progress)| stays(progress)).map(|(&peer, _)| peer).collect();
     let expected = raft.membership().peers(raft.config.id).collect();
     expect(known == expected, name, || format!("peers {known:?} of {:?}", raft.membership()))
+}
+
+/// A leader takes a command only if all that is not committed, and in memory for that reason, stays within its limit. The
+/// first always passes; changes of members are no commands. [replication-protocols B5]
+fn what_is_not_committed_is_bounded(raft: &Raft, leader: &Leader) -> Checked {
+    let inherited = raft.log.bytes(raft.marks.committed.next(), leader.term_start.previous());
+    let own = raft.log.entries_after(leader.term_start.max(raft.marks.committed));
+    let commands = own.filter(|entry| entry.head.kind == EntryKind::Command).map(|entry| entry.len());
+    let (mut before_last, mut last) = (0, None);
+    for bytes in commands {
+        before_last += last.replace(bytes).unwrap_or(0);
+    }
+    let max = raft.config.limits.uncommitted_bytes_max;
+    expect(last.is_none() || inherited + before_last <= max, "what_is_not_committed_is_bounded", || {
+        format!("one of {last:?} bytes after {before_last}, and {inherited} of earlier leaders, of {max}")
+    })
 }
 
 /// No peer has answered a round that has not begun. [replication-protocols Q3]

@@ -384,7 +384,7 @@ impl Raft {
         Ok(id)
     }
 
-    /// Whether proposals are accepted at all; the bytes that are proposed and not committed.
+    /// Whether proposals are accepted at all; the bytes that are not committed.
     fn may_propose(&self) -> Result<usize, ProposeError> {
         let Some(leader) = self.role.leader() else { return Err(ProposeError::NotLeader) };
         if leader.transfer.is_some() {
@@ -393,7 +393,14 @@ impl Raft {
         if self.apply_is_backlogged() {
             return Err(ProposeError::TooMuch);
         }
-        Ok(leader.uncommitted_bytes)
+        Ok(leader.inherited_bytes + leader.uncommitted_bytes)
+    }
+
+    /// Whether this is a leader, and what earlier leaders left is not all committed yet. A proposal that is too much now
+    /// may soon be welcome.
+    #[must_use]
+    pub fn inherits(&self) -> bool {
+        self.role.leader().is_some_and(|leader| leader.inherited_bytes > 0)
     }
 
     /// Whether a payload has to wait while so many bytes are not committed. One always passes.

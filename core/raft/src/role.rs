@@ -147,6 +147,9 @@ pub(crate) struct Leader {
     pub(crate) forms: Forms,
     /// Bytes of own proposals that are not committed; the no-op is free.
     pub(crate) uncommitted_bytes: usize,
+    /// Bytes of the entries that it found uncommitted when it became leader, at least `uncommitted_bytes_max` if not all
+    /// of them are in memory; 0 from when they are committed, with the no-op.
+    pub(crate) inherited_bytes: usize,
     /// When heartbeats are due.
     pub(crate) heartbeat_at: Instant,
     /// When a quorum may have been silent for an election timeout. [replication-protocols E4]

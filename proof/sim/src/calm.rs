@@ -247,9 +247,11 @@ impl World {
             Some((raft.last_id().index.0, raft.persisted_index().0, process.keeper().applied().0))
         });
         let logs: Vec<_> = logs.collect();
-        // All members may be down.
+        // All members may be down; their logs may be longer than what is committed.
+        let down = self.members.iter().filter(|member| member.process.is_none());
+        let longest_down = down.map(|member| member.ended_at.0).max().unwrap_or(0);
         let committed = self.sh.observer.committed().0;
-        let highest = logs.iter().map(|log| log.0).max().unwrap_or(0).max(committed);
+        let highest = logs.iter().map(|log| log.0).max().unwrap_or(0).max(longest_down).max(committed);
         // A member that is down replays from the beginning, and may need everything.
         let all_run = self.current().iter().all(|&member| self.members[member].process.is_some());
         let lowest = logs.iter().map(|log| log.1.min(log.2)).min().filter(|_| all_run).unwrap_or(0);

@@ -382,6 +382,7 @@ impl World {
             return Ok(false);
         }
         process.hands.fuse.set(None);
+        self.members[member].ended_at = process.node().raft().last_id().index;
         let ended = process.finish(&mut self.sh);
         let state = &mut self.members[member];
         match ended {

@@ -293,6 +293,8 @@ pub(crate) struct Member {
     pub(crate) disk: SimDisk,
     pub(crate) process: Option<Box<Process>>,
     pub(crate) run: u32,
+    /// Where its log ended when its process did.
+    pub(crate) ended_at: LogIndex,
     /// Planned starts so far; only the newest counts.
     pub(crate) starts: u32,
     pub(crate) clock: Clock,
@@ -460,6 +462,7 @@ impl World {
                     held: Vec::new(),
                     wedged: false,
                     disk_failed: false,
+                    ended_at: LogIndex(0),
                     lose_power_again: (0, 0),
                     damaged: None,
                     ruined: false,
@@ -908,6 +911,7 @@ impl World {
         }
         let state = &mut self.members[member];
         let mut process = state.process.take().expect("just seen");
+        state.ended_at = process.node().raft().last_id().index;
         let elapsed = process.at_disk_for(self.sh.now).unwrap_or(u64::MAX);
         let waiting = process.take_waiting();
         drop(process);
