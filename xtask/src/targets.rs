@@ -1,10 +1,9 @@
 //! Tests and programs of the workspace, by their names in cargo.
 //!
-//! Rule: for any part of the tests, the same crates are selected, and the part is named. Then shared crates have the
+//! Rule: for any part of the tests, all crates are selected, and the part is named. Then shared crates have the
 //!       same features, and are built once.
 //! Knows nothing of: the subjects of the tests.
 
-use crate::check::PURE;
 use crate::shell::{self, Failure, cargo};
 use serde_json::Value;
 use std::process::Command;
@@ -21,16 +20,12 @@ pub struct Names {
     pub programs: Vec<String>,
 }
 
-/// Cargo on all crates but the pure ones, which have a stage of their own.
+/// Cargo on all crates.
 pub fn select(verb: &str) -> Command {
-    let mut command = cargo(&[verb, "--locked", "--workspace"]);
-    for name in PURE {
-        command.args(["--exclude", name]);
-    }
-    command
+    cargo(&[verb, "--locked", "--workspace"])
 }
 
-/// The names of targets in those of the selected crates for which `is_wanted` holds.
+/// The names of targets in the crates for which `is_wanted` holds.
 ///
 /// # Errors
 /// If cargo cannot list them, or if a test has the same name as one of an unwanted crate: cargo would run both.
@@ -39,9 +34,8 @@ pub fn names(is_wanted: impl Fn(&str) -> bool) -> Result<Names, Failure> {
         shell::output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]), LIMIT)?;
     let metadata = serde_json::from_str(&metadata)
         .map_err(|error| Failure::new(format!("`cargo metadata` printed no JSON: {error}")))?;
-    let is_selected = |name: &str| !PURE.contains(&name);
-    let wanted = names_in(&metadata, |name| is_selected(name) && is_wanted(name));
-    let others = names_in(&metadata, |name| is_selected(name) && !is_wanted(name));
+    let wanted = names_in(&metadata, &is_wanted);
+    let others = names_in(&metadata, |name| !is_wanted(name));
     match wanted.tests.iter().find(|name| others.tests.contains(name)) {
         Some(name) => Err(Failure::new(format!("two tests are called `{name}`")).then("rename one of them")),
         None => Ok(wanted),
