@@ -61,6 +61,7 @@ const FOUND: &[(&str, &str, &str)] = &[
 
 /// Bugs of the core that no scope can expose, and why. Storms must.
 const BEYOND: &[(&str, &str)] = &[
+    ("older-tail-counts-for-nothing", "no scope proposes as much as the limit of uncommitted bytes"),
     (
         "question-overtakes-entries",
         "breaks no promise of safety: in a scope everything may overtake everything",
