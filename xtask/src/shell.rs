@@ -98,6 +98,9 @@ pub fn log_path(name: &str) -> PathBuf {
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
+    for name in names_of_this_package() {
+        command.env_remove(name);
+    }
     if !builds_incrementally() {
         command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "none");
     }
@@ -109,6 +112,13 @@ pub fn cargo(arguments: &[&str]) -> Command {
 pub fn kattu() -> Result<PathBuf, Failure> {
     in_foreground(&mut cargo(&["build", "--locked", "--quiet", "--release", "-p", "kattu"]))?;
     Ok(target().join("release/kattu"))
+}
+
+/// What `cargo run` tells this program of its own package. Some build scripts look at it: told on, it would have the
+/// cryptography, and all that is built on it, compiled anew after each command that was not run through here.
+fn names_of_this_package() -> impl Iterator<Item = String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names.filter(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_"))
 }
 
 fn builds_incrementally() -> bool {
@@ -268,4 +278,17 @@ pub fn date() -> String {
     let mut date = Command::new("date");
     date.args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]);
     output(&mut date, Duration::from_secs(10)).map(|text| text.trim().to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cargo_below_this_one_is_not_told_whose_program_started_it() {
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "cargo runs this test");
+        let command = cargo(&["build"]);
+        let removed = |name: &str| command.get_envs().any(|(known, value)| known == name && value.is_none());
+        assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"), "{command:?}");
+    }
 }

@@ -113,7 +113,7 @@ pub(super) fn face() -> Result<Duration, Failure> {
         return Err(Failure::new(format!("{} is not there", tool.display())).then("cargo xtask tools"));
     }
     let build = ["build", "--release", "-p", "kattu-server", "--example", "baseline"];
-    shell::output(Command::new("cargo").args(build).stderr(Stdio::null()), Duration::from_secs(900))?;
+    shell::output(shell::cargo(&build).stderr(Stdio::null()), Duration::from_secs(900))?;
     let process = std::process::id();
     let address = format!("127.{}.{}.8:2379", 64 + ((process >> 8) & 0x3f), process & 0xff);
     let binary = shell::target().join("release/examples/baseline");
