@@ -92,8 +92,8 @@ pub struct Limits {
     pub inflight_msgs_max: usize,
     /// Unanswered bytes per peer; the same holds for them.
     pub inflight_bytes_max: usize,
-    /// Bytes that are not committed, whoever proposed them; beyond it proposals are refused. The first always passes.
-    /// They are kept in memory, so what earlier leaders left counts, too.
+    /// Bytes that are not committed; beyond it proposals are refused. While all is committed, a proposal of any size passes.
+    /// A log keeps such entries in memory, so those that earlier leaders left count, too.
     pub uncommitted_bytes_max: usize,
     /// Bytes delivered to apply and not yet applied.
     pub apply_bytes_max: usize,

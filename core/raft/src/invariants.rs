@@ -255,8 +255,8 @@ fn a_leader_leads_its_own_term(raft: &Raft, leader: &Leader) -> Checked {
     expect(known == expected, name, || format!("peers {known:?} of {:?}", raft.membership()))
 }
 
-/// A leader takes a command only if all that is not committed, and in memory for that reason, stays within its limit. The
-/// first always passes; changes of members are no commands. [replication-protocols B5]
+/// A leader takes a command only if the bytes that are not committed stay within their limit, or if there are none: then it
+/// takes one of any size. A change of members is no command. [replication-protocols B5]
 fn what_is_not_committed_is_bounded(raft: &Raft, leader: &Leader) -> Checked {
     let inherited = raft.log.bytes(raft.marks.committed.next(), leader.term_start.previous());
     let own = raft.log.entries_after(leader.term_start.max(raft.marks.committed));
