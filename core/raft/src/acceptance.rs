@@ -160,7 +160,7 @@ impl Raft {
     /// end of a segment may stay empty, so many entries take more space than their bytes. Room that is announced and
     /// does not exist costs a fallback, with everything in flight.
     fn room(&self) -> Room {
-        let plenty = (self.config.limits.inflight_bytes_max as u64).saturating_mul(4);
+        let plenty = (self.own_settings.limits().inflight_bytes_max as u64).saturating_mul(4);
         const PAGE: u64 = 4096;
         let apply = self.room_before_backlog().map_or(u64::MAX, |bytes| bytes as u64);
         let log = self.log_space - self.log_space / 16 / PAGE * PAGE;
@@ -208,7 +208,7 @@ impl Raft {
         if !self.durability.hard_state_is_durable() {
             return; // tried again when the term is on disk
         }
-        let batch = self.config.limits.batch_bytes_max as u64;
+        let batch = self.own_settings.limits().batch_bytes_max as u64;
         let Role::Follower(follower) = &mut self.role else { return };
         let Some(following) = &mut follower.following else { return };
         let Following { leader, last_contact, ref mut pending_ack, .. } = *following;

@@ -62,6 +62,7 @@ impl Raft {
         self.commit_mark_wanted(now);
         self.note_own_membership();
         self.hand_out(now, effects);
+        self.settle_read_entry(effects);
         self.shrink_recent();
         self.follow_up_change(now, effects);
     }

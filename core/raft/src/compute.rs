@@ -244,7 +244,7 @@ impl Raft {
         (bytes, is_read): (usize, bool),
         effects: &mut Effects,
     ) {
-        let (limits, reader, newest) = (self.config.limits, self.reader, self.jobs);
+        let (limits, reader, newest) = (*self.own_settings.limits(), self.reader, self.jobs);
         let Some(following) = self.following_mut() else { unreachable!("the leader is known") };
         if !following.unread.has_room_for(bytes, &limits) {
             return effects.trace.push(Trace::DroppedUnread(1));

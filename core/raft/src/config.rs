@@ -33,10 +33,14 @@ pub struct Config {
     pub pre_vote: bool,
     /// A leader that has not heard a quorum within `ET` steps down.
     pub check_quorum: bool,
+    /// More than one entry in an append, and in a sync. What follows is tuned while the peer runs. [`crate::tuning`]
+    pub batching: bool,
     /// Send entries before they are on the leader's own disk. [Ongaro14 §10.2.1]
     pub parallel_append: bool,
     /// More than one append in flight per peer. [Ongaro14 §10.2.2]
     pub pipelining: bool,
+    /// A read waits for an entry that is committed for it, instead of a round. Not together with leader leases.
+    pub reads_through_log: bool,
     /// Priorities, how soon a dead leader is replaced, how far clocks are trusted.
     pub leadership: LeadershipConfig,
     /// Limits in messages and bytes.
@@ -83,12 +87,12 @@ impl Default for LeadershipConfig {
 pub struct Limits {
     /// Bytes of entries in one append.
     pub batch_bytes_max: usize,
-    /// Entries in one append.
+    /// Entries in one append, and in one sync; at least 1.
     pub batch_entries_max: usize,
     /// An append with at least as many bytes of entries has its payloads read by a job; a smaller one at once, which
     /// costs less than to hand it over. `usize::MAX`: there are no jobs. [`crate::compute`]
     pub read_apart_bytes_min: usize,
-    /// Unanswered appends per peer. A follower keeps as many of its leader's while payloads are being read.
+    /// Unanswered appends per peer; at least 1. A follower keeps as many of its leader's while payloads are being read.
     pub inflight_msgs_max: usize,
     /// Unanswered bytes per peer; the same holds for them.
     pub inflight_bytes_max: usize,
@@ -168,8 +172,10 @@ impl Config {
             heartbeat_interval: Duration::from_millis(100),
             pre_vote: true,
             check_quorum: true,
+            batching: true,
             parallel_append: true,
             pipelining: true,
+            reads_through_log: false,
             leadership: LeadershipConfig::default(),
             limits: Limits::default(),
             policies: Policies::default(),
@@ -197,7 +203,13 @@ impl Config {
                 "pre-vote and check-quorum must be on or off together: one alone livelocks or strands members",
             );
         }
+        if self.limits.batch_entries_max == 0 || self.limits.inflight_msgs_max == 0 {
+            return Err("a batch has one entry at least, and a peer one append in flight");
+        }
         if let Some(lease) = &self.leadership.leader_lease {
+            if self.reads_through_log {
+                return Err("reads go through the log or by leases, not both");
+            }
             if !self.check_quorum {
                 return Err("leader leases need pre-vote and check-quorum, on which their vote holds rest");
             }

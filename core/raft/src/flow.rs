@@ -139,6 +139,8 @@ pub(crate) struct Flow {
     inflight: VecDeque<Sent>,
     /// Their bytes.
     inflight_bytes: usize,
+    /// What was in flight when a limit was lowered, or is left of it: for [`crate::invariants`]. [tuning, rule 2]
+    lowered: (usize, usize),
     charge: Charge,
     /// Highest index ever sent: an append that begins at or below it is a repeat.
     sent_upto: LogIndex,
@@ -171,6 +173,7 @@ impl Flow {
             next,
             inflight: VecDeque::new(),
             inflight_bytes: 0,
+            lowered: (0, 0),
             charge: Charge::default(),
             sent_upto: LogIndex(0),
             since: Instant(0),
@@ -195,8 +198,7 @@ impl Flow {
         let messages_max = match self.mode {
             Mode::Probe { awaiting: Some(_) } => 0,
             Mode::Probe { awaiting: None } => 1,
-            Mode::Replicate if config.pipelining => limits.inflight_msgs_max.max(1),
-            Mode::Replicate => 1,
+            Mode::Replicate => config.inflight_msgs(),
             Mode::Snapshot(_) => 0,
         };
         let bytes = limits.inflight_bytes_max.saturating_sub(self.inflight_bytes + self.charge.bytes);
@@ -328,6 +330,8 @@ impl Flow {
                 newest = Some(sent);
             }
         }
+        let (messages, bytes) = self.out();
+        self.lowered = (self.lowered.0.min(messages), self.lowered.1.min(bytes));
         if let Some(sent) = newest.filter(|sent| !sent.again) {
             self.trip.measured(now.since(sent.at));
         }
@@ -434,6 +438,26 @@ impl Flow {
     /// Bytes sent to this peer.
     pub(crate) fn counts(&self) -> FlowCounts {
         self.counts
+    }
+
+    /// Limits may have been lowered: what is in flight now may exceed them until it is answered.
+    pub(crate) fn note_lowered(&mut self) {
+        self.lowered = self.out();
+    }
+
+    /// Everything that was sent and not answered, a probe and what was written off included.
+    fn out(&self) -> (usize, usize) {
+        let probe = match &self.mode {
+            Mode::Probe { awaiting } => awaiting.as_ref(),
+            Mode::Replicate | Mode::Snapshot(_) => None,
+        };
+        let messages = self.inflight.len() + usize::from(probe.is_some());
+        (messages, self.inflight_bytes + self.charge.bytes + probe.map_or(0, |probe| probe.bytes))
+    }
+
+    /// Messages and bytes in flight that a former limit allowed.
+    pub(crate) fn lowered(&self) -> (usize, usize) {
+        self.lowered
     }
 
     /// Unanswered appends, and the bytes in flight when the newest of them was sent. That one may have been an entry

@@ -70,7 +70,7 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
             a_leader_has_a_state(raft)?;
             what_is_not_committed_is_bounded(raft, leader)?;
             rounds_begin_before_they_are_answered(leader)?;
-            a_lease_is_earned(leader)?;
+            a_lease_is_earned(raft, leader)?;
             leader.peers.values().try_for_each(|progress| progress_is_sane(raft, progress))
         }
     }
@@ -311,11 +311,14 @@ fn what_waits_unread_is_in_order(raft: &Raft, follower: &Follower) -> Checked {
 /// There is a lease only where leases are configured and not over for the term, and no clock is known to be wrong.
 /// Rounds are stamped in their order, none later than the newest round. [replication-protocols L-2, L-6; fault-model
 /// F42]
-fn a_lease_is_earned(leader: &Leader) -> Checked {
+fn a_lease_is_earned(raft: &Raft, leader: &Leader) -> Checked {
     let name = "a_lease_is_earned";
     let transferred = leader.transfer.as_ref().is_some_and(|transfer| transfer.told);
     let apart = leader.peers.iter().find(|(_, progress)| progress.liveness.gauge.apart.is_some());
-    let may = !leader.lease.is_off() && !transferred && apart.is_none();
+    let may = !leader.lease.is_over()
+        && raft.config.leadership.leader_lease.is_some()
+        && !transferred
+        && apart.is_none();
     expect(may || leader.lease.until().is_none(), name, || {
         format!("{:?}, clocks apart: {:?}", leader.lease, apart.map(|(peer, _)| peer))
     })?;
@@ -341,7 +344,9 @@ fn progress_is_sane(raft: &Raft, progress: &Progress) -> Checked {
     let bounded = match progress.flow.mode {
         Mode::Snapshot(_) => messages == 0,
         Mode::Probe { .. } | Mode::Replicate => {
-            messages <= limits.inflight_msgs_max.max(1) && bytes <= limits.inflight_bytes_max
+            let (messages_before, bytes_before) = progress.flow.lowered();
+            messages <= raft.config.inflight_msgs().max(messages_before)
+                && bytes <= limits.inflight_bytes_max.max(bytes_before)
         }
     };
     expect(bounded, name, || {

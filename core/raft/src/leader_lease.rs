@@ -84,21 +84,30 @@ pub(crate) struct LeaderLeaseState {
     stamps: VecDeque<(Round, Instant)>,
     /// The end of the lease; the beginning of time for none.
     until: Instant,
-    /// No lease for the rest of the term, or at all.
-    off: bool,
+    /// Leases are on here.
+    on: bool,
+    /// No lease for the rest of the term.
+    over: bool,
 }
 
 impl LeaderLeaseState {
-    /// A new leader's state: no lease yet, and never one if leases are not configured.
+    /// A new leader's state: no lease yet.
     pub(crate) fn new(config: &Config) -> LeaderLeaseState {
-        let off = config.leadership.leader_lease.is_none();
-        LeaderLeaseState { stamps: VecDeque::new(), until: Instant(0), off }
+        let on = config.leadership.leader_lease.is_some();
+        LeaderLeaseState { stamps: VecDeque::new(), until: Instant(0), on, over: false }
+    }
+
+    /// Leases were turned on or off, or are trusted otherwise: only rounds that begin from now on count, if any do.
+    /// [tuning, rules 3, 4]
+    pub(crate) fn configure(&mut self, config: &Config) {
+        self.drop_it();
+        self.on = config.leadership.leader_lease.is_some();
     }
 
     /// Ends the lease for the rest of the term. (L-6)
     pub(crate) fn end(&mut self) {
         self.drop_it();
-        self.off = true;
+        self.over = true;
     }
 
     /// Ends the lease, and voids the rounds under way: only rounds that begin from now on count. (L-7, L-8)
@@ -109,7 +118,7 @@ impl LeaderLeaseState {
 
     /// A round begins, and leaves after this.
     pub(crate) fn stamp(&mut self, round: Round, now: Instant) {
-        if !self.off && self.stamps.len() < STAMPS_MAX {
+        if self.on && !self.over && self.stamps.len() < STAMPS_MAX {
             self.stamps.push_back((round, now));
         }
     }
@@ -125,8 +134,8 @@ impl LeaderLeaseState {
     }
 
     /// Whether there is no lease for the rest of the term.
-    pub(crate) fn is_off(&self) -> bool {
-        self.off
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
     }
 
     /// The end of the lease, if there is one.
@@ -185,7 +194,7 @@ impl Raft {
     #[must_use]
     pub fn leader_lease_is_over(&self) -> bool {
         let Some(leader) = self.role.leader() else { return false };
-        let transferred = leader.lease.is_off() && leader.transfer.is_none();
+        let transferred = leader.lease.is_over() && leader.transfer.is_none();
         self.config.leadership.leader_lease.is_some() && transferred && self.clocks_apart().is_empty()
     }
 
@@ -282,7 +291,8 @@ mod tests {
 
     #[test]
     fn only_stamped_rounds_earn_a_lease() {
-        let mut state = LeaderLeaseState { stamps: VecDeque::new(), until: Instant(0), off: false };
+        let mut state =
+            LeaderLeaseState { stamps: VecDeque::new(), until: Instant(0), on: true, over: false };
         state.stamp(Round(3), Instant(30));
         state.stamp(Round(5), Instant(50));
         assert_eq!(state.answered(Round(2)), None);
@@ -294,7 +304,7 @@ mod tests {
         state.stamp(Round(11), Instant(110));
         assert_eq!(state.answered(Round(20)), None);
         for round in 0..1000 {
-            state.off = false;
+            state.over = false;
             state.stamp(Round(100 + round), Instant(round));
         }
         assert_eq!(state.stamps.len(), STAMPS_MAX);

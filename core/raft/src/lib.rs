@@ -26,7 +26,7 @@
 //! Then the chapters: `election`, `leading`, `replication` with `progress`, `flow`, `liveness` and `life`, `contact`,
 //! `acceptance` with [`compute`], [`quorum`] and `commit` with `forms`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
 //! `suspicion`, `transfer`, `yielding`, [`distrust`], `vote_floor`, `reminder`, [`membership`] with
-//! [`extensions`], `configurations`, `settings` and `change`, [`snapshot`]. [`policy`] names the seams of the protocol's
+//! [`extensions`], `configurations`, `settings`, [`tuning`] and `change`, [`snapshot`]. [`policy`] names the seams of the protocol's
 //! variants; [`invariants`] lists the facts that always hold; [`canonical`] defines
 //! the form in which explorers of all interleavings compare states.
 //!
@@ -100,6 +100,7 @@ pub mod snapshot;
 mod suspicion;
 pub mod trace;
 mod transfer;
+pub mod tuning;
 pub mod types;
 mod vote_floor;
 mod yielding;
@@ -128,6 +129,7 @@ pub use snapshot::{ChunkRead, ChunkStored, ReadChunk, SnapshotMeta, StoreChunk};
 pub use suspicion::LinkEnd;
 pub use trace::Trace;
 pub use transfer::{Successor, TransferError};
+pub use tuning::{ReadPath, Tuning};
 pub use types::{
     Duration, EntryId, GroupId, Incarnation, Instant, LogIndex, Lsn, NodeId, Round, Stamp, Term,
 };

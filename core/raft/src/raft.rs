@@ -492,6 +492,7 @@ impl Raft {
 
     /// The driver's inbox is empty: sends what was held back to form batches.
     pub fn drained(&mut self, now: Instant, effects: &mut Effects) {
+        self.start_read_entry(now, effects);
         if let Some(mut leading) = self.leading() {
             leading.start_read_round(now, effects);
             leading.replicate(now, effects);

@@ -11,11 +11,13 @@
 //!        4. A follower asks its leader, which does 1–3; it serves when it has applied that far itself. [Q6]
 //!        5. An answer to one request answers all earlier ones: it is about a later moment than they need. So a
 //!           follower repeats its newest request only, and nothing grows while a leader cannot answer.
-//!        6. A change of leader, or the loss of leadership, fails pending reads: they are safe to repeat. [Q8]
+//!        6. Where reads go through the log, an entry takes the place of the round. [`crate::tuning`]
+//!        7. A change of leader, or the loss of leadership, fails pending reads: they are safe to repeat. [Q8]
 //! Knows nothing of: keys, clients.
 
 use crate::canonical::Canonical;
 use crate::contract::{Effects, ReadBatch, ReadVerdict};
+use crate::entry::EntryKind;
 use crate::leading::Leading;
 use crate::message::{Message, ReadIndex, ReadIndexReply};
 use crate::raft::Raft;
@@ -39,9 +41,18 @@ pub(crate) enum Reader {
 /// A round under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReadRound {
-    round: Round,
+    proof: Proof,
     index: LogIndex,
     readers: Vec<Reader>,
+}
+
+/// What shows that the leader still led when its round began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Proof {
+    /// A quorum's answers to this round, or a later one.
+    Answers(Round),
+    /// The commit of the entry at the round's index, which was made for it. [tuning, rule 5]
+    Entry,
 }
 
 /// A leader's pending reads.
@@ -130,7 +141,7 @@ impl PendingReads {
 impl Leading<'_> {
     /// Begins the next round at once if there are no other voters to ask. [Q7]
     fn start_round_alone(&mut self, now: Instant, effects: &mut Effects) {
-        if self.view.membership.is_alone(self.view.config.id) {
+        if !self.view.config.reads_through_log && self.view.membership.is_alone(self.view.config.id) {
             self.start_read_round(now, effects);
         }
     }
@@ -147,7 +158,7 @@ impl Leading<'_> {
         leader.stir(now, view.config);
         let readers = core::mem::take(&mut leader.reads.waiting);
         let index = view.marks.committed;
-        leader.reads.under_way = Some(ReadRound { round: leader.round, index, readers });
+        leader.reads.under_way = Some(ReadRound { proof: Proof::Answers(leader.round), index, readers });
         for (&peer, progress) in &mut leader.peers {
             let is_behind = progress.is_behind(view.log.recent_first());
             if view.membership.is_voter(peer) && progress.liveness.takes_round(leader.round, is_behind) {
@@ -160,10 +171,10 @@ impl Leading<'_> {
     /// A voter that is behind has answered. If a round has begun meanwhile that was not sent to it, it is sent now.
     pub(crate) fn ask_round_left_out(&mut self, peer: NodeId, effects: &mut Effects) {
         let Leading { leader, view, .. } = self;
-        let Some(under_way) = &leader.reads.under_way else { return };
+        let Some(ReadRound { proof: Proof::Answers(round), .. }) = leader.reads.under_way else { return };
         let Some(progress) = leader.peers.get_mut(&peer) else { return };
         let is_behind = progress.is_behind(view.log.recent_first());
-        let is_left_out = progress.liveness.contact_round() < under_way.round && is_behind;
+        let is_left_out = progress.liveness.contact_round() < round && is_behind;
         let takes = is_left_out && view.membership.is_voter(peer);
         if takes && progress.liveness.takes_round(leader.round, is_behind) {
             effects.send.push(view.send_empty(peer, progress, leader.round));
@@ -175,12 +186,15 @@ impl Leading<'_> {
         self.reached(self.leader.round, |progress| progress.liveness.contact_round())
     }
 
-    /// Ends the round under way if a quorum has answered it.
+    /// Ends the round under way if a quorum has answered it, or its entry is committed.
     pub(crate) fn settle_read_round(&mut self, effects: &mut Effects) {
         let confirmed_round = self.confirmed_round();
         let Leading { leader, view, .. } = self;
         let Some(under_way) = &leader.reads.under_way else { return };
-        let confirmed = Some(under_way.round) <= confirmed_round;
+        let confirmed = match under_way.proof {
+            Proof::Answers(round) => Some(round) <= confirmed_round,
+            Proof::Entry => under_way.index <= view.marks.committed,
+        };
         if !confirmed {
             return;
         }
@@ -201,6 +215,30 @@ impl Leading<'_> {
 }
 
 impl Raft {
+    /// The inbox is empty: where reads go through the log, those that wait get an entry, unless one is under way. While the
+    /// log takes no entry, a round shows the same. [tuning, rule 5]
+    pub(crate) fn start_read_entry(&mut self, now: Instant, effects: &mut Effects) {
+        let Some(leader) = self.role.leader().filter(|_| self.config.reads_through_log) else { return };
+        let ready = leader.term_start <= self.marks.committed;
+        if leader.reads.waiting.is_empty() || leader.reads.under_way.is_some() || !ready {
+            return;
+        }
+        let Ok(id) = self.propose(now, EntryKind::Noop, &[], effects) else { return };
+        if let Some(leader) = self.role.leader_mut() {
+            let readers = core::mem::take(&mut leader.reads.waiting);
+            leader.reads.under_way = Some(ReadRound { proof: Proof::Entry, index: id.index, readers });
+        }
+    }
+
+    /// The commit index has moved: the entry of a read round may be committed.
+    pub(crate) fn settle_read_entry(&mut self, effects: &mut Effects) {
+        if let Some(mut leading) = self.leading()
+            && let Some(ReadRound { proof: Proof::Entry, .. }) = leading.leader.reads.under_way
+        {
+            leading.settle_read_round(effects);
+        }
+    }
+
     /// Requests the index from which on the reads of `batch` may be served. The verdict comes with the effects, now or
     /// later; the verdict on a later batch covers it too. Batch numbers ascend and are never used twice in one run.
     pub fn read(&mut self, now: Instant, batch: ReadBatch, effects: &mut Effects) {

@@ -252,7 +252,7 @@ impl Leading<'_> {
                 && view.log.holds(entry.id())
                 && entry.id().index <= view.send_limit()
         });
-        let agreeing = agreeing.count().min(view.config.limits.batch_entries_max.max(1));
+        let agreeing = agreeing.count().min(view.config.batch_entries());
         entries.truncate(agreeing);
         let credit = progress.flow.credit(now, view.config);
         let has_room = entries.first().is_some_and(|entry| progress.flow.has_room_for(entry.len()));
@@ -483,7 +483,7 @@ fn fill(
             }
             return;
         }
-        let entries = view.log.batch(next, last, bytes_max, limits.batch_entries_max);
+        let entries = view.log.batch(next, last, bytes_max, view.config.batch_entries());
         if entries.first().is_none_or(|entry| !progress.flow.fits(credit, entry.len())) {
             return; // an entry of any size passes, but alone
         }

@@ -19,7 +19,7 @@
 //!
 //! Knows nothing of: the origin of a configuration, files.
 
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::configurations::newest_found;
 use crate::extensions::{Extensions, Timing};
 use crate::membership::Membership;
@@ -34,11 +34,17 @@ use crate::types::{Duration, Instant, LogIndex};
 pub(crate) struct OwnSettings {
     timing: Timing,
     policies: Policies,
+    limits: Limits,
 }
 
 impl OwnSettings {
     pub(crate) fn of(config: &Config) -> OwnSettings {
-        OwnSettings { timing: config.timing(), policies: config.policies }
+        OwnSettings { timing: config.timing(), policies: config.policies, limits: config.limits }
+    }
+
+    /// The limits that this peer was started with: what it takes of others, whatever it is tuned to since.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// The settings in force under such a configuration.
@@ -78,15 +84,24 @@ impl Raft {
         if self.config.election_timeout == before {
             return;
         }
-        let has_leases = self.config.leadership.leader_lease.is_some();
-        if let Role::Follower(Follower { following: Some(following), .. }) = &self.role
-            && let Some(heard) = following.last_contact.filter(|_| has_leases)
-        {
-            self.vote_hold = self.vote_hold.max(heard + self.config.election_timeout);
-        }
+        self.lengthen_vote_hold();
         if self.config.election_timeout < before {
             self.longer_holds_until = self.longer_holds_until.max(self.vote_hold);
         }
+        self.draw_election_timer_again();
+    }
+
+    /// With leases: the vote hold lasts as long as the next answer to the leader states. [Rule 3]
+    pub(crate) fn lengthen_vote_hold(&mut self) {
+        if let Role::Follower(Follower { following: Some(following), .. }) = &self.role
+            && let Some(heard) = following.last_contact
+        {
+            self.vote_hold_for_leader(heard);
+        }
+    }
+
+    /// A follower's election timer, begun when it was.
+    pub(crate) fn draw_election_timer_again(&mut self) {
         if let Role::Follower(Follower { timer, .. }) = &self.role {
             let drawn = self.election_timer(timer.started);
             let Role::Follower(Follower { timer, .. }) = &mut self.role else { unreachable!("just seen") };

@@ -7,7 +7,7 @@ use goldenscript::{Command, Context, Runner};
 use kattu_peers::{HEADER, Held, Proof, World, config, show};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, EntryKind, HardState, Instant, LeaderLease, LinkEnd,
-    LogBody, LogRecord, Lsn,
+    LogBody, LogRecord, Lsn, ReadPath,
 };
 use kattu_raft::{LogIndex, Membership, NodeId, Stamp, Term};
 use std::collections::BTreeMap;
@@ -15,6 +15,14 @@ use std::error::Error;
 use std::fmt::Write as _;
 
 type Outcome = Result<String, Box<dyn Error>>;
+
+fn is_on(value: &str) -> Result<bool, Box<dyn Error>> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("a switch is on or off, not {other}").into()),
+    }
+}
 
 /// One script's world, and whether it settles after every command.
 struct Stage {
@@ -201,6 +209,31 @@ impl Stage {
                         ("timeout", ms) => config.election_timeout = Duration::from_millis(ms.parse()?),
                         (key, value) => return Err(format!("unknown flag {key}={value}").into()),
                     }
+                }
+            }
+            "tune" => {
+                let id = member()?;
+                let mut tuning = self.world.raft(id).tuning();
+                for (&key, &value) in &keys {
+                    match (key, value) {
+                        ("batching", value) => tuning.batching = is_on(value)?,
+                        ("batch_entries", entries) => tuning.batch_entries_max = entries.parse()?,
+                        ("batch_bytes", bytes) => tuning.batch_bytes_max = bytes.parse()?,
+                        ("pipelining", value) => tuning.pipelining = is_on(value)?,
+                        ("inflight_msgs", messages) => tuning.inflight_msgs_max = messages.parse()?,
+                        ("inflight_bytes", bytes) => tuning.inflight_bytes_max = bytes.parse()?,
+                        ("parallel_append", value) => tuning.parallel_append = is_on(value)?,
+                        ("reads", "log") => tuning.reads = ReadPath::Log,
+                        ("reads", "index") => tuning.reads = ReadPath::Index,
+                        ("reads", rho) => {
+                            let (rho, margin) = (rho.parse()?, Duration::ZERO);
+                            tuning.reads = ReadPath::Lease(LeaderLease { rho, margin, watch_clocks: true });
+                        }
+                        (key, value) => return Err(format!("unknown switch {key}={value}").into()),
+                    }
+                }
+                if let Err(rule) = self.world.act(id, |raft, now, _| raft.tune(now, &tuning)) {
+                    self.world.journal.push(format!("{}: is not tuned: {rule}", id.0));
                 }
             }
             "start" => {
@@ -560,4 +593,9 @@ fn membership() {
 #[test]
 fn restarts() {
     run_folder("restarts");
+}
+
+#[test]
+fn tuning() {
+    run_folder("tuning");
 }

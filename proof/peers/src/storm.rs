@@ -4,7 +4,8 @@
 use crate::clock::Clock;
 use crate::{Proof, World, config};
 use kattu_raft::{
-    Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId, Timing,
+    Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId, ReadPath,
+    Timing, Tuning,
 };
 
 /// The error of the members' clocks.
@@ -130,6 +131,76 @@ fn draw_jobs(seed: u64, configs: &mut [Config]) -> Option<JobDice> {
     Some(JobDice { dice, slow })
 }
 
+/// In a third of the groups members are tuned while they run, each by itself. Drawn from separate dice, too.
+fn draw_flips(seed: u64, configs: &[Config], clocks: Clocks) -> Option<Flips> {
+    let mut dice = Dice(seed ^ 0x466c_6970);
+    if !dice.one_in(3) || clocks == Clocks::Beyond {
+        return None;
+    }
+    // The clocks of the storm are as wrong as this lease allows.
+    let of_group = configs.iter().find_map(|config| config.leadership.leader_lease);
+    let rho = of_group.map_or(5_000, |lease| lease.rho);
+    let lease = LeaderLease { rho, margin: Duration::ZERO, watch_clocks: true };
+    let lease = configs.iter().all(|config| config.check_quorum).then_some(of_group.unwrap_or(lease));
+    Some(Flips { dice, lease })
+}
+
+/// Turns switches.
+struct Flips {
+    dice: Dice,
+    /// Leases, in groups that may have them.
+    lease: Option<LeaderLease>,
+}
+
+impl Flips {
+    /// Tunes a member in one step of sixteen.
+    fn roll(&mut self, world: &mut World) {
+        let Flips { dice, lease } = self;
+        let ids = world.ids();
+        let id = ids[dice.roll(ids.len())];
+        if !dice.one_in(16) || !world.runs(id) {
+            return;
+        }
+        let reads = match (dice.roll(3), *lease) {
+            (0, _) => ReadPath::Log,
+            (1, Some(lease)) => ReadPath::Lease(lease),
+            _ => ReadPath::Index,
+        };
+        let tuning = Tuning {
+            batching: !dice.one_in(3),
+            batch_entries_max: 1 + dice.roll(8),
+            batch_bytes_max: 1 + dice.roll(80),
+            pipelining: !dice.one_in(3),
+            inflight_msgs_max: 1 + dice.roll(8),
+            inflight_bytes_max: 1 + dice.roll(160),
+            parallel_append: !dice.one_in(3),
+            reads,
+        };
+        world.tune(id, &tuning);
+    }
+}
+
+impl Flips {
+    /// A member turns its leases off, which it may have turned on a moment before; a restart without leases may follow.
+    fn end_leases(&mut self, world: &mut World, id: NodeId) {
+        let Flips { dice, lease } = self;
+        let Some(lease) = *lease else { return };
+        if dice.one_in(2) {
+            world.tune(id, &Tuning { reads: ReadPath::Index, ..world.raft(id).tuning() });
+            world.pass(Duration::from_millis(dice.roll(300) as u64));
+            world.tune(id, &Tuning { reads: ReadPath::Lease(lease), ..world.raft(id).tuning() });
+            world.pass(Duration::from_millis(700 + dice.roll(500) as u64));
+        }
+        world.tune(id, &Tuning { reads: ReadPath::Index, ..world.raft(id).tuning() });
+        if dice.one_in(2) {
+            world.settle();
+            world.peer(id).config.leadership.leader_lease = None;
+            world.crash(id, usize::MAX);
+            world.start(id);
+        }
+    }
+}
+
 /// Decides what becomes of jobs.
 struct JobDice {
     dice: Dice,
@@ -185,7 +256,7 @@ fn kill(world: &mut World, dice: &mut Dice, id: NodeId) {
 
 /// The situation that leases and vote holds are for: a leader that the others cannot hear still gets reads, while the
 /// others wait, or restart, or got a `TimeoutNow`, and elect another leader as soon as they may.
-fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
+fn strand(world: &mut World, dice: &mut Dice, flips: Option<&mut Flips>, proposals: &mut u64) {
     for id in world.ids() {
         if !world.runs(id) {
             world.start(id);
@@ -219,8 +290,12 @@ fn strand(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
             world.cut.extend([(other, old), (old, other)]);
         }
         world.pass(Duration::from_millis(700 + dice.roll(500) as u64));
-        world.crash(friend, usize::MAX);
-        world.start(friend);
+        if let Some(flips) = flips {
+            flips.end_leases(world, friend);
+        } else {
+            world.crash(friend, usize::MAX);
+            world.start(friend);
+        }
     } else if dice.one_in(2) {
         // Answers to its last round stay in flight for long.
         world.now = world.now.max(world.due(old));
@@ -574,6 +649,7 @@ fn of(seed: u64, steps: usize, clocks: Clocks, timings_change: bool) -> World {
     draw_leadership(&mut dice, &mut configs, clocks);
     draw_disagreement(seed, &mut configs, clocks);
     let mut jobs = draw_jobs(seed, &mut configs);
+    let mut flips = draw_flips(seed, &configs, clocks);
     // A removed member that does not learn of it asks for votes; only pre-vote and stickiness keep that harmless.
     let members_change = configs[0].pre_vote && !dice.one_in(3);
     let may_lose = configs[0].voters.len() >= 3 && !members_change;
@@ -594,12 +670,15 @@ fn of(seed: u64, steps: usize, clocks: Clocks, timings_change: bool) -> World {
     let leased = world.peers.values().any(|peer| peer.config.leadership.leader_lease.is_some());
     for step in 0..steps {
         if leased && world.ids().len() > 1 && step % 500 == 250 {
-            strand(&mut world, &mut dice, &mut proposals);
+            strand(&mut world, &mut dice, flips.as_mut(), &mut proposals);
         }
         if world.weather.timings_change && timings.one_in(25) {
             change_timing(&mut world, &mut timings);
         }
         blow(&mut world, &mut dice, &mut proposals);
+        if let Some(flips) = &mut flips {
+            flips.roll(&mut world);
+        }
         if let Some(jobs) = &mut jobs {
             jobs.roll(&mut world);
         }

@@ -9,7 +9,7 @@ use crate::{show, storm};
 use kattu_raft::{
     ChangeError, Config, Duration, Effects, Entry, EntryId, EntryKind, Envelope, Fetch, Incarnation, Instant,
     Job, LogIndex, Lsn, Membership, NodeId, ProposeError, Raft, ReadBatch, ReadChunk, ReadVerdict,
-    RecordEncoder, SnapshotMeta, Stamp, StoreChunk, Term, Trace, timing_found,
+    RecordEncoder, SnapshotMeta, Stamp, StoreChunk, Term, Trace, Tuning, timing_found,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -62,9 +62,6 @@ pub enum Proof {
     Found(LogIndex),
 }
 
-/// The number of that read: clients' reads count from 1.
-const OWN_READ: u64 = 0;
-
 /// A task of a store, in order.
 pub enum Work {
     /// An entry is applied.
@@ -97,9 +94,11 @@ pub struct Peer {
     pub computing: VecDeque<Job>,
     /// A snapshot that is being written: it covers the store as of its beginning.
     pub taking: Option<(SnapshotMeta, Vec<u8>)>,
-    /// Reads without a verdict, with the highest commit index of any member when they were requested.
-    pub reading: BTreeMap<u64, LogIndex>,
+    /// Reads without a verdict, by their batches, with the highest commit index of any member when they were requested.
+    pub reading: BTreeMap<u64, (u64, LogIndex)>,
     /// How many reads it was asked for.
+    pub reads: u64,
+    /// How many batches of them there were; one that proves a start is a batch, too.
     pub batches: u64,
     /// The proof that this run serves nothing older than the runs before it. [fault-model ST17]
     pub proof: Proof,
@@ -167,6 +166,8 @@ pub struct World {
     pub clocks_apart: u64,
     /// What became of jobs.
     pub jobs: Jobs,
+    /// How often members were tuned while they ran.
+    pub tuned: u64,
     /// The journal lists messages, too.
     pub show_messages: bool,
     /// The journal lists what disks are asked for, too.
@@ -191,6 +192,7 @@ impl World {
             lease_reads: 0,
             clocks_apart: 0,
             jobs: Jobs::default(),
+            tuned: 0,
             show_messages: false,
             show_disk: false,
             weather: storm::Weather::default(),
@@ -366,7 +368,7 @@ impl World {
             let judged = std::mem::replace(waiting, later);
             let was_asked = self.judge_proof(id, verdict);
             assert!(was_asked || !judged.is_empty(), "{} answers read {} twice", id.0, verdict.upto.0);
-            for (read, vote_floor) in judged {
+            for (_, (read, vote_floor)) in judged {
                 let index = verdict.index;
                 self.journal.push(match index {
                     Some(index) => format!("{}: read {read} may be served at {}", id.0, index.0),
@@ -399,8 +401,10 @@ impl World {
         let known = peer.raft.as_ref().and_then(|raft| Some((now, raft.leader()?, raft.term())));
         let is_new = known.is_some() && known != peer.proof_asked;
         if peer.has_past && is_new && peer.proof == Proof::Missing {
-            (peer.proof, peer.proof_asked) = (Proof::Asked(OWN_READ), known);
-            self.act(id, |raft, now, effects| raft.read(now, ReadBatch(OWN_READ), effects));
+            peer.batches += 1;
+            let batch = peer.batches;
+            (peer.proof, peer.proof_asked) = (Proof::Asked(batch), known);
+            self.act(id, |raft, now, effects| raft.read(now, ReadBatch(batch), effects));
         }
     }
 
@@ -437,16 +441,17 @@ impl World {
     pub fn read(&mut self, id: NodeId) -> u64 {
         let vote_floor = self.safety.highest_commit();
         let peer = self.peer(id);
+        peer.reads += 1;
         peer.batches += 1;
-        let batch = peer.batches;
-        peer.reading.insert(batch, vote_floor);
+        let (read, batch) = (peer.reads, peer.batches);
+        peer.reading.insert(batch, (read, vote_floor));
         if !matches!(peer.proof, Proof::Found(_)) {
             peer.proof = Proof::Asked(batch);
         }
         self.act(id, |raft, now, effects| raft.read(now, ReadBatch(batch), effects));
         let at_once = !self.peer(id).reading.contains_key(&batch);
         self.lease_reads += u64::from(at_once && self.raft(id).leader_lease_until().is_some());
-        batch
+        read
     }
 
     /// Tells a member that its inbox is empty.
@@ -654,6 +659,16 @@ impl World {
         busy
     }
 
+    /// Tunes a member that runs.
+    ///
+    /// # Panics
+    /// If the tuning breaks a rule of its configuration.
+    pub fn tune(&mut self, id: NodeId, tuning: &Tuning) {
+        let tuned = self.act(id, |raft, now, _| raft.tune(now, tuning));
+        tuned.unwrap_or_else(|rule| panic!("member {} is not tuned to {tuning:?}: {rule}", id.0));
+        self.tuned += 1;
+    }
+
     /// Records how long this member's vote holds last, if that has changed; true if it had.
     pub fn record_vote_hold(&mut self, id: NodeId) -> bool {
         let now = self.local(id);
@@ -744,6 +759,7 @@ impl Peer {
             computing: VecDeque::new(),
             taking: None,
             reading: BTreeMap::new(),
+            reads: 0,
             batches: 0,
             proof: Proof::Missing,
             proof_asked: None,
