@@ -20,6 +20,7 @@ pub use status::Status;
 
 use crate::compare::Health;
 use crate::frozen::Frozen;
+use crate::tuning::Tuning;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -167,6 +168,8 @@ pub enum Event {
     /// change of leadership does; after an election timeout without one it goes on leading. Writes wait meanwhile. A
     /// driver sends this before it stops.
     Transfer(Option<NodeId>),
+    /// Go by this tuning from now on. One that [`Node::check_tuning`](crate::Node::check_tuning) refuses changes nothing.
+    Tune(Box<Tuning>),
     /// The process is about to stop: answer all clients.
     Stop,
 }

@@ -9,7 +9,7 @@
 //! (when a leader transfers leadership by itself) · `snapshots` (when one is taken) · `compare` (when digests are
 //! compared) · `level` (features that the log may use) · `keeper` · `table` (its members) · `digests`, `alarms`
 //! (divergent members) · `frozen` (its tables as bytes) · `command` (the content of an entry) · `session` (commands about sessions of clients) ·
-//! `bundle` (several puts in one entry).
+//! `bundle` (several puts in one entry) · `tuning` (optimisations that may be turned off).
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -33,9 +33,11 @@ mod reads;
 pub mod session;
 mod snapshots;
 mod table;
+pub mod tuning;
 mod writes;
 
 pub use keeper::{Keeper, RequestLimits};
 pub use leadership::TransferConfig;
 pub use node::{Node, NodeConfig};
 pub use snapshots::SnapshotLimits;
+pub use tuning::Tuning;

@@ -34,6 +34,10 @@ pub struct NodeConfig {
     /// How long a client waits at most, besides two election timeouts: those in force, which may change. etcd: 5 s.
     /// [etcd-api §3]
     pub request_timeout_base: Duration,
+    /// How long a write may wait for others to share a batch with. [`crate::tuning`]
+    pub batch_linger: Duration,
+    /// A leader accepts no further write before the last one is applied. [`crate::tuning`]
+    pub apply_gate: bool,
     /// Most client requests waiting at once; further ones are refused. Reads that came together are taken or refused together.
     pub pending_max: usize,
     /// Most bytes of writes waiting for a place in the log; further ones are refused.
@@ -61,6 +65,8 @@ impl NodeConfig {
     pub fn new(raft: Config) -> NodeConfig {
         NodeConfig {
             request_timeout_base: Duration::from_secs(5),
+            batch_linger: Duration::ZERO,
+            apply_gate: false,
             pending_max: 1 << 18,
             pending_bytes_max: raft.limits.uncommitted_bytes_max,
             snapshots: SnapshotLimits::default(),
@@ -225,6 +231,7 @@ impl Node {
                     let _ = self.raft.transfer(now, target, out); // an ineligible target is ignored
                 }
             }
+            Event::Tune(tuning) => self.on_tune(now, &tuning),
             Event::Stop => self.on_stop(effects),
         }
         if self.raft.transferring().is_some() {

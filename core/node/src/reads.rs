@@ -223,7 +223,9 @@ impl Node {
 
     /// The batch is complete: one round for all waiting reads, or for the proof of this member's start.
     pub(crate) fn ask_for_reads(&mut self, now: Instant, out: &mut kattu_raft::Effects) {
-        let may_ask = now >= self.reads.ask_after && self.reads.confirming.len() < QUESTIONS_MAX;
+        let one_by_one = self.reads_one_by_one();
+        let questions_max = if one_by_one { 1 } else { QUESTIONS_MAX };
+        let may_ask = now >= self.reads.ask_after && self.reads.confirming.len() < questions_max;
         let is_own_due = self.confirmation.lacks_proof() && self.reads.confirming.is_empty();
         let is_due = is_own_due || !self.reads.gathering.is_empty();
         if !is_due || self.raft.leader().is_none() || !may_ask {
@@ -231,7 +233,10 @@ impl Node {
         }
         self.reads.batch += 1;
         let batch = self.reads.batch;
-        let reads = core::mem::take(&mut self.reads.gathering);
+        let reads = match one_by_one && !self.reads.gathering.is_empty() {
+            true => self.reads.gathering.drain(..1).collect(),
+            false => core::mem::take(&mut self.reads.gathering),
+        };
         self.reads.confirming.insert(batch, Confirming { reads, asked_at: now });
         self.raft.read(now, ReadBatch(batch), out);
     }

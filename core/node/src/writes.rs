@@ -138,6 +138,8 @@ pub(crate) struct Writes {
     /// Expiries of those among them that followers have forwarded: an election timeout earlier than for a client's
     /// write of the same time. In queue order; empty except at a leader.
     others_expire: VecDeque<Instant>,
+    /// The oldest of them waits for others until then. Never while none does. [tuning, rule 3]
+    lingers_until: Instant,
     /// No write is forwarded before this: the last forward could not be sent. Zero if it could.
     forward_after: Instant,
     /// Sent to the leader of this term, by ascending sequence number and place; their verdicts are not known yet.
@@ -166,6 +168,7 @@ impl Writes {
             unplaced_bytes: 0,
             fresh: 0,
             others_expire: VecDeque::new(),
+            lingers_until: Instant::NEVER,
             forward_after: Instant(0),
             forwarded: VecDeque::new(),
             forwarded_bytes: 0,
@@ -205,6 +208,7 @@ impl Writes {
             self.placed.front().map(|w| w.expires),
             self.completing.map(|w| w.expires),
             Some(self.forward_after).filter(|&at| at != Instant(0)),
+            Some(self.lingers_until),
         ];
         fronts.into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
@@ -528,7 +532,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         let (is_short, level) = (self.is_short(), self.compare.level());
-        let (has_sessions, has_bundles) = (SESSIONS <= level, BUNDLES <= level);
+        let (has_sessions, has_bundles) = (SESSIONS <= level, BUNDLES <= level && self.batches());
         let mut payloads = Payloads::with_capacity(self.writes.unplaced.len().min(RUN_MAX));
         let may_run = |command: &[u8]| !is_short && (has_sessions || !is_of_session(command));
         for write in self.writes.unplaced.iter().take(RUN_MAX).take_while(|write| may_run(&write.command)) {
@@ -618,14 +622,17 @@ impl Node {
         out: &mut kattu_raft::Effects,
         effects: &mut Effects,
     ) {
-        if self.writes.unplaced.is_empty() {
+        self.writes.lingers_until = Instant::NEVER;
+        let Some(oldest) = self.writes.unplaced.front().map(|write| write.since) else {
             self.writes.fresh = 0;
             return;
-        }
-        if self.raft.is_leader() {
+        };
+        if let Some(until) = self.lingers(now, oldest, self.writes.unplaced.len()) {
+            self.writes.lingers_until = until;
+        } else if self.raft.is_leader() {
             let mut verdicts = Verdicts::default();
-            while !self.writes.unplaced.is_empty() {
-                if !self.raft.slows_clients() {
+            while !self.writes.unplaced.is_empty() && !self.is_gated() {
+                if !self.raft.slows_clients() && !self.config.apply_gate {
                     self.propose_run(now, out, &mut verdicts, effects);
                 }
                 // What stopped the run, if anything did, is judged alone.
@@ -656,14 +663,15 @@ impl Node {
     /// Follower: sends the leader all waiting writes, in batches. Small puts share a command, and so an entry.
     fn forward_writes(&mut self, leader: NodeId, effects: &mut Effects) {
         let batch_bytes_max = self.config.raft.limits.batch_bytes_max;
-        let has_bundles = BUNDLES <= self.compare.level();
+        let has_bundles = BUNDLES <= self.compare.level() && self.batches();
+        let run_max = if self.batches() { RUN_MAX } else { 1 };
         // Only a leader keeps writes of others; what it kept is void.
         self.writes.take_others(Instant::NEVER);
         while !self.writes.unplaced.is_empty() {
             let first_seq = self.writes.seq + 1;
-            let mut payloads = Payloads::with_capacity(self.writes.unplaced.len().min(RUN_MAX));
+            let mut payloads = Payloads::with_capacity(self.writes.unplaced.len().min(run_max));
             let mut bytes = 0;
-            for write in self.writes.unplaced.iter().take(RUN_MAX) {
+            for write in self.writes.unplaced.iter().take(run_max) {
                 if bytes != 0 && bytes + write.command.len() > batch_bytes_max {
                     break;
                 }
@@ -783,7 +791,8 @@ impl Node {
         whose: Whose,
         out: &mut kattu_raft::Effects,
     ) -> Option<Result<EntryId, Refusal>> {
-        let waits = !self.writes.unplaced.is_empty() || !self.raft.admits(now, now);
+        let holds_back = self.is_gated() || self.lingers(now, now, 1).is_some();
+        let waits = !self.writes.unplaced.is_empty() || !self.raft.admits(now, now) || holds_back;
         if !waits || self.raft.transferring().is_some() {
             match self.propose_command(now, command, out) {
                 Err(Refusal::NoSpace) if !self.is_short() => {}

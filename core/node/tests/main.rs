@@ -14,3 +14,4 @@ mod slices;
 mod snapshots;
 mod storms;
 mod transfers;
+mod tuning;

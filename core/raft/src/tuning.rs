@@ -109,18 +109,24 @@ impl Raft {
         self.config.tuning()
     }
 
+    /// Whether this peer may go by a tuning.
+    ///
+    /// # Errors
+    /// The rule of [`Config::check`] that it breaks.
+    pub fn check_tuning(&self, tuning: &Tuning) -> Result<(), &'static str> {
+        let mut config = self.config.clone();
+        config.tune(tuning);
+        config.check()
+    }
+
     /// Goes by this tuning from now on.
     ///
     /// # Errors
     /// The rule of [`Config::check`] that it breaks; then nothing has changed.
     pub fn tune(&mut self, now: Instant, tuning: &Tuning) -> Result<(), &'static str> {
+        self.check_tuning(tuning)?;
         let before = self.config.leadership.leader_lease;
-        let old = self.config.tuning();
         self.config.tune(tuning);
-        if let Err(rule) = self.config.check() {
-            self.config.tune(&old);
-            return Err(rule);
-        }
         if let Role::Leader(leader) = &mut self.role {
             leader.peers.values_mut().for_each(|progress| progress.flow.note_lowered());
             if before != self.config.leadership.leader_lease {

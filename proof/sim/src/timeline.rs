@@ -35,6 +35,7 @@ pub(crate) fn kind_of(event: &Event) -> u64 {
         Event::SnapshotUnreadable { .. } => 23,
         Event::Computed(_) => 24,
         Event::VoteHoldRecorded(_) => 25,
+        Event::Tune(_) => 26,
     }
 }
 

@@ -1446,6 +1446,8 @@ impl World {
             },
             // Two election timeouts are added: the plan's at most where settings are shared, else the member's own.
             request_timeout_base: settings.request_timeout.saturating_sub(longest * 2),
+            batch_linger: Duration::ZERO,
+            apply_gate: false,
             pending_max: settings.pending_max,
             pending_bytes_max: settings.pending_bytes_max,
             snapshots: settings.snapshots,
