@@ -17,7 +17,7 @@ use crate::node::Node;
 use kattu_raft::{Duration, Instant, ReadPath};
 
 /// The optimisations of one replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tuning {
     /// Those of the protocol.
     pub raft: kattu_raft::Tuning,

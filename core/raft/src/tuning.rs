@@ -15,7 +15,7 @@
 //!
 //! Knows nothing of: flags, what is tuned beside the protocol, why.
 
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::leader_lease::LeaderLease;
 use crate::raft::Raft;
 use crate::role::{Follower, Role};
@@ -51,6 +51,31 @@ pub enum ReadPath {
     Index,
     /// By its clock, while a quorum's vote holds last; otherwise by a round. [replication-protocols §9.4]
     Lease(LeaderLease),
+}
+
+impl Default for Tuning {
+    /// Everything on that is safe whatever clocks do.
+    fn default() -> Tuning {
+        let limits = Limits::default();
+        Tuning {
+            batching: true,
+            batch_entries_max: limits.batch_entries_max,
+            batch_bytes_max: limits.batch_bytes_max,
+            pipelining: true,
+            inflight_msgs_max: limits.inflight_msgs_max,
+            inflight_bytes_max: limits.inflight_bytes_max,
+            parallel_append: true,
+            reads: ReadPath::Index,
+        }
+    }
+}
+
+impl Tuning {
+    /// Entries in one append, and in one sync.
+    #[must_use]
+    pub fn batch_entries(&self) -> usize {
+        if self.batching { self.batch_entries_max.max(1) } else { 1 }
+    }
 }
 
 impl Config {
@@ -90,10 +115,9 @@ impl Config {
         };
     }
 
-    /// Entries in one append, and in one sync.
-    #[must_use]
-    pub fn batch_entries(&self) -> usize {
-        if self.batching { self.limits.batch_entries_max.max(1) } else { 1 }
+    /// Entries in one append.
+    pub(crate) fn batch_entries(&self) -> usize {
+        self.tuning().batch_entries()
     }
 
     /// Unanswered appends per peer.

@@ -5,7 +5,6 @@
 use crate::end::End;
 use crate::judged::Now;
 use crate::process::{Hands, Process};
-use crate::report::Violation;
 use crate::world::{Event as Planned, Shared};
 use kattu_member::apply::{Apart, Batch};
 use kattu_member::step::LIMITS;
@@ -46,7 +45,10 @@ impl Process {
         match (self.member.desk(), &self.hands.apply) {
             (Some(desk), _) => desk.keeper(),
             (None, Some(thread)) => thread.apart.desk().keeper(),
-            (None, None) => unreachable!("a keeper sits here or apart"),
+            (None, None) => {
+                let mut on_their_way = self.hands.progress.iter().filter_map(|report| report.desk.as_ref());
+                on_their_way.next().expect("a keeper sits here or apart, or is on its way").desk().keeper()
+            }
         }
     }
 
@@ -54,7 +56,12 @@ impl Process {
         match (self.member.desk_mut(), &mut self.hands.apply) {
             (Some(desk), _) => desk.keeper_mut(),
             (None, Some(thread)) => thread.apart.desk_mut().keeper_mut(),
-            (None, None) => unreachable!("a keeper sits here or apart"),
+            (None, None) => {
+                let mut on_their_way =
+                    self.hands.progress.iter_mut().filter_map(|report| report.desk.as_mut());
+                let desk = on_their_way.next().expect("a keeper sits here or apart, or is on its way");
+                desk.desk_mut().keeper_mut()
+            }
         }
     }
 
@@ -90,6 +97,10 @@ impl Hands {
     pub(crate) fn keep(&mut self, sh: &mut Shared, slice: &mut i64) -> Result<bool, End> {
         let Some(mut thread) = self.apply.take() else { return Ok(false) };
         let kept = self.keep_at(sh, &mut thread, slice);
+        if kept.is_ok() && thread.apart.is_returning() {
+            self.progress.push_back(thread.apart.last_report());
+            return Ok(false);
+        }
         let is_busy = thread.apart.is_busy();
         self.apply = Some(thread);
         kept.map(|()| is_busy)
@@ -100,23 +111,20 @@ impl Hands {
         while let Some(batch) = thread.batches.pop_front() {
             apart.take_in(&mut Now { hands: self, sh }, batch);
         }
-        apart.work(&mut Now { hands: self, sh }, slice)?;
+        if !apart.is_returning() {
+            apart.work(&mut Now { hands: self, sh }, slice)?;
+        }
         while let Some(order) = apart.order() {
             self.order_snapshot(sh, order);
         }
         if let Some((progress, answers)) = apart.report() {
-            for (client, ticket, outcome) in answers {
-                let Some(operation) = client else {
-                    let story =
-                        format!("n{} answers {ticket:?}, which does not wait: {outcome:?}", self.member + 1);
-                    return Err(Violation::new("answered_once", story).into());
-                };
-                self.replying.push_back((operation, outcome));
-            }
+            self.replying.extend(answers);
             self.progress.push_back(progress);
         }
         self.answer_clients(sh)?;
-        apart.tidy();
+        if !apart.is_returning() {
+            apart.tidy();
+        }
         self.eyes.note_forgotten(apart.desk().keeper());
         Ok(())
     }

@@ -123,6 +123,7 @@ impl World {
             }
         }
         self.start_whoever_belongs();
+        self.tune_back();
         self.readmit_wiped()?;
         for member in 0..self.members.len() {
             if self.members[member].in_use && !self.members[member].ruined {

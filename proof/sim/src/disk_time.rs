@@ -3,6 +3,8 @@
 //! Knows nothing of: logs, what is written.
 
 use crate::beside::{Beside, BesideWrites, Thread};
+use crate::end::End;
+use crate::process::Process;
 use crate::world::{Event as Planned, Shared};
 use kattu_disk::SimDisk;
 use kattu_member::log::{Completion, Timed};
@@ -103,5 +105,25 @@ impl DiskTime {
     /// Whether the disk has lost its power.
     pub(crate) fn is_out(&self) -> bool {
         self.disk.is_out()
+    }
+}
+
+impl Process {
+    /// See [`crate::log::Log::synced`].
+    pub(crate) fn synced(&mut self, sh: &mut Shared) -> Result<(), End> {
+        match self.hands.log.synced(sh, &mut self.hands.fuse)? {
+            Some(completion) => self.completed(sh, completion),
+            None => Ok(()),
+        }
+    }
+
+    /// See [`crate::log::Log::make_segment`].
+    pub(crate) fn make_segment(&mut self, sh: &mut Shared) {
+        self.hands.log.make_segment(sh);
+    }
+
+    /// See [`crate::log::Log::retry`].
+    pub(crate) fn retry_log(&mut self, sh: &mut Shared) -> Result<(), End> {
+        self.hands.log.retry(sh, &mut self.hands.fuse)
     }
 }

@@ -39,6 +39,8 @@ pub enum Change {
     Move(Who),
     /// Sets the cluster's timing.
     Timing(Timing),
+    /// Tunes a member that runs, to settings that follow from this number.
+    Tune { who: Who, pick: u64 },
     /// An invalid change, of three kinds, that must be refused.
     Foolish(u8),
 }
@@ -566,6 +568,7 @@ impl fmt::Display for Inject {
             Inject::Change(Change::Timing(timing)) => {
                 write!(f, "set an election timeout of {:?}", timing.election_timeout)
             }
+            Inject::Change(Change::Tune { who, pick }) => write!(f, "tune {who} (pick {pick:x})"),
             Inject::Change(Change::Foolish(kind)) => write!(f, "an invalid change, of kind {kind}"),
             Inject::CutOff { who, time } => write!(f, "cut {who} off from all others for {}", shown(*time)),
             Inject::Transfer { to: Some(to) } => write!(f, "the leader transfers leadership to {}", n(to)),

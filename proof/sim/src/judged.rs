@@ -16,12 +16,14 @@ use crate::plan::Leases;
 use crate::process::{Hands, Process};
 use crate::report::Violation;
 use crate::timeline;
+use crate::tuned;
 use crate::world::Shared;
 use kattu_member::capacity::Sight;
 use kattu_member::host::{Arrivals, Brought, Call, Host};
 use kattu_member::log::Completion;
 use kattu_member::progress::Progress;
 use kattu_member::step::Stage;
+use kattu_member::tuning::Tuning;
 use kattu_node::bundle::Parts;
 use kattu_node::command::has_budget;
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request};
@@ -31,7 +33,6 @@ use kattu_node::{Keeper, Node};
 use kattu_raft::{Duration, Entry, EntryKind, Instant, Job, LogBody, LogRecord, Membership, NodeId, Trace};
 use kattu_verify::service::Work;
 use std::collections::VecDeque;
-use std::convert::Infallible;
 
 /// What a step of the keeper may take beyond what it was allowed: the largest value of a storm, or the way back over a few
 /// changes for a count. 39 units were the most in 200 storms; a request that is not cut costs up to some thousands.
@@ -182,6 +183,7 @@ impl Process {
         waiting.extend(hands.calls.drain(..).map(|(operation, _)| operation));
         for progress in hands.progress.drain(..) {
             waiting.extend(progress.admitted.into_iter().filter_map(|(_, client)| client));
+            waiting.extend(progress.desk.into_iter().flat_map(|mut desk| desk.abandon().collect::<Vec<_>>()));
         }
         waiting.extend(hands.apply.iter_mut().flat_map(ApplyThread::abandon));
         waiting.sort_unstable();
@@ -354,7 +356,7 @@ impl Host for Now<'_> {
 
 impl Arrivals for Now<'_> {
     type Client = u64;
-    type Asker = Infallible;
+    type Asker = ();
 
     fn completion(&mut self) -> Result<Option<Completion>, End> {
         self.hands.log.completion(self.sh, &mut self.hands.fuse)
@@ -381,11 +383,12 @@ impl Arrivals for Now<'_> {
         self.now()
     }
 
-    fn calls(&mut self, most: usize, into: &mut Vec<Call<u64, Infallible>>) -> Instant {
+    fn calls(&mut self, most: usize, into: &mut Vec<Call<u64, ()>>) -> Instant {
         let count = most.min(self.hands.calls.len());
         into.extend(
             self.hands.calls.drain(..count).map(|(operation, request)| Call::Ask(operation, request)),
         );
+        into.extend(self.hands.settings.drain(..).map(|settings| Call::Tune(settings, ())));
         self.now()
     }
 
@@ -393,8 +396,15 @@ impl Arrivals for Now<'_> {
         false
     }
 
-    fn transferring(&mut self, asker: Infallible, _: bool) {
-        match asker {}
+    fn transferring(&mut self, (): (), _: bool) {
+        unreachable!("storms transfer leadership by requests");
+    }
+
+    fn tuned(&mut self, (): (), tuning: Result<Tuning, &'static str>) {
+        // A lease may be too short for the timing in force: that is refused with all that was given.
+        self.sh.counts.tuned += u64::from(tuning.is_ok());
+        let told = tuning.map_or_else(|rule| format!("is not tuned: {rule}"), tuned::words);
+        self.sh.line(Some(self.hands.member), "tuning", || told);
     }
 
     fn sight(&self) -> Sight {

@@ -82,12 +82,14 @@ mod snapshots;
 mod storm;
 mod timeline;
 pub mod trace;
+mod tuned;
 mod turn_time;
 mod words;
 mod world;
 
 pub use family::Family;
-pub use plan::{Disagrees, Leases, Options, Plan, Threading};
+pub use kattu_member::tuning::Threading;
+pub use plan::{Disagrees, Leases, Options, Plan};
 pub use report::{Counts, StormReport, Violation};
 pub use run::{run_plan, run_storm};
 pub use shrink::{Shrunk, shrink};

@@ -7,7 +7,6 @@
 
 use crate::disk_time::{AtOnce, DiskTime};
 use crate::end::{End, Fuse};
-use crate::process::Process;
 use crate::segments::SegmentThread;
 use crate::world::{Event as Planned, Shared};
 use kattu_disk::SimDisk;
@@ -19,7 +18,7 @@ use kattu_wal::{SnapshotStore, Wal, WalError};
 use std::collections::VecDeque;
 
 /// Quick syncs that bring a log home.
-const WELL_SYNCS_HERE: u32 = WELL_SYNCS / 16;
+pub(crate) const WELL_SYNCS_HERE: u32 = WELL_SYNCS / 16;
 
 /// The one group.
 pub(crate) const GROUP: GroupId = GroupId(0);
@@ -38,11 +37,11 @@ pub(crate) struct Log {
     member: usize,
     run: u32,
     log: kattu_member::log::Log,
-    patience: Option<Patience>,
+    pub(crate) patience: Option<Patience>,
     /// While it has a thread of its own.
-    away: Option<Absence>,
+    pub(crate) away: Option<Absence>,
     /// Orders for that thread, or those that wait for the log's way home.
-    orders: Orders,
+    pub(crate) orders: Orders,
     /// What was ordered on the way home is being done.
     comes_home: bool,
     pub(crate) disk: DiskTime,
@@ -120,21 +119,29 @@ impl Log {
                 None => return Ok(None),
             },
         };
-        if let Some(away) = &mut self.away {
+        if self.away.is_some() {
             // What its thread tells when a call has ended is how the log is then: a segment may have been made during the call.
             if let Completion::Persisted(_, room, _) = &mut completion {
                 *room = self.log.room();
             }
+            let away = self.away.as_mut().expect("just seen");
             completion = away.completed(completion, self.patience);
-            if away.comes_home(self.patience) && !self.disk.is_at_it() {
-                sh.counts.logs_home += 1;
-                let waiting = self.away.take().expect("seen above").into_waiting();
-                waiting.for_each(|order| self.orders.push(order));
-                self.comes_home = true;
-                self.carry_out_orders(sh, fuse)?;
-            }
+            self.come_home_if_called(sh, fuse)?;
         }
         Ok(Some(completion))
+    }
+
+    /// A log that is well, or was called, comes home when all that was ordered before is done.
+    pub(crate) fn come_home_if_called(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<(), End> {
+        let Some(away) = &mut self.away else { return Ok(()) };
+        if !away.comes_home(self.patience) || self.disk.is_at_it() {
+            return Ok(());
+        }
+        sh.counts.logs_home += 1;
+        let waiting = self.away.take().expect("just seen").into_waiting();
+        waiting.for_each(|order| self.orders.push(order));
+        self.comes_home = true;
+        self.carry_out_orders(sh, fuse)
     }
 
     /// Makes records durable, and what a full disk refused.
@@ -207,6 +214,14 @@ impl Log {
         })
     }
 
+    /// Its thread tries again a full disk that had no room for the records, or for the mark behind them.
+    pub(crate) fn retry_if_blocked(&self, sh: &mut Shared) {
+        if self.log.is_blocked() && self.away.is_some() {
+            let retry = Planned::RetryLog { member: self.member, run: self.run };
+            sh.queue.plan((Instant(sh.now) + FULL_RETRY).0, retry);
+        }
+    }
+
     /// What was ordered is done until the log is at the disk.
     fn carry_out_orders(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<(), End> {
         if self.disk.is_at_it() {
@@ -221,6 +236,9 @@ impl Log {
                     let looked = self.log.look()?;
                     self.carry_out(sh);
                     self.completions.push_back(looked);
+                    if self.patience.is_none() {
+                        self.away = Some(Absence::default()); // it was wanted on a thread again meanwhile
+                    }
                 }
                 Turn::Idle => return Ok(()),
                 Turn::Fetch(fetch) | Turn::FetchBeside(fetch) => {
@@ -233,11 +251,7 @@ impl Log {
                 Turn::Sync => {
                     fuse.burn()?;
                     let synced = self.sync(sh)?;
-                    if self.log.is_blocked() && self.away.is_some() {
-                        // A full disk had no room for the records, or for the mark behind them.
-                        let retry = Planned::RetryLog { member: self.member, run: self.run };
-                        sh.queue.plan((Instant(sh.now) + FULL_RETRY).0, retry);
-                    }
+                    self.retry_if_blocked(sh);
                     match synced {
                         Ordered::Done(completion) => self.completions.push_back(completion),
                         Ordered::AtDisk | Ordered::Beside => return Ok(()),
@@ -302,25 +316,5 @@ impl Log {
             Ok(()) | Err(WalError::NoSpace { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-impl Process {
-    /// See [`Log::synced`].
-    pub(crate) fn synced(&mut self, sh: &mut Shared) -> Result<(), End> {
-        match self.hands.log.synced(sh, &mut self.hands.fuse)? {
-            Some(completion) => self.completed(sh, completion),
-            None => Ok(()),
-        }
-    }
-
-    /// See [`Log::make_segment`].
-    pub(crate) fn make_segment(&mut self, sh: &mut Shared) {
-        self.hands.log.make_segment(sh);
-    }
-
-    /// See [`Log::retry`].
-    pub(crate) fn retry_log(&mut self, sh: &mut Shared) -> Result<(), End> {
-        self.hands.log.retry(sh, &mut self.hands.fuse)
     }
 }

@@ -123,6 +123,7 @@ impl World {
             Change::Update(who) => live(self, who).map(|slot| vec![ChangeRequest::Update(slot)]),
             Change::Move(who) => live(self, who).map(|slot| vec![ChangeRequest::Move(slot)]),
             Change::Timing(timing) => Some(vec![ChangeRequest::Timing(timing)]),
+            Change::Tune { who, pick } => return self.tune(who, pick),
             Change::Foolish(0) => live(self, Who::Member(0)).map(|slot| vec![ChangeRequest::AddAgain(slot)]),
             Change::Foolish(1) => Some(vec![ChangeRequest::RemoveNobody]),
             Change::Foolish(_) => self

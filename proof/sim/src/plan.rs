@@ -9,7 +9,9 @@ use crate::dice::Dice;
 use crate::family::{self, Family, Serving};
 use crate::inject::{Change, Inject, Injection, Kind, Kinds, draw_injections};
 use crate::liar::{self, Lies};
+use crate::tuned;
 use kattu_disk::Speed;
+use kattu_member::tuning::Threading;
 use kattu_node::{SnapshotLimits, TransferConfig, level};
 use kattu_raft::{Duration, LeaderLease, LeadershipConfig, Limits, Timing};
 use std::fmt;
@@ -39,6 +41,8 @@ pub struct Options {
     /// Whether members know the feature level that brings sessions of clients, and some clients have them; settings are
     /// shared, too.
     pub sessions: bool,
+    /// Whether members are tuned while they run, each by itself. Sessions and shared settings come with it.
+    pub tuned: bool,
     /// What the storm is about.
     pub family: Family,
     /// Keep the lines of the timeline.
@@ -81,15 +85,6 @@ impl Leases {
     pub(crate) fn are_broken(self) -> bool {
         matches!(self, Leases::Beyond | Leases::Believed)
     }
-}
-
-/// Where a piece of a member's work is done. [shell/runtime `Threading`]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threading {
-    /// On the driver's thread.
-    Inline,
-    /// On a thread of its own.
-    Thread,
 }
 
 /// How a member is configured; the same for all.
@@ -241,6 +236,8 @@ pub struct Plan {
     pub service: Option<Serving>,
     /// The liar, if there is one.
     pub liar: Option<Lies>,
+    /// Members are tuned while they run.
+    pub tuned: bool,
 }
 
 impl Plan {
@@ -295,14 +292,17 @@ impl Plan {
         }
         let mut injections: Vec<(u32, Injection)> =
             draw_injections(&Dice::new(seed, "injections"), members, length, &settings, &kinds);
-        if options.shared_settings || options.sessions {
-            settings.level = match options.sessions {
+        if options.shared_settings || options.sessions || options.tuned {
+            settings.level = match options.sessions || options.tuned {
                 true if Dice::new(seed, "bundles").one_in(4) => level::SESSIONS,
                 true => level::BUNDLES,
                 false => level::EXTENSIONS,
             };
-            load.callers = options.sessions;
+            load.callers = options.sessions || options.tuned;
             draw_timings(&mut Dice::new(seed, "timings"), length, &settings, &mut injections);
+        }
+        if options.tuned {
+            tuned::draw(&mut Dice::new(seed, "tuned"), members, length, &mut injections);
         }
         let injections_planned = injections.len();
         if let Some(allowed) = &options.kinds {
@@ -311,11 +311,10 @@ impl Plan {
         if let Some(keep) = &options.keep {
             injections.retain(|(number, _)| keep.contains(number));
         }
-        let is_of_members =
-            |what: &Inject| matches!(what, Inject::Change(change) if !matches!(change, Change::Timing(_)));
+        let is_of_members = |what: &Inject| matches!(what, Inject::Change(change) if !matches!(change, Change::Timing(_) | Change::Tune { .. }));
         let changes = injections.iter().any(|(_, injection)| is_of_members(&injection.what));
         let spares = if changes { SPARES } else { 0 };
-        let service = None;
+        let (service, tuned) = (None, options.tuned);
         Plan {
             seed,
             members,
@@ -328,6 +327,7 @@ impl Plan {
             injections,
             injections_planned,
             service,
+            tuned,
             liar: None,
         }
     }

@@ -11,9 +11,10 @@ use crate::end::{End, Fuse};
 use crate::judged::{Eyes, Now};
 use crate::log::{Log, Ordered};
 use crate::net::id_of;
-use crate::plan::{self, Threading};
+use crate::plan;
 use crate::report::Violation;
 use crate::snapshots::Worker;
+use crate::tuned;
 use crate::turn_time::TurnTime;
 use crate::world::Shared;
 use kattu_disk::SimDisk;
@@ -23,14 +24,14 @@ use kattu_member::log::Completion;
 use kattu_member::member::Member;
 use kattu_member::progress::Progress;
 use kattu_member::step::{FINISH_UNITS, Note, Placed, Stage, Step};
+use kattu_member::tuning::{Delays, Setting, Threading};
 use kattu_node::contract::{Doubt, Event, Members, Outcome, PeerMessage, Refusal, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::LogIndex;
 use std::collections::VecDeque;
-use std::convert::Infallible;
 
 pub(crate) struct Process {
-    pub(crate) member: Member<u64, Infallible>,
+    pub(crate) member: Member<u64, ()>,
     pub(crate) hands: Hands,
 }
 
@@ -46,6 +47,8 @@ pub(crate) struct Hands {
     pub(crate) apply: Option<ApplyThread>,
     pub(crate) inbox: VecDeque<Event>,
     pub(crate) calls: VecDeque<(u64, Request)>,
+    /// What its operator has asked it to go by.
+    pub(crate) settings: VecDeque<Vec<Setting>>,
     pub(crate) progress: VecDeque<Progress<u64>>,
     /// Up to where an answer that leaves now is known to reach. [shell/runtime `Facts`]
     position: LogIndex,
@@ -81,7 +84,9 @@ impl Process {
         let room = log.get().room();
         let now = clock.at(sh.now);
         let capacity = Capacity::new(sh.settings.quota);
+        let lease = tuned::lease_of(&sh.settings, sh.pace.drift);
         let node = Member::start(now, node, placed, capacity, room, sh.limits);
+        let node = node.with_tuning(sh.settings.log_io, lease, Delays::default());
         let hands = Hands {
             member,
             run,
@@ -92,6 +97,7 @@ impl Process {
             apply,
             inbox: VecDeque::new(),
             calls: VecDeque::new(),
+            settings: VecDeque::new(),
             progress: VecDeque::new(),
             position: LogIndex(0),
             replying: VecDeque::new(),
@@ -134,6 +140,7 @@ impl Process {
         let hands = &self.hands;
         !hands.inbox.is_empty()
             || !hands.calls.is_empty()
+            || !hands.settings.is_empty()
             || !hands.progress.is_empty()
             || !hands.worker.brought.is_empty()
             || hands.log.has_news()
@@ -167,7 +174,7 @@ impl Process {
     }
 
     /// Carries out steps until none are left; `false` when the thread is at the disk meanwhile.
-    fn carry_out(&mut self, sh: &mut Shared) -> Result<bool, End> {
+    pub(crate) fn carry_out(&mut self, sh: &mut Shared) -> Result<bool, End> {
         let Process { member, hands } = self;
         while !hands.log.holds_thread() {
             match member.next(&mut Now { hands, sh })? {
@@ -199,6 +206,9 @@ impl Process {
                     hands.log.follow(timing.heartbeat_interval);
                     sh.net.go_by(hands.member, timing);
                 }
+                Step::Tune(tuning) => hands.go_by(sh, member.node().raft().timing(), &tuning)?,
+                Step::Part(apart) => hands.part(sh, *apart),
+                Step::Recall => hands.recall(sh),
                 Step::Distrust(peer, _) => sh.caught.push((id_of(hands.member), peer)),
                 Step::Note(Note::Level(level)) => sh.net.peers[hands.member].table.set_level(level),
                 Step::Note(_) | Step::Drop(_) => {}
@@ -248,6 +258,7 @@ impl Process {
     /// A clean stop: everybody is answered, the log is closed.
     pub(crate) fn finish(mut self, sh: &mut Shared) -> Result<(), End> {
         self.hands.fuse.set(None);
+        self.await_desk(sh)?;
         self.member.stop(&mut Now { hands: &mut self.hands, sh })?;
         self.carry_out(sh)?;
         self.hands.keep(sh, &mut FINISH_UNITS.clone())?;

@@ -72,6 +72,8 @@ counts! {
     prunes "logs pruned",
     segments "changes to the next segment of a log",
     logs_away "logs sent to a thread of their own by a slow sync",
+    tuned "settings changed on a member that runs",
+    keepers_moved "keepers moved to a thread of their own, or back",
     logs_home "of these come home",
     compactions "compactions begun",
     changes "changes of members",

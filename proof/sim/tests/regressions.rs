@@ -11,7 +11,7 @@ const THREADS: usize = 2;
 fn storm_of(line: &str) -> (u64, Options, String) {
     let parts: Vec<&str> = line.split('|').map(str::trim).collect();
     let [storm, story, fix] = parts[..] else {
-        panic!("not `[family] [shared-settings] [sessions] seed [minutes] | story | fix`: {line}");
+        panic!("not `[family] [shared-settings] [sessions] [tuned] seed [minutes] | story | fix`: {line}");
     };
     assert!(!story.is_empty() && !fix.is_empty(), "{line}");
     let (first, rest) = storm.split_once(' ').unwrap_or((storm, ""));
@@ -23,14 +23,17 @@ fn storm_of(line: &str) -> (u64, Options, String) {
     let (shared_settings, numbers) = (unshared.is_some(), unshared.unwrap_or(numbers));
     let without = numbers.strip_prefix("sessions ");
     let (sessions, numbers) = (without.is_some(), without.unwrap_or(numbers));
+    let untuned = numbers.strip_prefix("tuned ");
+    let (tuned, numbers) = (untuned.is_some(), untuned.unwrap_or(numbers));
     let numbers: Vec<u64> = numbers.split(' ').map(|n| n.parse().expect(line)).collect();
     let (seed, minutes) = (numbers[0], numbers.get(1).copied());
     let length = minutes.map_or(String::new(), |minutes| format!(" --minutes {minutes}"));
     let shared = if shared_settings { " --shared-settings" } else { "" };
     let of_sessions = if sessions { " --sessions" } else { "" };
-    let words = format!("--family {}{shared}{of_sessions} --seed {seed}{length}", family.name());
+    let of_tuned = if tuned { " --tuned" } else { "" };
+    let words = format!("--family {}{shared}{of_sessions}{of_tuned} --seed {seed}{length}", family.name());
     let seconds = minutes.map(|minutes| minutes * 60);
-    (seed, Options { seconds, family, shared_settings, sessions, ..Options::default() }, words)
+    (seed, Options { seconds, family, shared_settings, sessions, tuned, ..Options::default() }, words)
 }
 
 #[test]
@@ -42,6 +45,9 @@ fn a_line_is_a_storm() {
     let (_, options, words) = storm_of("sessions 9 1 | a | b");
     assert!(options.sessions && !options.shared_settings);
     assert_eq!(words, "--family storms --sessions --seed 9 --minutes 1");
+    let (_, options, words) = storm_of("tuned 9 1 | a | b");
+    assert!(options.tuned && !options.sessions);
+    assert_eq!(words, "--family storms --tuned --seed 9 --minutes 1");
     let (seed, options, words) = storm_of("9 | a | b");
     assert_eq!((seed, options.seconds, options.shared_settings), (9, None, false));
     assert_eq!((options.family, words.as_str()), (Family::Storms, "--family storms --seed 9"));

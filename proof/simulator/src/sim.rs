@@ -67,6 +67,9 @@ pub struct SimArgs {
     /// Some clients have sessions, in which their commands are executed once; settings are shared, too
     #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family"])]
     sessions: bool,
+    /// Members are tuned while they run, each by itself; some clients have sessions, and settings are shared, too
+    #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family", "sessions"])]
+    tuned: bool,
     /// Run this situation instead of storms, over the seeds of `--seed` and `--storms`
     #[arg(long, value_enum, conflicts_with_all = ["hash", "speed", "elections"])]
     profile: Option<Profile>,
@@ -126,8 +129,8 @@ pub fn run(args: &SimArgs) -> Outcome {
     }
     let family = Family::from(args.family);
     let (seconds, shared_settings) = (args.minutes.map(|minutes| minutes * 60), args.shared_settings);
-    let sessions = args.sessions;
-    let options = Options { seconds, family, shared_settings, sessions, ..Options::default() };
+    let (sessions, tuned) = (args.sessions, args.tuned);
+    let options = Options { seconds, family, shared_settings, sessions, tuned, ..Options::default() };
     if let (true, Some(seed)) = (args.hash, args.seed) {
         return output::print(format!("{:016x}\n", run_storm(seed, &options).hash).as_bytes());
     }
@@ -275,7 +278,8 @@ fn replay(seed: u64, options: &Options) -> String {
     };
     let shared = if options.shared_settings { " --shared-settings" } else { "" };
     let sessions = if options.sessions { " --sessions" } else { "" };
-    format!("kattu sim{of_family}{shared}{sessions} --seed {seed}")
+    let tuned = if options.tuned { " --tuned" } else { "" };
+    format!("kattu sim{of_family}{shared}{sessions}{tuned} --seed {seed}")
 }
 
 fn print_violations(sum: &Sum, minutes: Option<u64>, options: &Options) -> Outcome {

@@ -1,5 +1,5 @@
-//! What a Kattu member serves beside etcd's API, over plain HTTP on its client port: its status, and the change of the
-//! cluster's timing.
+//! What a Kattu member serves beside etcd's API, over plain HTTP on its client port: its status, what it is tuned to, and the
+//! change of the cluster's timing.
 //!
 //! Knows nothing of: the contents of the answer; it is JSON, passed on as text.
 
@@ -27,6 +27,31 @@ impl Client {
             Ok(Err(error)) => Err(Failure::unreachable(&endpoint.name, error)),
             Ok(Ok((200, body))) => Ok(body),
             Ok(Ok((code, _))) => Err(not_kattu(endpoint, code, "/kattu/status")),
+        }
+    }
+
+    /// Has the member at this endpoint go by settings, given as `NAME=VALUE` joined by `&`, and returns what it is tuned to then,
+    /// as JSON; without settings, what it is tuned to.
+    ///
+    /// # Errors
+    /// Unreachable if no process listens there; Refused if the member takes none of the settings, with the reason.
+    pub async fn tune(&self, endpoint: &Endpoint, settings: &str) -> Result<String, Failure> {
+        let (method, path) = match settings {
+            "" => ("GET", "/kattu/tune".to_string()),
+            settings => ("PUT", format!("/kattu/tune?{settings}")),
+        };
+        match tokio::time::timeout(self.timeout(), ask(endpoint, method, &path)).await {
+            Err(_) => Err(Failure::timed_out(&endpoint.name)),
+            Ok(Err(error)) => Err(Failure::unreachable(&endpoint.name, error)),
+            Ok(Ok((200, body))) => Ok(body),
+            Ok(Ok((400 | 409, text))) => Err(Failure {
+                kind: Kind::Refused,
+                code: Code::FailedPrecondition,
+                message: text.trim().to_string(),
+                reason: None,
+                endpoint: endpoint.name.clone(),
+            }),
+            Ok(Ok((code, _))) => Err(not_kattu(endpoint, code, "/kattu/tune")),
         }
     }
 

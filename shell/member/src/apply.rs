@@ -16,9 +16,6 @@ use kattu_node::Keeper;
 use kattu_node::contract::{KeeperEffects, KeeperTask, Outcome, Ticket, Tickets};
 use std::collections::{BTreeMap, VecDeque};
 
-/// An answer of a keeper on another thread: the client, unless none waits for the ticket, and the outcome.
-pub type Answer<C> = (Option<C>, Ticket, Outcome);
-
 /// What goes to a keeper on another thread.
 #[derive(Debug)]
 pub enum Batch<C> {
@@ -31,6 +28,8 @@ pub enum Batch<C> {
     },
     /// The tables that the keeper waits for.
     Tables(Box<Keeper>),
+    /// The thread ends, and its last report has the desk. Nothing is delivered behind it.
+    Return,
 }
 
 impl<C> Batch<C> {
@@ -156,8 +155,10 @@ impl Desk {
             members: effects.members.take().map(Box::new),
             health: effects.health.take().map(Box::new),
             admitted: effects.admitted.drain(..).map(|admitted| (admitted, None)).collect(),
+            answers: Vec::new(),
             tasks: 0,
             refused_for_work: std::mem::take(&mut effects.refused_for_work),
+            desk: None,
         })
     }
 }
@@ -190,6 +191,7 @@ pub struct Apart<C> {
     unreported: usize,
     /// The keeper has something to forget.
     untidy: bool,
+    is_returning: bool,
     answers: Vec<(Ticket, Outcome)>,
 }
 
@@ -197,12 +199,48 @@ impl<C> Apart<C> {
     /// A desk with nothing on it.
     #[must_use]
     pub fn new(keeper: Keeper) -> Apart<C> {
+        Apart::of(Desk::new(keeper))
+    }
+
+    /// This desk, which was on the node's thread. The clients of what lies on it wait there.
+    #[must_use]
+    pub fn of(desk: Desk) -> Apart<C> {
         Apart {
-            desk: Desk::new(keeper),
+            unreported: desk.keeper.waiting(),
+            desk,
             clients: Clients { in_order: VecDeque::new(), passed: BTreeMap::new() },
-            unreported: 0,
             untidy: false,
+            is_returning: false,
             answers: Vec::new(),
+        }
+    }
+
+    /// The desk, which goes back to the node's thread, and the clients that wait at it.
+    pub fn into_desk(self) -> (Desk, impl Iterator<Item = (Ticket, C)>) {
+        (self.desk, self.clients.in_order.into_iter().chain(self.clients.passed))
+    }
+
+    /// Whether the desk goes back to the node's thread: no more work is done here, and [`Apart::last_report`] is due.
+    #[must_use]
+    pub fn is_returning(&self) -> bool {
+        self.is_returning
+    }
+
+    /// The report with which the desk goes back.
+    #[must_use]
+    pub fn last_report(self) -> Progress<C> {
+        let stats = self.desk.keeper.store().stats();
+        Progress {
+            applied: None,
+            store_bytes: stats.bytes,
+            store_pinned: stats.pinned,
+            members: None,
+            health: None,
+            answers: Vec::new(),
+            admitted: Vec::new(),
+            tasks: 0,
+            refused_for_work: 0,
+            desk: Some(Box::new(self)),
         }
     }
 
@@ -227,6 +265,10 @@ impl<C> Apart<C> {
                 None
             }
             Batch::Tables(tables) => Some(Box::new(self.desk.replace(*tables))),
+            Batch::Return => {
+                self.is_returning = true;
+                None
+            }
         }
     }
 
@@ -256,17 +298,21 @@ impl<C> Apart<C> {
     }
 
     /// What to report, if there is anything, and the answers of clients that wait here.
-    pub fn report(&mut self) -> Option<(Progress<C>, impl Iterator<Item = Answer<C>>)> {
+    pub fn report(&mut self) -> Option<(Progress<C>, impl Iterator<Item = (C, Outcome)>)> {
         let mut progress = self.desk.told(&mut self.answers)?;
         let waiting = self.desk.keeper.waiting();
         progress.tasks = std::mem::replace(&mut self.unreported, waiting) - waiting;
         for (admitted, client) in &mut progress.admitted {
             *client = self.clients.take(admitted.ticket);
         }
-        let clients = &mut self.clients;
-        let answers = self.answers.drain(..);
-        let answered = answers.map(|(ticket, outcome)| (clients.take(ticket), ticket, outcome));
-        Some((progress, answered))
+        let mut answered = Vec::new();
+        for (ticket, outcome) in self.answers.drain(..) {
+            match self.clients.take(ticket) {
+                Some(client) => answered.push((client, outcome)),
+                None => progress.answers.push((ticket, outcome)),
+            }
+        }
+        Some((progress, answered.into_iter()))
     }
 
     /// The clients of a process that has ended in the middle: none of them was answered.

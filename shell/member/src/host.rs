@@ -14,6 +14,7 @@
 use crate::capacity::Sight;
 use crate::log::Completion;
 use crate::progress::Progress;
+use crate::tuning::{Setting, Tuning};
 use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Duration, Instant, SnapshotMeta};
@@ -68,6 +69,9 @@ pub enum Call<C, A> {
     Ask(C, Request),
     /// Leadership shall move, because the process is about to stop. The caller is told whether a transfer has begun.
     Transfer(A),
+    /// The member shall go by these settings. The caller is told its tuning then, or the rule that they break; none of them
+    /// counts in that case. Without settings it is told the tuning as it is.
+    Tune(Vec<Setting>, A),
 }
 
 /// What the worker of snapshots brings.
@@ -111,6 +115,9 @@ pub trait Arrivals: Host {
 
     /// Tells a caller whether a transfer has begun.
     fn transferring(&mut self, asker: Self::Asker, has_begun: bool);
+
+    /// Tells a caller the member's tuning, or why it was not changed.
+    fn tuned(&mut self, asker: Self::Asker, tuning: Result<Tuning, &'static str>);
 
     /// The machine as it was last seen.
     fn sight(&self) -> Sight;

@@ -46,4 +46,5 @@ pub mod progress;
 pub mod proofs;
 pub mod snapshots;
 pub mod step;
+pub mod tuning;
 pub mod waiting;

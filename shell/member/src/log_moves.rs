@@ -9,6 +9,7 @@
 //! Rules: 1. A log leaves after a slow sync, and not because its disk is full. [fault-model F12, F17]
 //!        2. It comes home after [`WELL_SYNCS`] quick syncs in a row. They are counted, not timed; a disk at the edge does not move it
 //!           to and fro.
+//!           An operator may want it on a thread always, or back. [`crate::tuning`]
 //!        3. Once called it comes home, however slow the disk is meanwhile: the orders that wait are given to nothing else. It moves
 //!           when everything ordered before is done, so that completions keep the order of their orders.
 //! Knows nothing of: threads, channels, clocks.
@@ -74,7 +75,7 @@ impl Absence {
         match &order {
             Order::Persist(records) => self.underway.ordered(records),
             Order::Fetch(_) => self.fetching += 1,
-            Order::FetchBeside(_) | Order::Look | Order::Return | Order::Close => {}
+            Order::Batch(_) | Order::FetchBeside(_) | Order::Look | Order::Return | Order::Close => {}
         }
         Some(order)
     }
@@ -91,6 +92,11 @@ impl Absence {
         }
         let waiting = self.waiting.iter().flatten().map(Order::bytes).sum();
         self.underway.less(completion, waiting)
+    }
+
+    /// Calls the log home, however quick its disk is. [Rule 3]
+    pub fn call_home(&mut self) {
+        self.waiting.get_or_insert_default();
     }
 
     /// Syncs in a row that were quick, as far as the thread has told.

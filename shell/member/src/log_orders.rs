@@ -5,7 +5,7 @@
 //!        ▲                                                                                │
 //!        └──────────────── Underway: less space, as long as records are on their way ◀────┘
 //! ```
-//! Rules: 1. The records that came during the last sync are the next group. [replication-protocols B3]
+//! Rules: 1. The records that came during the last sync are the next group, up to so many entries. [replication-protocols B3]
 //!        2. Entries to be read may still be in the block that is not written yet: records before a reading are synced first.
 //!        3. The thread does not know which records are on their way to it, so its free space is corrected by them.
 //! Knows nothing of: threads, channels, when a log gets one.
@@ -20,6 +20,8 @@ use std::collections::VecDeque;
 pub enum Order {
     /// Write and sync these records.
     Persist(Vec<LogRecord>),
+    /// At most so many entries in one sync from now on; one order always passes.
+    Batch(usize),
     /// Read entries back.
     Fetch(Fetch),
     /// Have entries read beside the log.
@@ -38,7 +40,12 @@ impl Order {
     pub fn bytes(&self) -> u64 {
         match self {
             Order::Persist(records) => bytes_of(records),
-            Order::Fetch(_) | Order::FetchBeside(_) | Order::Look | Order::Return | Order::Close => 0,
+            Order::Batch(_)
+            | Order::Fetch(_)
+            | Order::FetchBeside(_)
+            | Order::Look
+            | Order::Return
+            | Order::Close => 0,
         }
     }
 }
@@ -77,11 +84,27 @@ pub enum Turn {
 }
 
 /// The orders of a log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Orders {
     queue: VecDeque<Order>,
     /// Records wait for a sync.
     is_dirty: bool,
+    /// Entries that wait for a sync.
+    entries: usize,
+    /// Most entries in one sync.
+    entries_max: usize,
+}
+
+impl Default for Orders {
+    fn default() -> Orders {
+        Orders { queue: VecDeque::new(), is_dirty: false, entries: 0, entries_max: usize::MAX }
+    }
+}
+
+/// How many of these records are entries.
+#[must_use]
+pub fn entries_in(records: &[LogRecord]) -> usize {
+    records.iter().filter(|record| matches!(record.body, LogBody::Entry(_))).count()
 }
 
 impl Orders {
@@ -101,16 +124,24 @@ impl Orders {
     /// The log has failed.
     pub fn next(&mut self, log: &mut Log) -> Result<Turn, WalError> {
         loop {
-            let needs_sync =
-                matches!(self.queue.front(), Some(Order::Fetch(_) | Order::FetchBeside(_)) | None);
+            let needs_sync = match self.queue.front() {
+                Some(Order::Persist(records)) => self.entries_max < self.entries + entries_in(records),
+                Some(Order::Fetch(_) | Order::FetchBeside(_)) | None => true,
+                Some(Order::Batch(_) | Order::Look | Order::Return | Order::Close) => false,
+            };
             if self.is_dirty && needs_sync {
-                self.is_dirty = false;
+                (self.is_dirty, self.entries) = (false, 0);
                 return Ok(Turn::Sync);
             }
             return Ok(match self.queue.pop_front() {
                 Some(Order::Persist(records)) => {
                     log.append(&records)?;
                     self.is_dirty = true;
+                    self.entries += entries_in(&records);
+                    continue;
+                }
+                Some(Order::Batch(entries_max)) => {
+                    self.entries_max = entries_max;
                     continue;
                 }
                 Some(Order::Fetch(fetch)) => Turn::Fetch(fetch),

@@ -14,9 +14,11 @@
 //!        3. Results on the way are news for the node, so the batch ends with one more "drained".
 //!        4. Entries are read back behind the batch's own records, so that no client waits for a peer that lags; between two pieces
 //!           other arrivals are handled, so that a member that replays its log votes and answers meanwhile. [fault-model F53]
+//!        5. One sync covers at most as many entries as one message, so that batching is one setting. The rest of a batch is its next
+//!           round.
 //! Knows nothing of: threads, sockets, files, how a step is done.
 
-use crate::apply::{Batch, Desk};
+use crate::apply::{Apart, Batch, Desk};
 use crate::capacity::Capacity;
 use crate::computing::Computing;
 use crate::host::{Arrivals, Brought, Call, Host};
@@ -24,6 +26,7 @@ use crate::log::{Completion, LogSpace};
 use crate::progress::Progress;
 use crate::snapshots::Order;
 use crate::step::{Counts, FINISH_UNITS, Limits, Note, Placed, Stage, Step};
+use crate::tuning::{Delays, Setting, Threading, Tuning};
 use crate::waiting::Waiting;
 use kattu_node::alarms::Alarms;
 use kattu_node::compare::Health;
@@ -31,7 +34,7 @@ use kattu_node::contract::{
     Admitted, Effects, Event, Forward, KeeperTask, Members, Outcome, Refusal, Request, TASKS_KEPT, Ticket,
 };
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Duration, Fetch, Instant, Timing};
+use kattu_raft::{Duration, Fetch, Instant, LeaderLease, LogBody, LogRecord, Timing};
 use std::collections::VecDeque;
 
 /// How long a keeper that has applied something waits for more before it forgets what a compaction has left.
@@ -43,6 +46,10 @@ enum ApplyExecutor {
     Here(Box<Desk>),
     /// On its own. Tasks delivered and not reported done are counted.
     Apart { delivered: usize },
+    /// On its way from its own thread back to the node's; what comes for it meanwhile waits here.
+    Returning { delivered: usize, held: Vec<KeeperTask> },
+    /// Between the two, only inside a move.
+    Nowhere,
 }
 
 /// A node with what it decides together with its log, its keeper and its clients.
@@ -78,6 +85,11 @@ pub struct Member<C, A> {
     was_damaged: bool,
     /// The timing that the executor goes by.
     timing: Timing,
+    tuning: Tuning,
+    /// The tuning that the executor goes by.
+    tuned: Tuning,
+    /// Records on their way to one sync. [Rule 5]
+    syncing: Vec<LogRecord>,
     members: Option<Box<Members>>,
     notes: VecDeque<Note>,
     /// Pieces of snapshots to be read and stored.
@@ -114,6 +126,13 @@ impl<C, A> Member<C, A> {
             }
             Placed::Apart(members, health) => (ApplyExecutor::Apart { delivered: 0 }, members, health),
         };
+        let apply = match &executor {
+            ApplyExecutor::Here(_) => Threading::Inline,
+            ApplyExecutor::Apart { .. } | ApplyExecutor::Returning { .. } | ApplyExecutor::Nowhere => {
+                Threading::Thread
+            }
+        };
+        let tuning = Tuning { apply, ..Tuning::of(node.tuning()) };
         let space = capacity.log_is_now(room);
         let (was_damaged, timing) = (node.raft().is_damaged(), node.raft().timing());
         let mut effects = Effects::default();
@@ -144,6 +163,9 @@ impl<C, A> Member<C, A> {
             level,
             was_damaged,
             timing,
+            tuning,
+            tuned: tuning,
+            syncing: Vec::new(),
             members: None,
             notes: VecDeque::new(),
             orders: VecDeque::new(),
@@ -152,6 +174,14 @@ impl<C, A> Member<C, A> {
             events: Vec::new(),
             calls: Vec::new(),
         }
+    }
+
+    /// The same member, whose log is written there, and with other answers to what it can be tuned to.
+    #[must_use]
+    pub fn with_tuning(mut self, log_io: Threading, lease: LeaderLease, delays: Delays) -> Member<C, A> {
+        self.tuning = Tuning { log_io, lease, delays, ..self.tuning };
+        self.tuned = self.tuning;
+        self
     }
 
     /// The node.
@@ -165,7 +195,7 @@ impl<C, A> Member<C, A> {
     pub fn desk(&self) -> Option<&Desk> {
         match &self.executor {
             ApplyExecutor::Here(desk) => Some(desk),
-            ApplyExecutor::Apart { .. } => None,
+            ApplyExecutor::Apart { .. } | ApplyExecutor::Returning { .. } | ApplyExecutor::Nowhere => None,
         }
     }
 
@@ -173,8 +203,20 @@ impl<C, A> Member<C, A> {
     pub fn desk_mut(&mut self) -> Option<&mut Desk> {
         match &mut self.executor {
             ApplyExecutor::Here(desk) => Some(desk),
-            ApplyExecutor::Apart { .. } => None,
+            ApplyExecutor::Apart { .. } | ApplyExecutor::Returning { .. } | ApplyExecutor::Nowhere => None,
         }
+    }
+
+    /// Whether the keeper is on its way back from its thread: its last report is waited for.
+    #[must_use]
+    pub fn awaits_desk(&self) -> bool {
+        matches!(self.executor, ApplyExecutor::Returning { .. })
+    }
+
+    /// The tuning that this member goes by.
+    #[must_use]
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     /// What limits growth here.
@@ -205,7 +247,7 @@ impl<C, A> Member<C, A> {
     pub fn abandon(&mut self) -> impl Iterator<Item = C> {
         let not_taken = self.calls.drain(..).filter_map(|call| match call {
             Call::Ask(client, _) => Some(client),
-            Call::Transfer(_) => None,
+            Call::Transfer(_) | Call::Tune(..) => None,
         });
         self.waiting.drain().chain(not_taken)
     }
@@ -292,7 +334,8 @@ impl<C, A> Member<C, A> {
         let now = host.calls(self.limits.calls, &mut self.calls);
         let requests = |call: &Call<C, A>| match call {
             Call::Ask(_, Request::LookUp(keys, _)) => keys.len() as u64,
-            Call::Ask(..) | Call::Transfer(_) => 1,
+            Call::Ask(..) => 1,
+            Call::Transfer(_) | Call::Tune(..) => 0,
         };
         self.counts.requests += self.calls.iter().map(requests).sum::<u64>();
         let refuses = self.is_full();
@@ -317,6 +360,11 @@ impl<C, A> Member<C, A> {
                 host.transferring(asker, self.node.raft().transferring().is_some());
                 return Ok(());
             }
+            Call::Tune(settings, asker) => {
+                let tuned = self.tune(host, now, &settings)?;
+                host.tuned(asker, tuned);
+                return Ok(());
+            }
         };
         if host.is_gone(&client) {
             // Nothing was begun: under overload, only work that a caller still waits for is of use. [fault-model F50]
@@ -331,11 +379,31 @@ impl<C, A> Member<C, A> {
         self.handle(host, now, Event::Client { ticket, request })
     }
 
+    /// Goes by these settings from now on, or by none of them.
+    fn tune<H: Host>(
+        &mut self,
+        host: &mut H,
+        now: Instant,
+        settings: &[Setting],
+    ) -> Result<Result<Tuning, &'static str>, H::Stop> {
+        let tuning = self.tuning.with(settings);
+        if let Err(rule) = self.node.check_tuning(&tuning.node) {
+            return Ok(Err(rule));
+        }
+        if tuning.node != self.tuning.node {
+            self.handle(host, now, Event::Tune(Box::new(tuning.node)))?;
+        }
+        self.tuning = tuning;
+        Ok(Ok(tuning))
+    }
+
     /// Whether the keeper is so far behind that clients have to be refused.
     fn is_full(&self) -> bool {
         let tasks = match &self.executor {
             ApplyExecutor::Here(desk) => desk.keeper().waiting(),
             ApplyExecutor::Apart { delivered } => *delivered,
+            ApplyExecutor::Returning { delivered, held } => delivered + held.len(),
+            ApplyExecutor::Nowhere => unreachable!("only inside a move"),
         };
         self.limits.tasks <= tasks
     }
@@ -399,10 +467,8 @@ impl<C, A> Member<C, A> {
                 Stage::Persist => {
                     self.stage = Stage::Fetch;
                     if !self.effects.persist.is_empty() || host.retries_log() {
-                        return Ok(Step::Persist {
-                            records: &mut self.effects.persist,
-                            answered: self.answered,
-                        });
+                        let answered = self.answered;
+                        return Ok(Step::Persist { records: self.records_for_one_sync(), answered });
                     }
                 }
                 Stage::Fetch => {
@@ -473,7 +539,74 @@ impl<C, A> Member<C, A> {
                 *delivered += tasks.len();
                 Ok(Some(Batch::of(tasks, &mut self.waiting)))
             }
+            ApplyExecutor::Returning { held, .. } => {
+                held.append(&mut self.effects.apply);
+                Ok(None)
+            }
+            ApplyExecutor::Nowhere => unreachable!("only inside a move"),
         }
+    }
+
+    /// The records of the batch, or as many of them as go into one sync. The others are the next round's. [Rule 5]
+    fn records_for_one_sync(&mut self) -> &mut Vec<LogRecord> {
+        let most = self.tuning.node.raft.batch_entries();
+        let records = &mut self.effects.persist;
+        if records.len() <= most {
+            return records;
+        }
+        let is_entry = |record: &LogRecord| matches!(record.body, LogBody::Entry(_));
+        let mut entries = records.iter().enumerate().filter(|(_, record)| is_entry(record));
+        let Some((first_of_next, _)) = entries.nth(most) else { return records };
+        self.syncing.clear();
+        self.syncing.extend(records.drain(..first_of_next));
+        &mut self.syncing
+    }
+
+    /// Where the keeper is to be, if it is elsewhere.
+    fn move_keeper(&mut self) -> Option<Step<'static, C>> {
+        match (&mut self.executor, self.tuning.apply) {
+            (ApplyExecutor::Here(_), Threading::Thread) => {
+                let here = std::mem::replace(&mut self.executor, ApplyExecutor::Nowhere);
+                let ApplyExecutor::Here(desk) = here else { unreachable!("just seen") };
+                self.executor = ApplyExecutor::Apart { delivered: desk.keeper().waiting() };
+                (self.untidy, self.tidies_at) = (false, None);
+                Some(Step::Part(Box::new(Apart::of(*desk))))
+            }
+            (ApplyExecutor::Apart { delivered }, Threading::Inline) => {
+                self.executor = ApplyExecutor::Returning { delivered: *delivered, held: Vec::new() };
+                Some(Step::Recall)
+            }
+            (ApplyExecutor::Here(_), Threading::Inline)
+            | (ApplyExecutor::Apart { .. }, Threading::Thread)
+            | (ApplyExecutor::Returning { .. } | ApplyExecutor::Nowhere, _) => None,
+        }
+    }
+
+    /// There is no thread for the keeper: it stays on the node's.
+    ///
+    /// # Errors
+    /// The host ends the process.
+    pub fn stays<H: Host>(&mut self, host: &mut H, apart: Apart<C>) -> Result<(), H::Stop> {
+        (self.tuning.apply, self.tuned.apply) = (Threading::Inline, Threading::Inline);
+        self.take_back(host, apart);
+        Ok(())
+    }
+
+    /// The keeper is on the node's thread again. What came for it meanwhile goes behind what it has.
+    fn take_back<H: Host>(&mut self, host: &mut H, apart: Apart<C>) {
+        let (mut desk, clients) = apart.into_desk();
+        clients.for_each(|(ticket, client)| self.waiting.put_back(ticket, client));
+        if let ApplyExecutor::Returning { held, .. } =
+            std::mem::replace(&mut self.executor, ApplyExecutor::Nowhere)
+        {
+            desk.take_in(host, held.into_iter());
+        }
+        let tables = std::mem::take(&mut self.tables).into_iter().map(|tables| match tables {
+            Tables::Bring(brought) => Tables::Drop(Box::new(desk.replace(*brought))),
+            unneeded @ Tables::Drop(_) => unneeded,
+        });
+        self.tables = tables.collect();
+        self.executor = ApplyExecutor::Here(Box::new(desk));
     }
 
     fn tell(&mut self) -> Option<Step<'static, C>> {
@@ -484,7 +617,16 @@ impl<C, A> Member<C, A> {
         if std::mem::replace(&mut self.timing, timing) != timing {
             return Some(Step::Timing(timing));
         }
-        if let Some(tables) = self.tables.pop_front() {
+        if self.tuned != self.tuning {
+            self.tuned = self.tuning;
+            return Some(Step::Tune(Box::new(self.tuning)));
+        }
+        if let Some(step) = self.move_keeper() {
+            return Some(step);
+        }
+        if !self.awaits_desk()
+            && let Some(tables) = self.tables.pop_front()
+        {
             return Some(match tables {
                 Tables::Bring(tables) => Step::Deliver(Batch::Tables(tables)),
                 Tables::Drop(tables) => Step::Drop(tables),
@@ -560,8 +702,14 @@ impl<C, A> Member<C, A> {
 
     fn progressed<H: Host>(&mut self, host: &mut H, progress: Progress<C>) -> Result<(), H::Stop> {
         self.news = true;
-        if let ApplyExecutor::Apart { delivered } = &mut self.executor {
+        if let ApplyExecutor::Apart { delivered } | ApplyExecutor::Returning { delivered, .. } =
+            &mut self.executor
+        {
             *delivered -= progress.tasks;
+        }
+        self.answers.extend(progress.answers);
+        if let Some(apart) = progress.desk {
+            self.take_back(host, *apart);
         }
         self.counts.refused_for_work += progress.refused_for_work;
         self.capacity.store_is_now(progress.store_bytes, progress.store_pinned);
@@ -603,7 +751,8 @@ impl<C, A> Member<C, A> {
             Brought::Tables(_, tables) => {
                 self.tables.push_back(match &mut self.executor {
                     ApplyExecutor::Here(desk) => Tables::Drop(Box::new(desk.replace(*tables))),
-                    ApplyExecutor::Apart { .. } => Tables::Bring(tables),
+                    ApplyExecutor::Apart { .. } | ApplyExecutor::Returning { .. } => Tables::Bring(tables),
+                    ApplyExecutor::Nowhere => unreachable!("only inside a move"),
                 });
                 Ok(())
             }

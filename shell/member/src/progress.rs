@@ -2,12 +2,12 @@
 //!
 //! Knows nothing of: where the keeper is, clients.
 
+use crate::apply::Apart;
 use kattu_node::compare::Health;
-use kattu_node::contract::{Admitted, Members};
+use kattu_node::contract::{Admitted, Members, Outcome, Ticket};
 use kattu_raft::LogIndex;
 
 /// How far the keeper has come.
-#[derive(Debug)]
 pub struct Progress<C> {
     /// Highest index applied, if anything was.
     pub applied: Option<LogIndex>,
@@ -19,10 +19,14 @@ pub struct Progress<C> {
     pub members: Option<Box<Members>>,
     /// What the tables say of alarms and digests, if that has changed.
     pub health: Option<Box<Health>>,
+    /// Answers to clients that wait with the replica: their tasks were on the desk when it got its thread.
+    pub answers: Vec<(Ticket, Outcome)>,
     /// Commands that may be proposed; from another thread with their waiting clients.
     pub admitted: Vec<(Admitted, Option<C>)>,
     /// Tasks done since the last report, on another thread.
     pub tasks: usize,
     /// Requests refused because they cost more than one may.
     pub refused_for_work: u64,
+    /// The desk itself, with the clients that wait at it: its thread has ended, as was ordered, and this is the last report.
+    pub desk: Option<Box<Apart<C>>>,
 }

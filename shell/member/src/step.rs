@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of: when a step comes.
 
-use crate::apply::Batch;
+use crate::apply::{Apart, Batch};
 use crate::snapshots::Order;
+use crate::tuning::Tuning;
 use kattu_node::Keeper;
 use kattu_node::alarms::Alarm;
 use kattu_node::compare::Health;
@@ -49,6 +50,12 @@ pub enum Step<'a, C> {
     /// Go by this timing from now on: another configuration is in force. What a member measures by it besides its replica are
     /// the time that sends its log to a thread, the longest pause between dials, and how long a removed member is still linked.
     Timing(Timing),
+    /// Write the log, and add delays, as this tuning says from now on; the rest is the member's.
+    Tune(Box<Tuning>),
+    /// Give this desk a thread of its own. If there is none to be had, it stays: [`Member::stays`](crate::member::Member::stays).
+    Part(Box<Apart<C>>),
+    /// The desk's thread is to end: [`Batch::Return`] behind what it has. Its last report has the desk.
+    Recall,
     /// Cut off a peer that sent what no correct member sends; it may connect again and begin anew.
     Distrust(NodeId, Falsehood),
     /// Tell the operator.

@@ -29,6 +29,20 @@ impl<C> Waiting<C> {
         ticket
     }
 
+    /// Takes a client back under the ticket that it had. It waited elsewhere meanwhile.
+    ///
+    /// # Panics
+    /// If there was no such ticket.
+    pub fn put_back(&mut self, ticket: Ticket, client: C) {
+        while ticket.0 < self.first {
+            self.slots.push_front(None);
+            self.first -= 1;
+        }
+        let at = usize::try_from(ticket.0 - self.first).unwrap_or(usize::MAX);
+        let slot = self.slots.get_mut(at).expect("a ticket that was given");
+        *slot = Some(client);
+    }
+
     /// The client that waits for the ticket; each is returned once.
     pub fn take(&mut self, ticket: Ticket) -> Option<C> {
         let at = usize::try_from(ticket.0.checked_sub(self.first)?).ok()?;
@@ -71,5 +85,11 @@ mod tests {
         assert_eq!(waiting.take(Ticket(99)), None);
         assert_eq!(waiting.drain().collect::<Vec<_>>(), [5]);
         assert_eq!(waiting.enter(6), Ticket(7), "a ticket is never given twice");
+        assert_eq!(waiting.enter(7), Ticket(8));
+        assert_eq!((waiting.take(Ticket(7)), waiting.take(Ticket(8))), (Some(6), Some(7)));
+        [Ticket(8), Ticket(5)].into_iter().for_each(|ticket| waiting.put_back(ticket, ticket.0 as usize));
+        assert_eq!(waiting.enter(9), Ticket(9), "what comes back takes no new ticket's place");
+        assert_eq!([5, 6, 7, 8, 9].map(|n| waiting.take(Ticket(n))), [Some(5), None, None, Some(8), Some(9)]);
+        assert!(waiting.is_empty());
     }
 }

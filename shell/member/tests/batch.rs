@@ -9,6 +9,7 @@ use kattu_member::log::{Completion, LogSpace};
 use kattu_member::member::Member;
 use kattu_member::progress::Progress;
 use kattu_member::step::{LIMITS, Limits, Note, Placed, Stage, Step};
+use kattu_member::tuning::{Setting, Tuning};
 use kattu_node::command::encode_kv;
 use kattu_node::compare::Health;
 use kattu_node::contract::{
@@ -29,34 +30,41 @@ const ROOM: LogSpace = LogSpace { free: 1 << 20, full: false };
 
 /// What has arrived, and what was done.
 #[derive(Default)]
-struct Bench {
-    now: Instant,
-    events: Vec<Event>,
-    calls: VecDeque<(u64, Request)>,
+pub struct Bench {
+    pub now: Instant,
+    pub events: Vec<Event>,
+    pub calls: VecDeque<(u64, Request)>,
     /// Clients from this number on have gone.
-    gone_from: Option<u64>,
-    completions: VecDeque<Completion>,
-    progress: VecDeque<Progress<u64>>,
-    brought: VecDeque<Brought>,
-    sight: Sight,
-    retries: bool,
+    pub gone_from: Option<u64>,
+    pub completions: VecDeque<Completion>,
+    pub progress: VecDeque<Progress<u64>>,
+    pub brought: VecDeque<Brought>,
+    pub sight: Sight,
+    pub retries: bool,
     /// The steps, in words.
-    steps: Vec<&'static str>,
-    answers: Vec<(u64, Outcome)>,
-    records: Vec<LogRecord>,
-    notes: Vec<Note>,
+    pub steps: Vec<&'static str>,
+    pub answers: Vec<(u64, Outcome)>,
+    pub records: Vec<LogRecord>,
+    pub notes: Vec<Note>,
     /// The timings that it was to go by.
-    timings: Vec<Timing>,
-    sent: Vec<PeerMessage>,
-    fetches: Vec<Fetch>,
-    jobs: Vec<Job>,
-    batches: Vec<Batch<u64>>,
-    committed: LogIndex,
+    pub timings: Vec<Timing>,
+    pub sent: Vec<PeerMessage>,
+    pub fetches: Vec<Fetch>,
+    pub jobs: Vec<Job>,
+    pub batches: Vec<Batch<u64>>,
+    pub committed: LogIndex,
     /// Completions are for the next batch, as of a log on a thread.
-    beside: bool,
+    pub beside: bool,
     /// Leadership shall move.
-    transfers: bool,
-    has_transferred: Option<bool>,
+    pub transfers: bool,
+    pub has_transferred: Option<bool>,
+    /// Settings that it shall go by.
+    pub settings: Option<Vec<Setting>>,
+    pub tuned: Vec<Result<Tuning, &'static str>>,
+    /// A keeper on its own thread.
+    pub apart: Option<Apart<u64>>,
+    /// No thread can be had for it.
+    pub has_no_thread: bool,
 }
 
 impl Host for Bench {
@@ -94,6 +102,7 @@ impl Arrivals for Bench {
         if std::mem::take(&mut self.transfers) {
             into.push(Call::Transfer(()));
         }
+        into.extend(self.settings.take().map(|settings| Call::Tune(settings, ())));
         self.now
     }
 
@@ -103,6 +112,10 @@ impl Arrivals for Bench {
 
     fn transferring(&mut self, (): (), has_begun: bool) {
         self.has_transferred = Some(has_begun);
+    }
+
+    fn tuned(&mut self, (): (), tuning: Result<Tuning, &'static str>) {
+        self.tuned.push(tuning);
     }
 
     fn sight(&self) -> Sight {
@@ -122,7 +135,7 @@ impl Arrivals for Bench {
     }
 }
 
-type Lone = Member<u64, ()>;
+pub type Lone = Member<u64, ()>;
 
 fn node() -> Node {
     node_with(kattu_raft::Limits { read_apart_bytes_min: 10, ..Default::default() })
@@ -147,29 +160,29 @@ fn keeper() -> Keeper {
     Keeper::new(vec![MemberInfo { id: NodeId(1), ..MemberInfo::default() }]).of_member(NodeId(1))
 }
 
-fn member(limits: Limits) -> Lone {
+pub fn member(limits: Limits) -> Lone {
     let placed = Placed::Here(Box::new(keeper()));
     Member::start(Instant(0), node(), placed, Capacity::new(1 << 30), ROOM, limits)
 }
 
-fn put(key: &str) -> Request {
+pub fn put(key: &str) -> Request {
     let put = kv::Put { key: key.into(), value: b"v".to_vec(), ..kv::Put::default() };
     Request::Write(encode_kv(&kv::Command::Put(put)).into())
 }
 
 /// A put that shares its entry with no other.
-fn large_put(key: &str) -> Request {
+pub fn large_put(key: &str) -> Request {
     let put = kv::Put { key: key.into(), value: vec![b'v'; 1100], ..kv::Put::default() };
     Request::Write(encode_kv(&kv::Command::Put(put)).into())
 }
 
-fn get(key: &str) -> Request {
+pub fn get(key: &str) -> Request {
     let keys = kv::KeyRange { start: key.into(), end: vec![] };
     Request::Read(kv::Query::Range(kv::Range { keys, ..kv::Range::default() }), Consistency::Linearizable)
 }
 
 /// Does the steps of a batch that has begun, at once.
-fn carry_out(member: &mut Lone, bench: &mut Bench) {
+pub fn carry_out(member: &mut Lone, bench: &mut Bench) {
     loop {
         let Ok(step) = member.next(bench);
         match step {
@@ -191,6 +204,19 @@ fn carry_out(member: &mut Lone, bench: &mut Bench) {
             }
             Step::Members(_) => bench.steps.push("members"),
             Step::Timing(timing) => bench.timings.push(timing),
+            Step::Tune(_) => bench.steps.push("tune"),
+            Step::Part(apart) if bench.has_no_thread => {
+                bench.steps.push("stay");
+                member.stays(bench, *apart).unwrap_or_else(|never| match never {});
+            }
+            Step::Part(apart) => {
+                bench.steps.push("part");
+                bench.apart = Some(*apart);
+            }
+            Step::Recall => {
+                bench.steps.push("recall");
+                bench.batches.push(Batch::Return);
+            }
             Step::Distrust(peer, _) => panic!("{peer:?} is nobody"),
             Step::Note(note) => bench.notes.push(note),
             Step::Order(_) => bench.steps.push("order"),
@@ -225,13 +251,13 @@ fn carry_out(member: &mut Lone, bench: &mut Bench) {
     }
 }
 
-fn batch(member: &mut Lone, bench: &mut Bench) {
+pub fn batch(member: &mut Lone, bench: &mut Bench) {
     let Ok(()) = member.begin(bench);
     carry_out(member, bench);
 }
 
 /// A leader with nothing left to do.
-fn leader(limits: Limits) -> (Lone, Bench) {
+pub fn leader(limits: Limits) -> (Lone, Bench) {
     let (mut member, mut bench) = (member(limits), Bench::default());
     while !member.node().raft().is_leader() {
         bench.now += ET / 4;
@@ -243,7 +269,7 @@ fn leader(limits: Limits) -> (Lone, Bench) {
 }
 
 /// Batches until the keeper has nothing left to do, of which no time is taken.
-fn catch_up(member: &mut Lone, bench: &mut Bench) {
+pub fn catch_up(member: &mut Lone, bench: &mut Bench) {
     for _ in 0..10_000 {
         if !member.is_busy() {
             return;
@@ -253,7 +279,7 @@ fn catch_up(member: &mut Lone, bench: &mut Bench) {
     panic!("it has not caught up in 10,000 batches");
 }
 
-fn is_done(outcome: &Outcome) -> bool {
+pub fn is_done(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Done(_))
 }
 
@@ -398,8 +424,6 @@ fn a_keeper_on_a_thread_of_its_own_gets_tasks_with_their_clients_and_gives_weigh
         }
         let Ok(_) = apart.work(&mut bench, &mut LIMITS.slice.clone());
         if let Some((progress, answers)) = apart.report() {
-            let answers: Vec<_> =
-                answers.map(|(client, _, outcome)| (client.expect("it waits"), outcome)).collect();
             bench.answers.extend(answers);
             bench.progress.push_back(progress);
         }
@@ -500,9 +524,11 @@ fn the_operator_is_told_of_another_level_once() {
             store_pinned: false,
             members: None,
             health: Some(Box::new(Health { level, ..tables.health() })),
+            answers: Vec::new(),
             admitted: Vec::new(),
             tasks: 0,
             refused_for_work: 0,
+            desk: None,
         };
         bench.progress.push_back(progress);
         batch(&mut member, &mut bench);

@@ -9,3 +9,4 @@ mod newcomers;
 mod replay;
 mod snapshots;
 mod start;
+mod tuning;

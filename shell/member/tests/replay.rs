@@ -5,6 +5,7 @@ use kattu_member::host::{Arrivals, Brought, Call, Host};
 use kattu_member::log::{Completion, LogSpace};
 use kattu_member::member::Member;
 use kattu_member::step::{LIMITS, Limits, Placed, Step};
+use kattu_member::tuning::Tuning;
 use kattu_node::contract::{Event, MemberInfo};
 use kattu_node::{Keeper, Node, NodeConfig};
 use kattu_raft::{
@@ -56,6 +57,10 @@ impl Arrivals for Quiet {
     }
 
     fn transferring(&mut self, (): (), _: bool) {}
+
+    fn tuned(&mut self, (): (), tuning: Result<Tuning, &'static str>) {
+        panic!("it was not asked: {tuning:?}");
+    }
 
     fn sight(&self) -> Sight {
         Sight::default()

@@ -4,6 +4,7 @@
 //! Knows nothing of: what tasks do.
 
 use crate::asked::Reply;
+use crate::delays::Delays;
 use crate::metrics::Metrics;
 use crate::snapshots::{Order, Orders};
 use crate::watchdog::{Watchdog, Work};
@@ -15,8 +16,8 @@ use kattu_node::Keeper;
 use kattu_node::contract::{KeeperEffects, KeeperTask};
 use kattu_raft::Instant;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::mpsc as sync_mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
@@ -37,14 +38,37 @@ impl ApplyThread {
         orders: Orders,
         watchdog: Watchdog,
         metrics: Arc<Metrics>,
+        delays: Arc<Delays>,
     ) -> std::io::Result<ApplyThread> {
+        ApplyThread::of(Box::new(Apart::new(keeper)), orders, watchdog, metrics, delays)
+            .map_err(|(error, _)| error)
+    }
+
+    /// A thread for a keeper with what lies on its desk.
+    ///
+    /// # Errors
+    /// No thread can be had; the desk comes back.
+    pub(crate) fn of(
+        apart: Box<Apart<Reply>>,
+        orders: Orders,
+        watchdog: Watchdog,
+        metrics: Arc<Metrics>,
+        delays: Arc<Delays>,
+    ) -> Result<ApplyThread, (std::io::Error, Box<Apart<Reply>>)> {
         let (batches, inbox) = sync_mpsc::channel();
         let (report, progress) = mpsc::unbounded_channel();
-        let desk = Desk { apart: Apart::new(keeper), orders, watchdog: Watched(watchdog), metrics };
-        let thread = std::thread::Builder::new()
-            .name("kattu-apply".into())
-            .spawn(move || desk.run(&inbox, &report))?;
-        Ok(ApplyThread { batches, progress, thread })
+        // If no thread can be had, the keeper must not be lost.
+        let apart = Arc::new(Mutex::new(Some(apart)));
+        let take = |of: &Mutex<Option<_>>| of.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let theirs = apart.clone();
+        let work = move || {
+            let apart = take(&theirs).expect("it is there until it is taken");
+            Desk { apart: *apart, orders, watchdog: Watched(watchdog, delays), metrics }.run(&inbox, &report);
+        };
+        match std::thread::Builder::new().name("kattu-apply".into()).spawn(work) {
+            Ok(thread) => Ok(ApplyThread { batches, progress, thread }),
+            Err(error) => Err((error, take(&apart).expect("the thread has not taken it"))),
+        }
     }
 
     /// Delivers tasks with their clients, or tables.
@@ -81,7 +105,7 @@ struct Desk {
 
 /// Tells the watchdog of every step.
 #[derive(Clone)]
-struct Watched(Watchdog);
+struct Watched(Watchdog, Arc<Delays>);
 
 impl Host for Watched {
     type Stop = Infallible;
@@ -100,7 +124,9 @@ impl Host for Watched {
         slice: &mut i64,
         effects: &mut KeeperEffects,
     ) -> Result<(), Infallible> {
-        keeper.step(slice, effects);
+        self.1.over_step(keeper, |keeper| {
+            keeper.step(slice, effects);
+        });
         self.0.pet(Work::Keeper);
         Ok(())
     }
@@ -116,7 +142,7 @@ impl Desk {
         let mut stops = false;
         let mut left = FINISH_UNITS;
         loop {
-            if !self.apart.is_busy() && !stops {
+            if !self.apart.is_busy() && !self.apart.is_returning() && !stops {
                 match inbox.recv() {
                     Ok(batch) => self.take_in(batch),
                     Err(sync_mpsc::RecvError) => stops = true,
@@ -135,19 +161,19 @@ impl Desk {
             if stops && (left <= 0 || self.apart.is_done()) {
                 return;
             }
-            let used = self.work();
+            let used = if self.apart.is_returning() { 0 } else { self.work() };
             if stops {
                 left -= used;
             }
             if let Some((progress, answers)) = self.apart.report() {
-                for (client, _, outcome) in answers {
-                    if let Some(client) = client {
-                        client.send(outcome);
-                    }
-                }
+                answers.for_each(|(client, outcome)| client.send(outcome));
                 if report.send(progress).is_err() {
                     return; // the driver is gone
                 }
+            }
+            if self.apart.is_returning() {
+                let _ = report.send(self.apart.last_report()); // the driver may be gone
+                return;
             }
             if !stops {
                 self.apart.tidy();
@@ -187,7 +213,8 @@ mod tests {
     use kattu_raft::{EntryHead, EntryId, EntryKind, GroupId, LogIndex, SnapshotMeta, Stamp, Term};
 
     fn on_a_thread(keeper: Keeper) -> ApplyThread {
-        ApplyThread::start(keeper, Orders::nowhere(), Watchdog::default(), Arc::default()).expect("a thread")
+        ApplyThread::start(keeper, Orders::nowhere(), Watchdog::default(), Arc::default(), Arc::default())
+            .expect("a thread")
     }
 
     fn asked(waiting: &mut Waiting<Reply>, count: usize, needs: LogIndex) -> (Batch<Reply>, Vec<Asked>) {

@@ -3,6 +3,7 @@
 //! Knows nothing of: flags and their names, what is done with it.
 
 use crate::entropy;
+use kattu_member::tuning::Tuning;
 use kattu_node::{RequestLimits, SnapshotLimits, TransferConfig};
 use kattu_raft::{Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Timing};
 use kattu_tls::{ServerTls, Speaks};
@@ -13,16 +14,6 @@ use std::sync::Arc;
 
 /// The one group there is.
 pub(crate) const GROUP: GroupId = GroupId(0);
-
-/// Where a piece of work is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Threading {
-    /// On the driver's thread.
-    #[default]
-    Inline,
-    /// On a thread of its own.
-    Thread,
-}
 
 /// One member of the cluster as the operator configured it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,10 +78,10 @@ pub struct RuntimeConfig {
     pub requests: RequestLimits,
     /// Bytes the store may hold; 0 for half of the machine's memory.
     pub quota_bytes: u64,
-    /// Where log I/O is done.
-    pub log_io: Threading,
-    /// Where committed entries are applied.
-    pub apply: Threading,
+    /// The disk is not waited for: a power cut loses what was acknowledged. For experiments only. [fault-model ST16]
+    pub unsafe_no_fsync: bool,
+    /// What can be tuned while the member runs, as it starts. It counts before `limits` and `leadership`.
+    pub tuning: Tuning,
     /// When snapshots are taken, and how much log stays behind them.
     pub snapshots: SnapshotLimits,
     /// Time between two comparisons of members' digests; zero for none.

@@ -13,6 +13,7 @@
 //!        only a restart reads them back. [fault-model ST3, F11]
 //! Knows nothing of: what records mean, when they are due.
 
+use crate::delays::Delays;
 use crate::metrics::Metrics;
 use crate::readings::{Reading, Readings};
 use crate::report::{self, Cause};
@@ -20,7 +21,8 @@ use crate::watchdog::{Watchdog, Work};
 use kattu_member::log::{Completion, FULL_RETRY, LogSpace, Note, SegmentJob, Timed};
 use kattu_member::log_moves::{Absence, Patience, WELL_SYNCS};
 use kattu_member::log_orders::{Order, Orders, Turn};
-use kattu_raft::{Duration, Fetch, GroupId, LogRecord};
+use kattu_member::tuning::Threading;
+use kattu_raft::{Duration, Fetch, GroupId, LogRecord, Timing};
 use kattu_wal::{Prepared, Wal, WalError};
 use std::collections::VecDeque;
 use std::sync::mpsc as sync_mpsc;
@@ -39,6 +41,8 @@ pub(crate) struct Disk {
     ready: Arc<Notify>,
     /// When the log moves. `None`: it stays.
     patience: Option<Patience>,
+    /// Most entries in one sync.
+    entries_max: usize,
     /// Results from while the log was on its way home, oldest first.
     done: VecDeque<Completion>,
     /// Readings beside the log. `None`: there is no thread for them, and the log itself reads.
@@ -134,6 +138,39 @@ impl Disk {
         }
     }
 
+    /// Writes the log there from now on, with at most so many entries in one sync. One that is called home comes when what was
+    /// ordered before is done.
+    pub(crate) fn tune(&mut self, place: Threading, entries_max: usize, timing: Timing) {
+        self.entries_max = entries_max;
+        if let Place::Thread(away) = &mut self.place {
+            away.order(Order::Batch(entries_max));
+        }
+        match (place, self.patience) {
+            (Threading::Thread, _) => {
+                self.patience = None;
+                self.send_away_as_wanted();
+            }
+            (Threading::Inline, None) => {
+                self.patience = Some(Patience::of(timing.heartbeat_interval));
+                if let Place::Thread(away) = &mut self.place {
+                    away.absence.call_home();
+                }
+                self.come_home_if_well();
+            }
+            (Threading::Inline, Some(_)) => {}
+        }
+    }
+
+    /// A log that is to be on a thread always goes there, if it is not there.
+    fn send_away_as_wanted(&mut self) {
+        if self.patience.is_none()
+            && matches!(self.place, Place::Inline(_))
+            && let Some(error) = self.send_away()
+        {
+            report::warn(format_args!("no thread for log I/O ({error}): it stays on the node's thread"));
+        }
+    }
+
     /// Another heartbeat interval is in force.
     pub(crate) fn follow(&mut self, heartbeat_interval: Duration) {
         if let Some(patience) = &mut self.patience {
@@ -148,7 +185,7 @@ impl Disk {
         log.prepare_next();
         let readings = log.read_beside();
         let place = Place::Inline(Box::new(log));
-        Disk { place, ready, patience, done: VecDeque::new(), readings, metrics }
+        Disk { place, ready, patience, entries_max: usize::MAX, done: VecDeque::new(), readings, metrics }
     }
 
     /// Moves an inline log to a thread; returns the error if none can be had.
@@ -157,7 +194,10 @@ impl Disk {
             panic!("it is inline");
         };
         let (place, error) = match Away::start(log) {
-            Ok(away) => (Place::Thread(away), None),
+            Ok(mut away) => {
+                away.order(Order::Batch(self.entries_max));
+                (Place::Thread(away), None)
+            }
             Err((error, log)) => (Place::Inline(log), Some(error)),
         };
         self.place = place;
@@ -197,6 +237,7 @@ impl Disk {
         if !away.absence.comes_home(self.patience) {
             return;
         }
+        let is_well = self.patience.is_some_and(|patience| patience.well_syncs <= away.absence.quick_syncs());
         let Place::Thread(away) = std::mem::replace(&mut self.place, Place::Nowhere) else {
             unreachable!("looked at above");
         };
@@ -212,10 +253,13 @@ impl Disk {
         self.done.push_back(log.look());
         self.place = Place::Inline(log);
         self.metrics.log_on_thread.set(0);
-        report::info_of(
-            Cause::of("log I/O back on the node's thread"),
-            format_args!("{WELL_SYNCS} syncs in a row were quick: log I/O is on the node's thread again"),
-        );
+        if is_well {
+            report::info_of(
+                Cause::of("log I/O back on the node's thread"),
+                format_args!("{WELL_SYNCS} syncs in a row were quick: log I/O is on the node's thread again"),
+            );
+        }
+        self.send_away_as_wanted(); // it may have been wanted on a thread again meanwhile
     }
 
     /// Whether records wait here that a full disk refused, and it may be tried again.
@@ -418,6 +462,7 @@ pub(crate) struct Log {
     log: kattu_member::log::Log,
     metrics: Arc<Metrics>,
     watchdog: Watchdog,
+    delays: Arc<Delays>,
     /// Segments made beside the log.
     made: (sync_mpsc::Sender<Made>, sync_mpsc::Receiver<Made>),
     /// The threads that read beside the log, if there are any.
@@ -446,11 +491,18 @@ impl Timed for Watched<'_> {
 }
 
 impl Log {
-    pub(crate) fn new(wal: Wal, group: GroupId, metrics: Arc<Metrics>, watchdog: Watchdog) -> Log {
+    pub(crate) fn new(
+        wal: Wal,
+        group: GroupId,
+        metrics: Arc<Metrics>,
+        watchdog: Watchdog,
+        delays: Arc<Delays>,
+    ) -> Log {
         let log = Log {
             log: kattu_member::log::Log::new(wal, group),
             metrics,
             watchdog,
+            delays,
             made: sync_mpsc::channel(),
             readings: None,
             on_made: Arc::new(|| {}),
@@ -513,7 +565,11 @@ impl Log {
         let now = self.now();
         let mut disk = Stopwatch { watched: Watched(&self.watchdog, Work::Disk), first: None };
         let synced = self.log.sync(now, &mut disk);
-        let took = disk.first;
+        let delay = self.delays.of_sync();
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
+        }
+        let took = disk.first.map(|took| took + delay);
         let completion = self.carry_on(synced);
         if let (Completion::Persisted(..), Some(took)) = (&completion, took) {
             self.took = took;
@@ -796,7 +852,7 @@ mod tests {
         let mut dir = DataDir::open(files).expect("the directory is free");
         dir.create(Identity::single(0xC1, NodeId(1), Incarnation(1), "n1"), &options).expect("room");
         let (wal, _) = Wal::open(dir, options).expect("an empty log");
-        Log::new(wal, GroupId(0), Arc::default(), Watchdog::default())
+        Log::new(wal, GroupId(0), Arc::default(), Watchdog::default(), Arc::default())
     }
 
     /// Entries of 10 KiB from `first` on.

@@ -15,8 +15,9 @@ use crate::apply_thread::ApplyThread;
 use crate::asked::Reply;
 use crate::clock;
 use crate::computing::Computing;
+use crate::delays::Delays;
 use crate::disk::Disk;
-use crate::engine::{Call, Engine, Facts};
+use crate::engine::{Asker, Call, Engine, Facts};
 use crate::inbox::Inbox;
 use crate::links::Links;
 use crate::lookout::Lookout;
@@ -28,12 +29,14 @@ use crate::settings::{Promise, note_timing};
 use crate::snapshots::{Order, Snapshots};
 use crate::timer::Timer;
 use crate::watchdog::{Watchdog, Work};
+use kattu_member::apply::Batch;
 use kattu_member::capacity::Sight;
 use kattu_member::host::{Arrivals, Brought, Host};
 use kattu_member::log::Completion;
 use kattu_member::member::Member;
 use kattu_member::progress::Progress;
 use kattu_member::step::{Counts, LIMITS, Note, Step};
+use kattu_member::tuning::{Threading, Tuning};
 use kattu_node::contract::{Effects, Event, KeeperEffects, Members};
 use kattu_node::{Keeper, Node};
 use kattu_raft::{Duration, Instant, NodeId, Timing};
@@ -41,7 +44,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 /// Why a member ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +60,7 @@ const FLOWS_EVERY: Duration = Duration::from_millis(100);
 
 /// One member with everything it is connected to.
 pub(crate) struct Driver {
-    pub(crate) member: Member<Reply, oneshot::Sender<bool>>,
+    pub(crate) member: Member<Reply, Asker>,
     pub(crate) hands: Hands,
     pub(crate) links: Links,
     pub(crate) facts: Arc<Facts>,
@@ -106,6 +109,7 @@ pub(crate) struct Clerk {
     pub(crate) facts: Arc<Facts>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) watchdog: Watchdog,
+    pub(crate) delays: Arc<Delays>,
 }
 
 impl Host for Hands {
@@ -133,7 +137,9 @@ impl Host for Hands {
         slice: &mut i64,
         effects: &mut KeeperEffects,
     ) -> Result<(), Infallible> {
-        keeper.step(slice, effects);
+        self.clerk.delays.over_step(keeper, |keeper| {
+            keeper.step(slice, effects);
+        });
         self.clerk.watchdog.pet(Work::Node);
         Ok(())
     }
@@ -141,14 +147,20 @@ impl Host for Hands {
 
 impl Arrivals for Hands {
     type Client = Reply;
-    type Asker = oneshot::Sender<bool>;
+    type Asker = Asker;
 
     fn completion(&mut self) -> Result<Option<Completion>, Infallible> {
         Ok(self.woken_for.completion.take().or_else(|| self.disk.try_completed()))
     }
 
     fn progress(&mut self) -> Option<Progress<Reply>> {
-        self.woken_for.progress.take().or_else(|| self.apply.as_mut()?.try_progress())
+        let progress = self.woken_for.progress.take().or_else(|| self.apply.as_mut()?.try_progress())?;
+        if progress.desk.is_some()
+            && let Some(thread) = self.apply.take()
+        {
+            thread.finish(); // it has ended
+        }
+        Some(progress)
     }
 
     fn brought(&mut self) -> Result<Option<Brought>, Infallible> {
@@ -178,8 +190,16 @@ impl Arrivals for Hands {
         client.is_closed()
     }
 
-    fn transferring(&mut self, asker: oneshot::Sender<bool>, has_begun: bool) {
-        let _ = asker.send(has_begun); // the caller may have gone
+    fn transferring(&mut self, asker: Asker, has_begun: bool) {
+        if let Asker::Transfer(asker) = asker {
+            let _ = asker.send(has_begun); // the caller may have gone
+        }
+    }
+
+    fn tuned(&mut self, asker: Asker, tuning: Result<Tuning, &'static str>) {
+        if let Asker::Tune(asker) = asker {
+            let _ = asker.send(tuning); // the caller may have gone
+        }
     }
 
     fn sight(&self) -> Sight {
@@ -272,6 +292,22 @@ impl Driver {
                 }
                 Step::Members(members) => self.follow(*members),
                 Step::Timing(timing) => self.go_by(timing),
+                Step::Tune(tuning) => self.tune(&tuning),
+                Step::Part(apart) => {
+                    let Clerk { watchdog, metrics, delays, .. } = &self.hands.clerk;
+                    let orders = self.hands.snapshots.orders();
+                    match ApplyThread::of(apart, orders, watchdog.clone(), metrics.clone(), delays.clone()) {
+                        Ok(thread) => self.hands.apply = Some(thread),
+                        Err((error, apart)) => {
+                            operator::tell_no_thread_for_apply(&error);
+                            let Ok(()) = self.member.stays(&mut self.hands, *apart);
+                        }
+                    }
+                }
+                Step::Recall => {
+                    let apply = self.hands.apply.as_ref().expect("the keeper is apart");
+                    apply.deliver(Batch::Return);
+                }
                 Step::Distrust(peer, falsehood) => {
                     self.links.distrust(peer);
                     operator::tell_distrust(peer, falsehood);
@@ -320,6 +356,14 @@ impl Driver {
         self.links.go_by(timing);
     }
 
+    /// Another tuning is in force.
+    fn tune(&mut self, tuning: &Tuning) {
+        let hands = &mut self.hands;
+        hands.clerk.delays.set(tuning.delays);
+        hands.disk.tune(tuning.log_io, tuning.node.raft.batch_entries(), self.member.node().raft().timing());
+        publish_tuning(&hands.clerk.metrics, tuning);
+    }
+
     fn note(&self, note: Note) {
         if let Note::Level(level) = note {
             self.hands.peer_table.with(|table| table.set_level(level));
@@ -356,6 +400,11 @@ impl Driver {
     }
 
     async fn finish(mut self) {
+        while self.member.awaits_desk() {
+            let progress = of(&mut self.hands.apply).await;
+            self.hands.woken_for.progress = Some(progress);
+            self.batch().await;
+        }
         let Ok(()) = self.member.stop(&mut self.hands);
         self.carry_out().await;
         let Hands { disk, apply, snapshots, .. } = self.hands;
@@ -365,6 +414,12 @@ impl Driver {
         drop(snapshots); // before another process may open the directory
         disk.close();
     }
+}
+
+/// Shows the tuning to those who watch this member.
+pub(crate) fn publish_tuning(metrics: &Metrics, tuning: &Tuning) {
+    metrics.apply_on_thread.set(u64::from(tuning.apply == Threading::Thread));
+    *metrics.tuning.lock().unwrap_or_else(PoisonError::into_inner) = Some(*tuning);
 }
 
 /// The next report of a keeper on its thread; a keeper on this one makes none.

@@ -7,6 +7,7 @@
 use crate::asked::{Asked, Reply};
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
+use kattu_member::tuning::{Setting, Tuning};
 use kattu_node::contract::{Outcome, Refusal, Request};
 use kattu_raft::{Duration, LogIndex, NodeId, Term};
 use std::collections::BTreeMap;
@@ -21,7 +22,16 @@ const INBOX_BYTES_MAX: usize = 256 << 20;
 const TRANSFER_PAUSE: Duration = Duration::from_millis(1);
 
 /// One call on its way in: a request and where its outcome goes, or a transfer and where to report whether it has begun.
-pub(crate) type Call = kattu_member::host::Call<Reply, oneshot::Sender<bool>>;
+pub(crate) type Call = kattu_member::host::Call<Reply, Asker>;
+
+/// A caller that waits for something else than an outcome.
+#[derive(Debug)]
+pub(crate) enum Asker {
+    /// Whether a transfer has begun.
+    Transfer(oneshot::Sender<bool>),
+    /// The tuning, or why it was not changed.
+    Tune(oneshot::Sender<Result<Tuning, &'static str>>),
+}
 
 /// Facts that can be read without asking the replica. Each is one atomic; two may be of different moments.
 #[derive(Debug, Default)]
@@ -138,7 +148,7 @@ impl Engine {
     pub async fn transfer(&self, patience: Duration) -> Option<NodeId> {
         let until = tokio::time::Instant::now() + patience;
         let (told, tell) = oneshot::channel();
-        if self.inbox.try_send(Call::Transfer(told)).is_err() {
+        if self.inbox.try_send(Call::Transfer(Asker::Transfer(told))).is_err() {
             return None; // too busy, or gone: an election will do
         }
         let begun = tokio::time::timeout_at(until, tell).await;
@@ -152,6 +162,18 @@ impl Engine {
             tokio::time::sleep(TRANSFER_PAUSE).await;
         }
         None
+    }
+
+    /// Has this member go by these settings from now on, or by none of them, and returns its tuning then. Without settings, the
+    /// tuning as it is.
+    ///
+    /// # Errors
+    /// The rule that the settings break, or why the member does not take them.
+    pub async fn tune(&self, settings: Vec<Setting>) -> Result<Tuning, &'static str> {
+        let (told, tell) = oneshot::channel();
+        let call = Call::Tune(settings, Asker::Tune(told));
+        self.inbox.try_send(call).map_err(|_| "this member is too busy, or stopping: try again")?;
+        tell.await.map_err(|_| "this member is stopping")?
     }
 
     /// Identity of the cluster; shown in every answer.

@@ -26,6 +26,7 @@ mod asked;
 mod clock;
 mod computing;
 mod config;
+mod delays;
 mod disk;
 mod driver;
 pub mod engine;
@@ -57,9 +58,10 @@ mod vouching;
 mod watchdog;
 
 pub use asked::{Asked, Behind};
-pub use config::{Began, Member, RuntimeConfig, Threading};
+pub use config::{Began, Member, RuntimeConfig};
 pub use driver::End;
 pub use engine::Engine;
+pub use kattu_member::tuning::{self, Threading};
 
 pub use lookout::{default_quota, memory_limit};
 pub use mailbox::{Arrived, Mailbox};

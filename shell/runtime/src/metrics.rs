@@ -3,9 +3,10 @@
 //! Knows nothing of: metric names, text formats.
 
 use kattu_member::step::Counts;
+use kattu_member::tuning::Tuning;
 use kattu_raft::{NodeId, PeerFlow};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// A number that only grows (or a level, where said so).
@@ -100,6 +101,10 @@ pub struct Metrics {
     pub log_free_bytes: Counter,
     /// 1 while the log is written on a thread of its own (a level).
     pub log_on_thread: Counter,
+    /// Whether entries are applied on a thread of their own.
+    pub apply_on_thread: Counter,
+    /// What this member is tuned to, once it runs.
+    pub tuning: Mutex<Option<Tuning>>,
     /// Times it went there because a sync took longer than a heartbeat. [fault-model F17]
     pub log_sent_away: Counter,
     /// Bytes sent to peers.
@@ -186,6 +191,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// What this member is tuned to, once it runs.
+    #[must_use]
+    pub fn tuning(&self) -> Option<Tuning> {
+        *self.tuning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes over what a member has counted since `before`.
     pub(crate) fn count(&self, counts: &Counts, before: &Counts) {
         self.batches.add(counts.batches - before.batches);

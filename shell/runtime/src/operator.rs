@@ -133,6 +133,13 @@ fn tell_trace(trace: Trace, slows_clients: bool, metrics: &Metrics) {
     }
 }
 
+/// Logs that the keeper stays on the node's thread.
+pub(crate) fn tell_no_thread_for_apply(error: &std::io::Error) {
+    report::warn(format_args!(
+        "no thread to apply entries on ({error}): they are applied on the node's thread"
+    ));
+}
+
 /// Logs that a peer was cut off for what it sent.
 pub(crate) fn tell_distrust(peer: NodeId, falsehood: Falsehood) {
     let cause = Cause { what: "protocol violations by a member", whose: peer.0 };

@@ -4,9 +4,10 @@
 
 use crate::apply_thread::ApplyThread;
 use crate::computing::Computing;
-use crate::config::{Began, GROUP, Member, RuntimeConfig, Threading};
+use crate::config::{Began, GROUP, Member, RuntimeConfig};
+use crate::delays::Delays;
 use crate::disk::{Disk, Log};
-use crate::driver::{Clerk, Driver, End, Hands, WokenFor};
+use crate::driver::{Clerk, Driver, End, Hands, WokenFor, publish_tuning};
 use crate::engine::{Engine, Facts};
 use crate::head_start::HeadStart;
 use crate::inbox::Inbox;
@@ -28,12 +29,14 @@ use kattu_member::opening::{self, Tables};
 use kattu_member::peer_address::PeerAddress;
 use kattu_member::peer_table::Own;
 use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
+use kattu_member::tuning::{Threading, Tuning};
 use kattu_node::contract::MemberInfo;
 use kattu_node::{Keeper, Node, NodeConfig};
-use kattu_raft::{Config, GroupId, Incarnation, NodeId, Recovered, Timing};
+use kattu_raft::{Config, GroupId, Incarnation, Limits, NodeId, ReadPath, Recovered, Timing};
 use kattu_tls::Speaks;
 use kattu_wal::{
-    DataDir, Identity, Incarnations, InitialMember, KnownMembers, RealFiles, VoteHoldRecord, Wal, WalError,
+    DataDir, Files, Identity, Incarnations, InitialMember, KnownMembers, RealFiles, UnsyncedFiles,
+    VoteHoldRecord, Wal, WalError,
 };
 use std::fmt;
 use std::net::SocketAddr;
@@ -173,21 +176,25 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let snapshots =
         Snapshots::start(store, group, config.snapshot_bytes_per_s, metrics.clone(), watchdog.clone())
             .map_err(StartError::Thread)?;
-    let log = Log::new(wal, group, metrics.clone(), watchdog.clone());
+    let delays = Arc::new(Delays::default());
+    delays.set(config.tuning.delays);
+    let log = Log::new(wal, group, metrics.clone(), watchdog.clone(), delays.clone());
     let lookout = Lookout::of(config.data_dir.clone()).map_err(StartError::Thread)?;
     let quota = if config.quota_bytes > 0 { config.quota_bytes } else { default_quota() };
     let room = log.room();
-    let disk = match config.log_io {
+    let mut disk = match config.tuning.log_io {
         // A leader that sits in a sync for longer than a heartbeat loses its followers.
         Threading::Inline => Disk::inline(log, Some(timing.heartbeat_interval)),
         Threading::Thread => Disk::thread(log).map_err(StartError::Thread)?,
     };
     let orders = snapshots.orders();
     let mut apply = None;
-    let placed = match config.apply {
+    disk.tune(config.tuning.log_io, config.tuning.node.raft.batch_entries(), timing);
+    let placed = match config.tuning.apply {
         Threading::Inline => Placed::Here(Box::new(keeper)),
         Threading::Thread => {
-            let thread = ApplyThread::start(keeper, orders, watchdog.clone(), metrics.clone());
+            let thread =
+                ApplyThread::start(keeper, orders, watchdog.clone(), metrics.clone(), delays.clone());
             apply = Some(thread.map_err(StartError::Thread)?);
             Placed::Apart(members.clone(), health)
         }
@@ -197,7 +204,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
     let peer_table = Rc::new(first_peer_table(&config, &own, &identity, quota));
     peer_table.recall(lives, known);
     peer_table.follow(members.clone());
-    let frame_bytes_max = lanes::frame_bytes_max(&config.limits, config.request_bytes_max);
+    // Other members may be tuned to more than this one.
+    let frame_bytes_max = lanes::frame_bytes_max(&Limits::default(), config.request_bytes_max);
     let readers = Rc::new(Readers::default());
     let (calls_in, calls) = mpsc::channel(CALLS_MAX);
     let engine = Engine::new(calls_in, facts.clone(), metrics.clone(), config.cluster_id, config.id);
@@ -221,7 +229,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         .with_snapshot_of(snapshot_bytes);
     metrics.feature_level.set(level.into());
     peer_table.with(|table| table.set_level(level));
-    let clerk = Clerk { facts: facts.clone(), metrics, watchdog };
+    let clerk = Clerk { facts: facts.clone(), metrics, watchdog, delays };
     let (promise, woken_for) = (Promise::new(record, timing), WokenFor::default());
     let computing = Computing::start(inbox.clone(), clerk.watchdog.clone()).map_err(StartError::Thread)?;
     let hands = Hands {
@@ -237,7 +245,10 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         clerk,
         woken_for,
     };
-    let member = kattu_member::member::Member::start(now, node, placed, Capacity::new(quota), room, LIMITS);
+    let Tuning { log_io, lease, delays, .. } = config.tuning;
+    let member = kattu_member::member::Member::start(now, node, placed, Capacity::new(quota), room, LIMITS)
+        .with_tuning(log_io, lease, delays);
+    publish_tuning(&hands.clerk.metrics, member.tuning());
     let driver = Driver {
         member,
         hands,
@@ -345,7 +356,11 @@ struct Opened {
 /// Opens the data directory, or initializes it, and reads its log back.
 async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Opened, StartError> {
     let options = config.wal_options();
-    let mut dir = DataDir::open(Arc::new(RealFiles::create(&config.data_dir)?))?;
+    let files: Arc<dyn Files> = match config.unsafe_no_fsync {
+        false => Arc::new(RealFiles::create(&config.data_dir)?),
+        true => Arc::new(UnsyncedFiles::over(Arc::new(RealFiles::create(&config.data_dir)?))),
+    };
+    let mut dir = DataDir::open(files)?;
     match dir.identity() {
         None if config.join => {
             let identity = joined_identity(config, own, group).await?;
@@ -384,7 +399,7 @@ async fn open(config: &RuntimeConfig, own: &Member, group: GroupId) -> Result<Op
     let found = opening::timing(&recovered);
     note_flags(Some(config.timing()).filter(|_| config.timing_is_given), found);
     let timing = found.unwrap_or(config.timing());
-    let leases = config.leadership.leader_lease.is_some();
+    let leases = matches!(config.tuning.node.raft.reads, ReadPath::Lease(_));
     let holds = opening::vote_holds(recorded.as_ref().ok().copied(), leases, timing);
     note_vote_holds(&recorded, &holds);
     recovered.vote_hold = holds.earlier;
@@ -428,14 +443,16 @@ async fn joined_identity(
 
 /// `voters` are those of the group's first configuration; empty for a member that joined.
 fn raft_config(config: &RuntimeConfig, voters: impl Iterator<Item = NodeId>) -> Config {
-    Config {
+    let mut raft = Config {
         incarnation: Incarnation(0), // the directory's, once it is open
         election_timeout: config.election_timeout,
         heartbeat_interval: config.heartbeat_interval,
         leadership: config.leadership,
         limits: config.limits,
         ..Config::new(config.id, voters, kattu_wal::encoder())
-    }
+    };
+    raft.tune(&config.tuning.node.raft);
+    raft
 }
 
 fn node_config(config: &RuntimeConfig, name: String, raft: Config) -> NodeConfig {
@@ -443,6 +460,8 @@ fn node_config(config: &RuntimeConfig, name: String, raft: Config) -> NodeConfig
         snapshots: config.snapshots,
         transfers: config.transfers,
         digest_interval: config.digest_interval,
+        batch_linger: config.tuning.node.batch_linger,
+        apply_gate: config.tuning.node.apply_gate,
         name,
         client_urls: config.client_urls.clone(),
         ..NodeConfig::new(raft)

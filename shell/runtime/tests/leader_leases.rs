@@ -4,7 +4,7 @@ mod cluster_of_three;
 
 use cluster_of_three::{Cluster, put_until_done, read, run, status};
 use kattu_node::contract::{MemberChange, Outcome, Request};
-use kattu_raft::{Duration, LeaderLease, NodeId, Timing};
+use kattu_raft::{Duration, LeaderLease, NodeId, ReadPath, Timing};
 use kattu_runtime::Threading;
 use std::time::Instant;
 
@@ -38,7 +38,9 @@ async fn agreed_but(cluster: &Cluster, off: &[usize]) {
 /// Restarts a member with other flags.
 fn switch(cluster: &mut Cluster, i: usize, lease: Option<LeaderLease>) {
     cluster.stop(i);
-    cluster.tell(i, |config| config.leadership.leader_lease = lease);
+    cluster.tell(i, |config| {
+        config.tuning.node.raft.reads = lease.map_or(ReadPath::Index, ReadPath::Lease);
+    });
     cluster.restart(i);
 }
 

@@ -9,6 +9,7 @@
 
 pub mod flags;
 mod membership;
+mod presets;
 mod reader;
 mod sources;
 mod tls;
@@ -25,7 +26,8 @@ use kattu_node::TransferConfig;
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, LeadershipConfig, NodeId};
 use kattu_runtime::report::LogOptions;
-use kattu_runtime::{Began, Member, Threading};
+use kattu_runtime::tuning::Tuning;
+use kattu_runtime::{Began, Member};
 use membership::Names;
 use reader::Reader;
 use sources::Asked;
@@ -35,7 +37,7 @@ use std::path::{Path, PathBuf};
 use urls::Url;
 use values::{
     client_memory, client_patience, duration, leadership, log, quota, read_consistency, retention, sector,
-    transfers,
+    transfers, tuning,
 };
 
 /// Largest value of `--max-request-bytes`. [fault-model §10]
@@ -108,10 +110,12 @@ pub struct ServeConfig {
     pub retention: Retention,
     /// Bytes the store may hold; 0 for the quota that fits the machine.
     pub quota_bytes: u64,
-    /// Where log I/O is done.
-    pub log_io: Threading,
-    /// Where entries are applied.
-    pub apply: Threading,
+    /// What can be tuned while the member runs, as it starts.
+    pub tuning: Tuning,
+    /// Whether experiments may add delays.
+    pub lab: bool,
+    /// Whether the disk is not waited for.
+    pub unsafe_no_fsync: bool,
     /// Bytes that may be held for clients; 0 for a share of the memory.
     pub client_memory_bytes: u64,
     /// Calls under way above which clients' stream limits are lowered.
@@ -253,6 +257,13 @@ impl ServeConfig {
                     .to_string(),
             );
         }
+        if self.unsafe_no_fsync {
+            lines.push(
+                "--unsafe-no-fsync: THIS MEMBER DOES NOT WAIT FOR ITS DISK. A power cut loses writes that it acknowledged, and \
+                 votes that it cast, so that the cluster may lose acknowledged writes and read old values. For experiments only"
+                    .to_string(),
+            );
+        }
         if self.read_consistency != Consistency::Linearizable {
             lines.push(
                 "--read-consistency: a read that names no level may miss the last writes; etcd's clients do not expect \
@@ -306,6 +317,7 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
             format!("{election} ms must be at least 5 times the heartbeat interval, which is {heartbeat} ms");
         return Err(given.wrong("election-timeout", what));
     }
+    let (leadership, lease) = leadership(given)?;
     let request_bytes_max = given.number("max-request-bytes", 1536 << 10, 1 << 10, REQUEST_BYTES_LIMIT)?;
     let segment_bytes = given.number("segment-bytes", 16 << 20, 1 << 20, 4 << 30)?;
     Ok(ServeConfig {
@@ -325,7 +337,10 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
         timing_is_given: ["election-timeout", "heartbeat-interval"]
             .iter()
             .any(|flag| given.text(flag).is_some()),
-        leadership: leadership(given)?,
+        leadership,
+        tuning: tuning(given, leadership.leader_lease, lease, request_bytes_max)?,
+        lab: given.switch("lab")?,
+        unsafe_no_fsync: given.switch("unsafe-no-fsync")?,
         transfers: transfers(given)?,
         read_consistency: read_consistency(given)?,
         request_bytes_max: request_bytes_max as usize,
@@ -337,8 +352,6 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
         request_work_max: given.number("request-work-max", 8 << 20, 1 << 10, 1 << 40)?,
         retention: retention(given)?,
         quota_bytes: quota(given)?,
-        log_io: given.place("log-io")?,
-        apply: given.place("apply")?,
         client_memory_bytes: client_memory(given, request_bytes_max)?,
         client_calls_max: given.number("client-calls-max", CALLS_MAX, 64, 1 << 20)?,
         max_concurrent_streams: given.number("max-concurrent-streams", 10_000, 1, u64::from(u32::MAX))?

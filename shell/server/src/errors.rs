@@ -114,6 +114,10 @@ pub const LEVEL_TOO_LOW: EtcdError = EtcdError {
     text: "kattu: the cluster has not reached the feature level of this request yet: run this version on all members",
 };
 
+/// The loudest line of a status.
+pub const NO_FSYNC: &str = "--unsafe-no-fsync: this member does not wait for its disk, and a power cut loses what it \
+                                   acknowledged: for experiments only";
+
 /// A timing that breaks a rule of the protocol.
 pub const BAD_TIMING: EtcdError = EtcdError {
     code: Code::InvalidArgument,

@@ -88,6 +88,10 @@ pub struct FaceConfig {
     pub drain_deadline: Duration,
     /// The counters of this member's faces; shared by all its listeners.
     pub counters: Arc<Counters>,
+    /// Whether experiments may add delays to this member.
+    pub lab: bool,
+    /// Whether this member does not wait for its disk, which its status must say.
+    pub unsafe_no_fsync: bool,
     /// TLS of those listeners that use it.
     pub tls: Option<Arc<ServerTls>>,
     /// TLS between members, which pages report on.
@@ -118,6 +122,8 @@ impl Default for FaceConfig {
             native: Arc::default(),
             drain_deadline: Duration::from_secs(2),
             counters: Arc::default(),
+            lab: false,
+            unsafe_no_fsync: false,
             tls: None,
             peer_tls: None,
         }

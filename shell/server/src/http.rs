@@ -1,5 +1,5 @@
-//! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`, `/kattu/status`, and `/kattu/timing`, the
-//! one page that changes something. A listener for metrics does not have that one.
+//! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`, `/kattu/status`, and the pages that change
+//! something, `/kattu/timing` for the cluster and `/kattu/tune` for this member. A listener for metrics does not have those.
 //!
 //! Responses are etcd's to the byte where clients parse them; `kattu` stands beside the versions.
 //! Knows nothing of: gRPC, sockets.
@@ -14,12 +14,14 @@ use crate::json;
 use crate::listen::Door;
 use crate::metrics;
 use crate::replica::Replica;
-use crate::status::status_json;
+use crate::status::{Own, status_json};
 use crate::tls::Certificate;
+use crate::tune::{self, TuneError};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use kattu_node::contract::{Consistency, MemberChange, Request};
 use kattu_raft::{Duration, Timing};
+use kattu_runtime::metrics::Metrics;
 use tonic::Code;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -43,12 +45,17 @@ pub async fn answer<R: Replica>(
         "/health" | "/version" | "/metrics" | "/kattu/status" if method != Method::GET => {
             method_not_allowed("GET")
         }
-        "/kattu/timing" if door == Door::Plain => error_page(StatusCode::NOT_FOUND, "404 page not found"),
+        "/kattu/timing" | "/kattu/tune" if door == Door::Plain => {
+            error_page(StatusCode::NOT_FOUND, "404 page not found")
+        }
         "/kattu/timing" if method != Method::PUT => method_not_allowed("PUT"),
+        "/kattu/tune" if method != Method::PUT && method != Method::GET => method_not_allowed("GET, PUT"),
         "/health" => health_page(face, uri.query().unwrap_or(""), hold).await,
         "/version" => version_page(),
         "/metrics" => metrics_page(face, hold).await,
         "/kattu/status" => status_page(face, hold).await,
+        "/kattu/tune" if method == Method::GET => tune_page(face, "").await,
+        "/kattu/tune" => tune_page(face, uri.query().unwrap_or("")).await,
         "/kattu/timing" => timing_page(face, uri.query().unwrap_or(""), hold).await,
         _ => error_page(StatusCode::NOT_FOUND, "404 page not found"),
     }
@@ -117,10 +124,21 @@ async fn status_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<Fa
         Ok(status) => {
             let history_seconds = face.config.counters.history_seconds.get();
             let certificate = Certificate::of_all(&face.config);
-            let json = status_json(&status, &face.config.name, log_bytes, history_seconds, certificate);
+            let tuning = face.replica.metrics().and_then(Metrics::tuning);
+            let own = Own { name: &face.config.name, tuning, unsafe_no_fsync: face.config.unsafe_no_fsync };
+            let json = status_json(&status, &own, log_bytes, history_seconds, certificate);
             page(StatusCode::OK, JSON, json)
         }
         Err(error) => error_page(StatusCode::SERVICE_UNAVAILABLE, error.message()),
+    }
+}
+
+/// The page that `kattu tune` reads and writes.
+async fn tune_page<R: Replica>(face: &Face<R>, query: &str) -> Response<FaceBody> {
+    match tune::tune(face, query).await {
+        Ok(json) => page(StatusCode::OK, JSON, json),
+        Err(TuneError::Given(what)) => error_page(StatusCode::BAD_REQUEST, &what),
+        Err(TuneError::Refused(why)) => error_page(StatusCode::CONFLICT, why),
     }
 }
 

@@ -65,10 +65,12 @@ mod skim;
 mod status;
 mod streams;
 pub mod tls;
+mod tune;
 mod turns;
 mod unsent;
 
 pub use compactor::Retention;
+pub use errors::NO_FSYNC;
 pub use face::FaceConfig;
 #[cfg(fuzzing)]
 pub use hot::judge::{framed as hot_frames, judge as judge_hot_input};

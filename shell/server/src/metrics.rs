@@ -127,6 +127,8 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
     page.labelled("etcd_server_id", "This member", "server_id", &format!("{:x}", status.id.0));
     page.labelled("kattu_build_info", "Kattu's own version", "version", KATTU_VERSION);
     let role = if status.learner { "learner" } else { status.role };
+    let no_fsync = u8::from(face.config.unsafe_no_fsync);
+    page.gauge("kattu_unsafe_no_fsync", "Whether this member does not wait for its disk", no_fsync);
     page.labelled("kattu_role", "The role of this member", "role", role);
     let name = "kattu_has_leader_lease";
     page.gauge(

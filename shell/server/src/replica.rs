@@ -6,6 +6,7 @@
 use kattu_node::contract::{Outcome, Request};
 use kattu_raft::{LogIndex, NodeId, Term};
 use kattu_runtime::metrics::Metrics;
+use kattu_runtime::tuning::{Setting, Tuning};
 use kattu_runtime::{Behind, Engine, Mailbox};
 use std::future::Future;
 use std::sync::Arc;
@@ -50,6 +51,12 @@ pub trait Replica: Clone + Send + Sync + 'static {
     /// The least quota of all members, in bytes, as far as it is known.
     fn ruling_quota(&self) -> Option<u64> {
         self.metrics().map(|metrics| metrics.quota_bytes.get()).filter(|&quota| quota != 0)
+    }
+
+    /// Has the member go by these settings, or by none of them; its tuning then.
+    fn tune(&self, settings: Vec<Setting>) -> impl Future<Output = Result<Tuning, &'static str>> + Send {
+        drop(settings);
+        std::future::ready(Err("this replica cannot be tuned"))
     }
 
     /// The replica's metrics, if it has any.
@@ -106,6 +113,10 @@ impl Replica for Engine {
 
     fn committed(&self) -> LogIndex {
         Engine::committed(self)
+    }
+
+    async fn tune(&self, settings: Vec<Setting>) -> Result<Tuning, &'static str> {
+        Engine::tune(self, settings).await
     }
 
     fn metrics(&self) -> Option<&Metrics> {

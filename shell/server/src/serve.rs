@@ -315,9 +315,6 @@ fn start_error(error: StartError) -> ServeError {
 const READ_APART_BYTES_MIN: usize = 256 << 10;
 
 pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTls>>) -> RuntimeConfig {
-    let limits = Limits::default();
-    // One request must always fit. [fault-model §10]
-    let in_flight = limits.inflight_bytes_max.max(config.request_bytes_max + (64 << 10));
     RuntimeConfig {
         data_dir: config.data_dir.clone(),
         cluster_id: config.cluster_id,
@@ -336,17 +333,16 @@ pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTl
         leadership: config.leadership,
         transfers: config.transfers,
         limits: Limits {
-            inflight_bytes_max: in_flight,
             snapshot_bytes_per_s: config.snapshot_bytes_per_s,
             client_share_min: config.client_share_min,
             read_apart_bytes_min: READ_APART_BYTES_MIN,
-            ..limits
+            ..Limits::default()
         },
         request_bytes_max: config.request_bytes_max,
         requests: requests(config),
         quota_bytes: quota(config),
-        log_io: config.log_io,
-        apply: config.apply,
+        unsafe_no_fsync: config.unsafe_no_fsync,
+        tuning: config.tuning,
         snapshots: SnapshotLimits {
             log_bytes_min: config.snapshot_log_bytes.min(SnapshotLimits::default().log_bytes_min),
             log_bytes_max: config.snapshot_log_bytes,
@@ -401,6 +397,8 @@ fn face_config(
         stall_deadline: config.patience.stall,
         idle_deadline: config.patience.idle,
         budget: Arc::new(budget(config)),
+        lab: config.lab,
+        unsafe_no_fsync: config.unsafe_no_fsync,
         tls,
         peer_tls,
         ..FaceConfig::default()

@@ -8,20 +8,36 @@ use crate::face::KATTU_VERSION;
 use crate::json;
 use crate::maintenance;
 use crate::tls::Certificate;
+use crate::tune::changed_json;
 use kattu_node::contract::Status;
 use kattu_raft::NodeId;
+use kattu_runtime::tuning::Tuning;
+
+/// What a member says of itself, besides what its replica does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// What it is tuned to, if that is known.
+    pub(crate) tuning: Option<Tuning>,
+    /// Whether it does not wait for its disk.
+    pub(crate) unsafe_no_fsync: bool,
+}
 
 /// The member's status as JSON. `log_bytes`: size of its log on disk; `history_seconds`: seconds of history of which
 /// every revision can be read; `certificate`: those of this member, if it uses TLS.
 #[must_use]
 pub(crate) fn status_json(
     status: &Status,
-    name: &str,
+    own: &Own<'_>,
     log_bytes: u64,
     history_seconds: u64,
     certificate: Option<Certificate>,
 ) -> String {
     let mut problems = Vec::new();
+    if own.unsafe_no_fsync {
+        problems.push(errors::NO_FSYNC.to_string());
+    }
     let days = certificate.as_ref().map_or("null".to_string(), |it| it.days_left.to_string());
     problems.extend(certificate.into_iter().flat_map(|it| it.problems));
     if status.leader.is_none() {
@@ -71,9 +87,9 @@ pub(crate) fn status_json(
     format!(
         "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_leader_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
          \"compact_revision\":{},\"history_seconds\":{},\"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
-         \"version\":\"{}\",\"feature_level\":{},\"election_timeout_ms\":{},\"heartbeat_interval_ms\":{},\"certificate_days\":{},\"errors\":[{}]}}",
+         \"version\":\"{}\",\"feature_level\":{},\"election_timeout_ms\":{},\"heartbeat_interval_ms\":{},\"tuned\":{},\"certificate_days\":{},\"errors\":[{}]}}",
         status.id.0,
-        json::string(name),
+        json::string(own.name),
         if status.learner { "learner" } else { status.role },
         status.has_leader_lease,
         status.leader.map_or(0, |leader| leader.0),
@@ -91,6 +107,7 @@ pub(crate) fn status_json(
         status.level,
         status.timing.election_timeout.as_millis(),
         status.timing.heartbeat_interval.as_millis(),
+        own.tuning.map_or_else(|| "{}".to_string(), |tuning| changed_json(&tuning)),
         days,
         problems.join(",")
     )
@@ -101,6 +118,7 @@ mod tests {
     use super::*;
     use kattu_kv::api::Revision;
     use kattu_raft::{LogIndex, Term};
+    use kattu_runtime::tuning::Setting;
 
     #[test]
     fn every_field_is_there_under_its_fixed_name() {
@@ -127,19 +145,24 @@ mod tests {
             "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"has_leader_lease\":false,\"leader_id\":\"cd\",\"term\":3,\
              \"revision\":6,\"compact_revision\":-1,\"history_seconds\":420,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
              \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"feature_level\":1,\"election_timeout_ms\":1000,\
-             \"heartbeat_interval_ms\":100,\"certificate_days\":null,\"errors\":[]}}"
+             \"heartbeat_interval_ms\":100,\"tuned\":{{}},\"certificate_days\":null,\"errors\":[]}}"
         );
-        assert_eq!(status_json(&status, "n\"1", 4096, 420, None), expected);
+        assert_eq!(status_json(&status, &Own { name: "n\"1", ..Own::default() }, 4096, 420, None), expected);
     }
 
     #[test]
     fn a_learner_and_a_lease_are_shown() {
-        let json =
-            status_json(&Status { role: "follower", learner: true, ..Status::default() }, "n", 0, 0, None);
+        let json = status_json(
+            &Status { role: "follower", learner: true, ..Status::default() },
+            &Own::default(),
+            0,
+            0,
+            None,
+        );
         assert!(json.contains("\"role\":\"learner\",\"has_leader_lease\":false,"), "{json}");
         let json = status_json(
             &Status { role: "leader", has_leader_lease: true, ..Status::default() },
-            "n",
+            &Own::default(),
             0,
             0,
             None,
@@ -155,7 +178,7 @@ mod tests {
             leader_lease_without: vec![NodeId(0xab)],
             ..Status::default()
         };
-        let json = status_json(&status, "n", 0, 0, None);
+        let json = status_json(&status, &Own::default(), 0, 0, None);
         let said = "--lease-reads is on here, but member ab lacks it, or grants shorter vote holds than the election timeout";
         assert!(json.ends_with(&format!("\"errors\":[\"{said}\"]}}")), "{json}");
     }
@@ -168,7 +191,7 @@ mod tests {
             leader_lease_is_over: true,
             ..Status::default()
         };
-        let json = status_json(&status, "n", 0, 0, None);
+        let json = status_json(&status, &Own::default(), 0, 0, None);
         assert!(json.contains("\"errors\":[\"a leadership transfer failed"), "{json}");
         assert!(json.contains("kattu move-leader"), "{json}");
     }
@@ -181,7 +204,7 @@ mod tests {
             clocks_apart: vec![(NodeId(0xab), -12_000)],
             ..Status::default()
         };
-        let json = status_json(&status, "n", 0, 0, None);
+        let json = status_json(&status, &Own::default(), 0, 0, None);
         assert!(
             json.contains("\"errors\":[\"the clocks of member ab and of this one drift apart by 12000 ppm"),
             "{json}"
@@ -192,15 +215,25 @@ mod tests {
     fn a_certificate_is_told_of_with_what_is_wrong_with_it() {
         let certificate = Certificate { days_left: 12, problems: vec!["renew it".to_string()] };
         let status = Status { leader: Some(NodeId(1)), ..Status::default() };
-        let json = status_json(&status, "n", 0, 0, Some(certificate));
+        let json = status_json(&status, &Own::default(), 0, 0, Some(certificate));
         assert!(json.ends_with("\"certificate_days\":12,\"errors\":[\"renew it\"]}"), "{json}");
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         let status = Status { role: "candidate", no_space: true, ..Status::default() };
-        let json = status_json(&status, "n", 0, 0, None);
+        let json = status_json(&status, &Own::default(), 0, 0, None);
         assert!(json.ends_with("\"errors\":[\"etcdserver: no leader\",\"alarm: NOSPACE\"]}"), "{json}");
         assert!(json.contains("\"leader_id\":\"0\""), "{json}");
+    }
+
+    #[test]
+    fn a_member_that_does_not_wait_for_its_disk_says_so_and_one_that_is_tuned_to_what() {
+        let settings = Setting::parse([("batching", "off")]).expect("a setting");
+        let tuning = Some(Tuning::default().with(&settings));
+        let own = Own { name: "n1", tuning, unsafe_no_fsync: true };
+        let json = status_json(&Status { leader: Some(NodeId(1)), ..Status::default() }, &own, 0, 0, None);
+        assert!(json.contains("\"tuned\":{\"batching\":\"off\"},"), "{json}");
+        assert!(json.contains("\"errors\":[\"--unsafe-no-fsync: "), "{json}");
     }
 }

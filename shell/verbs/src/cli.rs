@@ -13,6 +13,7 @@ use crate::maintain::{AlarmVerb, HashArgs};
 use crate::member::{ListArgs, MemberVerb, MoveLeaderArgs};
 use crate::session::SessionVerb;
 use crate::tree::TreeVerb;
+use crate::tune::TuneArgs;
 use crate::txn::TxnArgs;
 use crate::wal::InspectArgs;
 use clap::{Parser, Subcommand};
@@ -106,6 +107,8 @@ It votes when the list no longer calls it a learner. One change at a time; a ref
     MoveLeader(MoveLeaderArgs),
     /// Set how long all members wait for their leader
     Timing(TimingArgs),
+    /// Show or change what members are tuned to while they run
+    Tune(TuneArgs),
     /// Compare what members hold
     Hash(HashArgs),
     /// List or clear alarms
@@ -249,6 +252,7 @@ mod tests {
             "member-list",
             "move-leader",
             "timing",
+            "tune",
             "hash",
             "alarm",
             "session",

@@ -62,7 +62,7 @@ pub(crate) fn timing(args: &TimingArgs) -> Outcome {
 }
 
 /// The fields of one entry of `status -o json`, in order.
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 21] = [
     "endpoint",
     "member_id",
     "name",
@@ -81,6 +81,7 @@ const FIELDS: [&str; 20] = [
     "feature_level",
     "election_timeout_ms",
     "heartbeat_interval_ms",
+    "tuned",
     "certificate_days",
     "errors",
 ];

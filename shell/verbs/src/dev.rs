@@ -6,6 +6,7 @@
 
 use crate::output;
 use crate::serve as one;
+use crate::switches::Switches;
 use clap::Args;
 use kattu_output::{Ended, Outcome};
 use kattu_runtime::report::{self, LogOptions};
@@ -27,7 +28,8 @@ Ctrl-C stops the cluster; the next start with the same flags continues with the 
 
 Examples:
   kattu dev
-  kattu dev --nodes 5 --data-dir /tmp/play --base-port 5000")]
+  kattu dev --nodes 5 --data-dir /tmp/play --base-port 5000
+  kattu dev --protocol basic-raft")]
 pub(crate) struct DevArgs {
     /// Number of members
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
@@ -38,6 +40,8 @@ pub(crate) struct DevArgs {
     /// First port, instead of 2379
     #[arg(long)]
     base_port: Option<u16>,
+    #[command(flatten)]
+    switches: Switches,
 }
 
 /// Events of a member's thread.
@@ -49,8 +53,11 @@ enum News {
 /// Runs a cluster until SIGINT or SIGTERM.
 pub(crate) fn run(args: &DevArgs) -> Outcome {
     let ports = ports(args.nodes, args.base_port)?;
-    let configs = configs(&ports, &args.data_dir)?;
+    let configs = configs(&ports, &args.data_dir, &args.switches)?;
     report::start(LogOptions::default()).map_err(Ended::failed)?;
+    for config in configs.iter().filter(|config| config.unsafe_no_fsync) {
+        report::warn(format_args!("{}: {}", config.name, kattu_server::NO_FSYNC));
+    }
     one::prepare();
     let signal = serve::stop_on_signal().map_err(Ended::failed)?;
     let (stop, stopping) = watch::channel(false);
@@ -170,19 +177,20 @@ fn ports(nodes: u16, base: Option<u16>) -> Result<Vec<Ports>, Ended> {
 }
 
 /// Members configured as `kattu serve` would configure them, from nothing but flags.
-fn configs(ports: &[Ports], data_dir: &Path) -> Result<Vec<ServeConfig>, Ended> {
+fn configs(ports: &[Ports], data_dir: &Path, switches: &Switches) -> Result<Vec<ServeConfig>, Ended> {
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let named = || ports.iter().zip(1..).map(|(ports, number)| (format!("n{number}"), ports));
     let cluster: Vec<String> = named().map(|(name, ports)| format!("{name}={}", url(ports.peer))).collect();
     named()
         .map(|(name, ports)| {
-            let args = [
+            let own = [
                 format!("--name={name}"),
                 format!("--listen-client-urls={}", url(ports.client)),
                 format!("--listen-peer-urls={}", url(ports.peer)),
                 format!("--initial-cluster={}", cluster.join(",")),
                 "--initial-cluster-token=kattu-dev".to_string(),
             ];
+            let args: Vec<String> = own.into_iter().chain(switches.0.iter().cloned()).collect();
             // The environment is ignored: ETCD_NAME would give all members one name.
             match config::load_from(&args, &[], &|path| std::fs::read_to_string(path)) {
                 // No reserve for a full disk: a cluster to try out should not take 200 MB before the first key.
@@ -244,7 +252,7 @@ mod tests {
 
     #[test]
     fn members_agree_on_the_cluster_and_differ_in_everything_else() {
-        let configs = configs(&ports(3, None).unwrap(), Path::new("play")).unwrap();
+        let configs = configs(&ports(3, None).unwrap(), Path::new("play"), &Switches::default()).unwrap();
         assert!(configs.iter().all(|config| config.cluster_id == configs[0].cluster_id));
         assert!(configs.iter().all(|config| config.members == configs[0].members));
         assert_ne!(configs[0].id, configs[1].id);

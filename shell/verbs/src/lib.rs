@@ -42,7 +42,9 @@ mod output;
 mod serve;
 mod session;
 mod sim;
+mod switches;
 mod tree;
+mod tune;
 mod txn;
 mod wal;
 
@@ -81,6 +83,7 @@ fn dispatch(cli: Cli) -> kattu_output::Outcome {
         Verb::MemberList(args) => member::list(&args),
         Verb::MoveLeader(args) => member::move_leader(&args),
         Verb::Timing(args) => cluster::timing(&args),
+        Verb::Tune(args) => tune::run(&args),
         Verb::Hash(args) => maintain::hash(&args),
         Verb::Alarm { verb } => maintain::alarm(&verb),
         Verb::Session { verb } => session::session(&verb),

@@ -59,6 +59,7 @@ mod small_file;
 pub mod snapshot;
 mod tail_bound;
 mod uncached;
+mod unsynced;
 mod vote_floor;
 mod wal;
 
@@ -75,6 +76,7 @@ pub use scan::Position;
 pub use segment::{Prepared, SegmentTask};
 pub use snapshot::{Chunks, Snapshot, SnapshotReader, SnapshotStore, SnapshotWriter};
 pub use uncached::UncachedFiles;
+pub use unsynced::UnsyncedFiles;
 pub use wal::{LogReader, ReadPlan, Wal, WalOptions, WalStats};
 
 use kattu_raft::{Body, RecordEncoder};

@@ -6,6 +6,7 @@ use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, Outcome, Reply, ReplyBody, Request, Status};
 use kattu_node::{RequestLimits, SnapshotLimits};
 use kattu_raft::{Duration, Limits, NodeId};
+use kattu_runtime::tuning::Tuning;
 use kattu_runtime::{End, Engine, Member, RuntimeConfig, Threading, start};
 use kattu_tls::Speaks;
 use std::net::SocketAddr;
@@ -104,8 +105,8 @@ impl Cluster {
                 limits: Limits { read_apart_bytes_min: 1 << 10, ..Limits::default() },
                 request_bytes_max: 3 << 19,
                 quota_bytes: 0,
-                log_io,
-                apply,
+                unsafe_no_fsync: false,
+                tuning: Tuning { log_io, apply, ..Tuning::default() },
                 snapshots: SnapshotLimits::default(),
                 digest_interval: Duration::ZERO,
                 scrub_period: Duration::ZERO,

@@ -5,7 +5,6 @@
 use super::sources::{Setting, Settings};
 use super::urls::Url;
 use super::{ConfigError, Listen, default_url};
-use kattu_runtime::Threading;
 use std::fmt;
 
 /// Typed access to the settings.
@@ -55,10 +54,6 @@ impl Reader<'_> {
                 Err(self.wrong(flag, format!("{text:?} is not one of {}", names.join(", "))))
             }
         }
-    }
-
-    pub(super) fn place(&self, flag: &'static str) -> Result<Threading, ConfigError> {
-        self.one_of(flag, &[("inline", Threading::Inline), ("thread", Threading::Thread)])
     }
 
     pub(super) fn urls(&self, flag: &'static str) -> Result<Option<Vec<Url>>, ConfigError> {

@@ -1,4 +1,4 @@
-//! Where settings come from: flags before `KATTU_*` before `ETCD_*` before a TOML file.
+//! Where settings come from: flags before `KATTU_*` before `ETCD_*` before a TOML file before those of a protocol.
 //!
 //! Out:   for each flag that was given, its text and its origin, so that every error names the place to fix.
 //! Rule:  an unknown name is an error that lists the nearest names, except for `ETCD_*`, which other programs may use;
@@ -7,6 +7,7 @@
 
 use super::ConfigError;
 use super::flags::{self, Fate, Flag, Shape};
+use super::presets;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,12 @@ pub(crate) fn gather(
     }
     settings.extend(variables);
     settings.append(&mut flags);
+    if let Some(protocol) = settings.get("protocol") {
+        let (path, text) = presets::find(&protocol.text).map_err(|what| protocol.wrong(what))?;
+        let mut all = from_toml(&path, text)?;
+        all.append(&mut settings);
+        settings = all;
+    }
     Ok(Asked::Settings(settings))
 }
 
@@ -316,6 +323,22 @@ mod tests {
         assert_eq!(name(&["--config=f"], &[("ETCD_NAME", "etcd"), ("KATTU_NAME", "")], file), "etcd");
         assert_eq!(name(&["--config=f"], &[], file), "file");
         assert_eq!(name(&[], &[("KATTU_CONFIG", "f")], file), "file");
+    }
+
+    #[test]
+    fn a_protocol_is_settings_that_every_other_source_overrides() {
+        let with = |args: &[&str], file| gathered(args, &[], file).unwrap();
+        let has = |settings: &[(&'static str, String)], flag: &str, text: &str| {
+            settings.iter().any(|(name, value)| *name == flag && value == text)
+        };
+        let jraft = with(&["--protocol=jraft"], None);
+        assert!(has(&jraft, "election-timeout", "3000") && has(&jraft, "pipelining", "off"), "{jraft:?}");
+        let file = Some("protocol = 'jraft'\nelection-timeout = 4000\nheartbeat-interval = 700");
+        let nearer = with(&["--config=f", "--heartbeat-interval=800"], file);
+        assert!(has(&nearer, "election-timeout", "4000") && has(&nearer, "heartbeat-interval", "800"));
+        assert!(has(&nearer, "batch-entries-max", "200"), "{nearer:?}");
+        let error = gathered(&["--protocol=paxos"], &[], None).unwrap_err();
+        assert!(error.starts_with("--protocol: ") && error.contains("raft, basic-raft, jraft"), "{error}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::*;
 use kattu_node::TransferConfig;
 use kattu_raft::LeaderLease;
 use kattu_runtime::report::{Format, Level, Output};
+use kattu_runtime::tuning::{Reads, SETTINGS, Threading};
 
 fn load_with(args: &[&str], env: &[(&str, &str)]) -> Result<Command, ConfigError> {
     let args: Vec<String> = args.iter().map(|arg| (*arg).to_string()).collect();
@@ -73,8 +74,7 @@ fn what_cannot_be_meant_of_leadership_is_refused_by_name() {
     for (args, said) in [
         (&["--election-priority=256"][..], "--election-priority"),
         (&["--suspicion-delay=soon"], "--suspicion-delay"),
-        (&["--clock-drift-ppm=100"], "--lease-reads"),
-        (&["--lease-margin=1"], "--lease-reads"),
+        (&["--lease-reads", "--reads=log"], "--reads: log and --lease-reads exclude each other"),
         (&["--lease-reads", "--clock-drift-ppm=1000000"], "--clock-drift-ppm"),
         (&["--lease-reads=maybe"], "--lease-reads"),
         (&["--leave-slow-disk=no"], "--leave-slow-disk"),
@@ -156,7 +156,7 @@ fn timeouts_and_sizes_are_judged() {
         (&["--max-request-bytes=100000000"], "from 1024 to 67108864"),
         (&["--max-txn-ops=0"], "from 1 to"),
         (&["--segment-bytes=1"], "from 1048576"),
-        (&["--log-io=both"], "not one of inline, thread"),
+        (&["--log-io=both"], "it is inline or thread"),
         (&["--initial-cluster-state=old"], "not one of new, existing"),
         (&["--quota-backend-bytes=1G"], "not a whole number"),
         (&["--name="], "at least one character"),
@@ -168,7 +168,7 @@ fn timeouts_and_sizes_are_judged() {
         assert!(refused.contains(flag) && refused.contains(why), "{args:?}: {refused}");
     }
     assert_eq!(config(&["--quota-backend-bytes=-1"]).quota_bytes, 0);
-    assert_eq!(config(&["--log-io=thread"]).log_io, Threading::Thread);
+    assert_eq!(config(&["--log-io=thread"]).tuning.log_io, Threading::Thread);
 }
 
 #[test]
@@ -362,4 +362,30 @@ fn what_asks_clients_for_certificates_without_tls_is_refused() {
         "--cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
     ]));
     assert!(refused.starts_with("--cipher-suites: TLS 1.3 alone"), "{refused}");
+}
+
+#[test]
+fn every_setting_that_can_be_tuned_is_a_flag() {
+    for named in SETTINGS {
+        let flag = flags::find(named.name).unwrap_or_else(|| panic!("{} is no flag", named.name));
+        assert!(named.read(flag.default).is_ok(), "--{}: {}", named.name, flag.default);
+        let default = named.show(&Tuning::default());
+        assert_eq!(flag.default, default, "--{}", named.name);
+    }
+    let tuning = config(&["--reads=lease", "--batching", "off", "--batch-linger=10ms"]).tuning;
+    assert_eq!((tuning.reads(), tuning.node.raft.batching), (Reads::Lease, false));
+    assert_eq!(tuning.node.batch_linger, Duration::from_millis(10));
+    assert_eq!(config(&["--lease-reads"]).tuning.reads(), Reads::Lease);
+    assert!(config(&["--reads=lease"]).leadership.leader_lease.is_some());
+    for (args, said) in [
+        (&["--batching=maybe"][..], "--batching: \"maybe\": it is on or off"),
+        (&["--apply-delay=10us"], "--apply-delay: this is for experiments: it needs --lab"),
+        (&["--lab", "--sync-delay=2s"], "at most 1s"),
+        (&["--inflight-msgs-max=0"], "from 1 to 65536"),
+        (&["--protocol=jrft"], "not one of raft, basic-raft"),
+    ] {
+        let refusal = refusal(args);
+        assert!(refusal.contains(said), "{args:?}: {refusal}");
+    }
+    assert!(!config(&["--lab", "--sync-delay=1ms"]).tuning.delays.sync.is_zero());
 }

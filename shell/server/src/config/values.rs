@@ -10,31 +10,56 @@ use crate::face::GRPC_OVERHEAD_BYTES;
 use crate::level;
 use kattu_node::TransferConfig;
 use kattu_node::contract::Consistency;
-use kattu_raft::{Duration, LeaderLease, LeadershipConfig};
+use kattu_raft::{Duration, LeaderLease, LeadershipConfig, ReadPath};
 use kattu_runtime::report::{Format, Level, LogOptions, Output};
+use kattu_runtime::tuning::{SETTINGS, Tuning};
 use std::path::PathBuf;
 
-/// Settings of elections and leadership. Leader leases switch suspicion off by themselves. [replication-protocols E3a]
-pub(super) fn leadership(given: &Reader<'_>) -> Result<LeadershipConfig, ConfigError> {
+/// Settings of elections and leadership, and how far clocks are trusted if leases are turned on later. Leader leases switch
+/// suspicion off by themselves. [replication-protocols E3a]
+pub(super) fn leadership(given: &Reader<'_>) -> Result<(LeadershipConfig, LeaderLease), ConfigError> {
     let suspicion = given.number("suspicion-delay", 2, 0, ELECTION_TIMEOUT_MAX)?;
     let rho = given.number("clock-drift-ppm", 5000, 0, 500_000)?;
     let margin = given.number("lease-margin", 1, 0, ELECTION_TIMEOUT_MAX)?;
     let leases = given.switch("lease-reads")?;
-    if let Some(flag) =
-        ["clock-drift-ppm", "lease-margin"].into_iter().find(|flag| given.setting(flag).is_some())
-        && !leases
-    {
-        return Err(
-            given.wrong(flag, "has no effect without --lease-reads; add that flag or remove this one")
-        );
+    if leases && let Some(reads) = given.text("reads").filter(|reads| *reads != "lease") {
+        return Err(given.wrong("reads", format!("{reads} and --lease-reads exclude each other")));
     }
+    let leases = leases || given.text("reads") == Some("lease");
     let lease = LeaderLease { rho: rho as u32, margin: Duration::from_millis(margin), watch_clocks: true };
-    Ok(LeadershipConfig {
+    let leadership = LeadershipConfig {
         priority: given.number("election-priority", 100, 0, 255)? as u8,
         suspicion: (0 < suspicion).then(|| Duration::from_millis(suspicion)),
         leader_lease: leases.then_some(lease),
         asks_first: true,
-    })
+    };
+    Ok((leadership, lease))
+}
+
+/// What can be tuned while the member runs.
+pub(super) fn tuning(
+    given: &Reader<'_>,
+    leases: Option<LeaderLease>,
+    lease: LeaderLease,
+    request_bytes_max: u64,
+) -> Result<Tuning, ConfigError> {
+    let mut tuning = Tuning { lease, ..Tuning::default() };
+    // One request must always fit. [fault-model §10]
+    let in_flight = &mut tuning.node.raft.inflight_bytes_max;
+    *in_flight = (*in_flight).max(request_bytes_max as usize + (64 << 10));
+    for named in SETTINGS {
+        let Some(text) = given.text(named.name) else { continue };
+        if named.lab && !given.switch("lab")? {
+            return Err(given.wrong(named.name, "this is for experiments: it needs --lab"));
+        }
+        let setting =
+            named.read(text).map_err(|rule| given.wrong(named.name, format!("{text:?}: {rule}")))?;
+        tuning = tuning.with(&[setting]);
+    }
+    if let Some(lease) = leases {
+        tuning.node.raft.reads = ReadPath::Lease(lease);
+    }
+    Ok(tuning)
 }
 
 /// When a leader transfers leadership by itself.

@@ -50,6 +50,17 @@ pub(super) fn engine(page: &mut Page, metrics: &Metrics) {
     page.gauge("kattu_log_bytes", "Bytes of log on disk", metrics.log_bytes.get());
     let name = "kattu_log_on_thread";
     page.gauge(name, "Whether the log is written on its own thread", metrics.log_on_thread.get());
+    page.gauge(
+        "kattu_apply_on_thread",
+        "Whether entries are applied on a thread of their own",
+        metrics.apply_on_thread.get(),
+    );
+    if let Some(tuning) = metrics.tuning() {
+        page.head("kattu_tuning", "What this member is tuned to", "gauge");
+        for (named, value) in tuning.shown() {
+            page.line("kattu_tuning", &format!("setting=\"{}\",value=\"{value}\"", named.name), 1);
+        }
+    }
     let name = "kattu_log_sent_away_total";
     page.counter(name, "Times a slow sync moved the log to its own thread", metrics.log_sent_away.get());
     page.gauge("kattu_log_segments", "Segments of log on disk", metrics.log_segments.get());
