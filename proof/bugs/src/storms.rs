@@ -47,10 +47,24 @@ const SESSION_BUGS: [&str; 16] = [
     "a-bundle-ends-where-its-slice-does",
 ];
 
+/// The name of the storms whose members are tuned while they run.
+const OF_TUNED: &str = "tuned";
+
+/// Bugs of switches.
+const TUNED_BUGS: [&str; 4] = [
+    "tasks-dropped-on-the-keepers-way-back",
+    "clients-dropped-on-the-keepers-way-back",
+    "answers-of-the-desk-dropped",
+    "orders-lost-on-the-logs-way-home",
+];
+
 /// The name of the storms for this bug: storms of one name are the same for all its bugs.
 pub fn called_for(bug: &str) -> &'static str {
     if SESSION_BUGS.contains(&bug) {
         return OF_SESSIONS;
+    }
+    if TUNED_BUGS.contains(&bug) {
+        return OF_TUNED;
     }
     OF_LEVELS.iter().chain(&OF_SETTINGS).find(|name| **name == bug).copied().unwrap_or_default()
 }
@@ -67,6 +81,7 @@ fn options(name: &str) -> Options {
         levels,
         shared_settings: OF_SETTINGS.contains(&name),
         sessions: name == OF_SESSIONS || SESSION_BUGS.contains(&name),
+        tuned: name == OF_TUNED || TUNED_BUGS.contains(&name),
         ..Options::default()
     }
 }

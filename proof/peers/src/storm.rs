@@ -275,7 +275,8 @@ fn strand(world: &mut World, dice: &mut Dice, flips: Option<&mut Flips>, proposa
     let others: Vec<NodeId> = world.ids().into_iter().filter(|&id| id != old).collect();
     let friend = others[dice.roll(others.len())];
     let mut late = Vec::new();
-    if dice.one_in(3) {
+    let is_tuned = flips.is_some();
+    if !is_tuned && dice.one_in(3) {
         // It starts a transfer and does not hear the outcome; or its `TimeoutNow` comes late, when another member
         // leads.
         let _ = world.act(old, |raft, now, effects| raft.transfer(now, friend, effects));
@@ -284,7 +285,7 @@ fn strand(world: &mut World, dice: &mut Dice, flips: Option<&mut Flips>, proposa
         }
         world.cut.extend(others.iter().map(|&other| (other, old)));
         world.settle();
-    } else if dice.one_in(2) {
+    } else if is_tuned || dice.one_in(2) {
         // Only one voter hears it. That voter then restarts, and from then on hears only the others.
         for &other in others.iter().filter(|&&other| other != friend) {
             world.cut.extend([(other, old), (old, other)]);

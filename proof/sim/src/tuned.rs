@@ -23,7 +23,7 @@ use kattu_raft::{Duration, LeaderLease, Limits, Timing};
 
 /// Adds changes of settings, behind all other injections.
 pub(crate) fn draw(dice: &mut Dice, members: u64, length: u64, injections: &mut Vec<(u32, Injection)>) {
-    let gap = dice.log_within(SEC / 2, 10 * SEC);
+    let gap = dice.log_within(SEC / 20, 5 * SEC);
     let mut at = dice.below(gap);
     let mut number = injections.len() as u32;
     while at < length {
