@@ -12,11 +12,13 @@ use std::time::Duration;
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const STORM_LIMIT: Duration = Duration::from_secs(600);
 /// Fresh storms for every commit.
-const STORMS: u64 = 150;
+const STORMS: u64 = 120;
 /// Those in which members share settings, and the election timeout changes.
-const OF_SETTINGS: u64 = 50;
+const OF_SETTINGS: u64 = 40;
 /// Those in which, besides, some clients have sessions.
-const OF_SESSIONS: u64 = 100;
+const OF_SESSIONS: u64 = 80;
+/// Those in which, besides, members are tuned while they run.
+const OF_TUNED: u64 = 60;
 /// Fresh storms of each family that judges service, for every commit: they take one to four seconds each.
 const OF_SERVICE: usize = 12;
 /// Storms with lying members, for every commit: ten a second.
@@ -65,8 +67,12 @@ pub fn courses(seed: u64, log: &Path) -> Result<Tally, Failure> {
 /// Fresh storms: their seeds follow from the commit.
 pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let first = seed.to_string();
-    let slices: [(u64, &[&str]); 3] =
-        [(STORMS, &[]), (OF_SETTINGS, &["--shared-settings"]), (OF_SESSIONS, &["--sessions"])];
+    let slices: [(u64, &[&str]); 4] = [
+        (STORMS, &[]),
+        (OF_SETTINGS, &["--shared-settings"]),
+        (OF_SESSIONS, &["--sessions"]),
+        (OF_TUNED, &["--tuned"]),
+    ];
     for (storms, more) in slices {
         let storms = storms.to_string();
         let words = [&["--seed", &first, "--storms", &storms], more].concat();
@@ -75,7 +81,7 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let text = std::fs::read_to_string(log)?;
     let lines: Vec<&str> = text.lines().filter(|line| line.contains(" storms, ")).collect();
     Ok(Tally {
-        passed: (STORMS + OF_SETTINGS + OF_SESSIONS) as usize,
+        passed: (STORMS + OF_SETTINGS + OF_SESSIONS + OF_TUNED) as usize,
         note: lines.join("; "),
         ..Tally::default()
     })

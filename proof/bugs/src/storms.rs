@@ -51,10 +51,9 @@ const SESSION_BUGS: [&str; 16] = [
 const OF_TUNED: &str = "tuned";
 
 /// Bugs of switches.
-const TUNED_BUGS: [&str; 4] = [
+const TUNED_BUGS: [&str; 3] = [
     "tasks-dropped-on-the-keepers-way-back",
     "clients-dropped-on-the-keepers-way-back",
-    "answers-of-the-desk-dropped",
     "orders-lost-on-the-logs-way-home",
 ];
 
