@@ -22,4 +22,5 @@ mod peer_tls;
 mod strangers;
 mod timing;
 mod tls;
+mod tuning;
 mod upgrades;

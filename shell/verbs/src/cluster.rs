@@ -119,10 +119,22 @@ pub(crate) fn status(args: &StatusArgs) -> Outcome {
             let row = |entry: &Entry| COLUMNS.iter().map(|field| cell(&entry.json[*field])).collect();
             let head = COLUMNS.map(|field| field.replace('_', " "));
             output::print_table(&head.each_ref().map(String::as_str), entries.iter().map(row).collect())?;
+            let tuned: String = entries.iter().filter_map(|entry| tuned(&entry.json)).collect();
+            output::print(tuned.as_bytes())?;
         }
     }
     let unreachable: Vec<String> = entries.iter().filter_map(|entry| entry.unreachable.clone()).collect();
     if unreachable.is_empty() { Ok(()) } else { Err(Ended::unreachable(unreachable.join("; "))) }
+}
+
+/// The line that says what a member is tuned to, if that is not what every member begins with.
+fn tuned(member: &Value) -> Option<String> {
+    let settings = member["tuned"].as_object().filter(|settings| !settings.is_empty())?;
+    let settings: Vec<String> = settings
+        .iter()
+        .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    Some(format!("{} is tuned: {}\n", member["name"].as_str().unwrap_or_default(), settings.join(" ")))
 }
 
 fn cell(value: &Value) -> String {
@@ -207,5 +219,13 @@ mod tests {
         assert_eq!(entry.json["endpoint"], "127.0.0.1:1");
         assert_eq!(entry.json["errors"], json!(["gone"]));
         assert_eq!(entry.json["term"], Value::Null);
+    }
+
+    #[test]
+    fn what_a_member_is_tuned_to_has_a_line_unless_it_is_nothing() {
+        assert_eq!(tuned(&json!({"name": "n1", "tuned": {}})), None);
+        assert_eq!(tuned(&json!({"name": "etcd", "tuned": null})), None);
+        let line = tuned(&json!({"name": "n1", "tuned": {"batching": "off", "reads": "log"}}));
+        assert_eq!(line.as_deref(), Some("n1 is tuned: batching=off reads=log\n"));
     }
 }
