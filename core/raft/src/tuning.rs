@@ -30,13 +30,13 @@ pub struct Tuning {
     pub batch_entries_max: usize,
     /// With batching: bytes of entries in one append. One entry always passes.
     pub batch_bytes_max: usize,
-    /// More than one append in flight per peer. [B4]
+    /// More than one append in flight per peer. [replication-protocols B4]
     pub pipelining: bool,
     /// With pipelining: unanswered appends per peer; at least 1.
     pub inflight_msgs_max: usize,
     /// With pipelining: unanswered bytes per peer. One append always passes.
     pub inflight_bytes_max: usize,
-    /// Entries leave before they are on the leader's own disk. [B7]
+    /// Entries leave before they are on the leader's own disk. [replication-protocols B7]
     pub parallel_append: bool,
     /// How a leader shows that it still leads before a read is served.
     pub reads: ReadPath,
