@@ -24,7 +24,7 @@ use crate::kills::all_keys;
 use crate::processors::{on_one_core, processor_time};
 use good_client::{GoodClient, PUT_LIMIT};
 use kattu_rig::page::Page;
-use kattu_rig::programs::memory_of;
+use kattu_rig::programs::{memory_of, met_by};
 use kattu_rig::{Cluster, Member, Options};
 use kattu_verify::service::{BoundedMemory, Held, NodeId};
 use large_writers::{LargeKeys, large_key};
@@ -52,6 +52,8 @@ const SESSION_BYTES: u64 = 200;
 const LINES_PER_MINUTE_MAX: u64 = 120;
 /// Members that were killed serve again within this: they replay what the last flood has written, on one processor.
 const RESTART_MAX: Duration = Duration::from_secs(180);
+/// A flood begins when members hold nothing of the one before, but no later than this after it.
+const LET_GO_WITHIN: Duration = Duration::from_secs(10);
 /// Between two samples of the members' memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 
@@ -266,6 +268,7 @@ fn judge(
 ) -> Seen {
     // A test that runs beside others cannot expect quick syncs: the disk is shared.
     good.wait_for_calm(if plan.judges_times { P99_MAX } else { PUT_LIMIT });
+    wait_for_let_go(cluster, before);
     let lines_before: Vec<u64> = cluster.members.iter().map(lines).collect();
     let slow_syncs_before = slow_syncs(cluster);
     let pids: Vec<u32> = cluster.members.iter().map(|member| member.pid()).collect();
@@ -340,6 +343,16 @@ fn judge(
 }
 
 /// Syncs of all members so far that took longer than a quarter of a second; a restarted member counts from 0.
+/// Waits a bounded time until members have let go of the flood before: on a busy machine they still read what its connections
+/// had sent when they were closed. Memory that stays counts for the next flood.
+fn wait_for_let_go(cluster: &Cluster, before: &[u64]) {
+    let has_let_go = |(member, before): (&Member, &u64)| {
+        memory_of(member.pid(), "VmRSS").saturating_sub(*before) < GROWTH_BYTES_LITTLE / 2
+    };
+    let end = Instant::now() + LET_GO_WITHIN;
+    met_by(end, || cluster.members.iter().zip(before).all(has_let_go).then_some(()));
+}
+
 fn slow_syncs(cluster: &Cluster) -> u64 {
     let of = |member: &Member| {
         let page = Page::of(&member.address())?;

@@ -14,8 +14,8 @@
 //!        3. Results on the way are news for the node, so the batch ends with one more "drained".
 //!        4. Entries are read back behind the batch's own records, so that no client waits for a peer that lags; between two pieces
 //!           other arrivals are handled, so that a member that replays its log votes and answers meanwhile. [fault-model F53]
-//!        5. One sync covers at most as many entries as one message, so that batching is one setting. The rest of a batch is its next
-//!           round.
+//!        5. One sync covers at most as many entries as one message, so that batching is one setting. The rest waits for the next
+//!           batch, so that a member with many small syncs before it is deaf for the length of one only.
 //! Knows nothing of: threads, sockets, files, how a step is done.
 
 use crate::apply::{Apart, Batch, Desk};
@@ -90,6 +90,8 @@ pub struct Member<C, A> {
     tuned: Tuning,
     /// Records on their way to one sync. [Rule 5]
     syncing: Vec<LogRecord>,
+    /// Records that go into later ones, in order. While there are some, all others go behind them.
+    unsynced: VecDeque<LogRecord>,
     members: Option<Box<Members>>,
     notes: VecDeque<Note>,
     /// Pieces of snapshots to be read and stored.
@@ -166,6 +168,7 @@ impl<C, A> Member<C, A> {
             tuning,
             tuned: tuning,
             syncing: Vec::new(),
+            unsynced: VecDeque::new(),
             members: None,
             notes: VecDeque::new(),
             orders: VecDeque::new(),
@@ -274,7 +277,10 @@ impl<C, A> Member<C, A> {
     /// Whether there is something to do now, even if nothing arrives.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.untidy || !self.fetches.is_empty() || self.desk().is_some_and(Desk::is_busy)
+        self.untidy
+            || !self.fetches.is_empty()
+            || !self.unsynced.is_empty()
+            || self.desk().is_some_and(Desk::is_busy)
     }
 
     /// Takes in all that has arrived: a batch begins. Only in [`Stage::Idle`].
@@ -466,7 +472,7 @@ impl<C, A> Member<C, A> {
                 }
                 Stage::Persist => {
                     self.stage = Stage::Fetch;
-                    if !self.effects.persist.is_empty() || host.retries_log() {
+                    if !self.effects.persist.is_empty() || !self.unsynced.is_empty() || host.retries_log() {
                         let answered = self.answered;
                         return Ok(Step::Persist { records: self.records_for_one_sync(), answered });
                     }
@@ -480,7 +486,7 @@ impl<C, A> Member<C, A> {
                     self.stage = Stage::Next;
                 }
                 Stage::Next => {
-                    if !self.news && is_empty(&self.effects) {
+                    if !self.unsynced.is_empty() || (!self.news && is_empty(&self.effects)) {
                         self.end(host.now());
                         return Ok(Step::Idle);
                     }
@@ -547,18 +553,19 @@ impl<C, A> Member<C, A> {
         }
     }
 
-    /// The records of the batch, or as many of them as go into one sync. The others are the next round's. [Rule 5]
+    /// The records of the batch, or as many of them as go into one sync. [Rule 5]
     fn records_for_one_sync(&mut self) -> &mut Vec<LogRecord> {
         let most = self.tuning.node.raft.batch_entries();
         let records = &mut self.effects.persist;
-        if records.len() <= most {
+        if self.unsynced.is_empty() && records.len() <= most {
             return records;
         }
+        self.unsynced.extend(records.drain(..));
         let is_entry = |record: &LogRecord| matches!(record.body, LogBody::Entry(_));
-        let mut entries = records.iter().enumerate().filter(|(_, record)| is_entry(record));
-        let Some((first_of_next, _)) = entries.nth(most) else { return records };
+        let entries = self.unsynced.iter().enumerate().filter(|(_, record)| is_entry(record));
+        let end = entries.map(|(place, _)| place).nth(most).unwrap_or(self.unsynced.len());
         self.syncing.clear();
-        self.syncing.extend(records.drain(..first_of_next));
+        self.syncing.extend(self.unsynced.drain(..end));
         &mut self.syncing
     }
 

@@ -25,7 +25,7 @@ use kattu_raft::{
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
-const ET: Duration = Duration::from_millis(1000);
+pub const ET: Duration = Duration::from_millis(1000);
 const ROOM: LogSpace = LogSpace { free: 1 << 20, full: false };
 
 /// What has arrived, and what was done.

@@ -1,9 +1,10 @@
 //! Tuning: what a member does with settings while clients wait, and that a keeper moves between threads with all that lies on it.
 
-use crate::batch::{Bench, Lone, batch, catch_up, get, is_done, large_put, leader, put};
+use crate::batch::{Bench, ET, Lone, batch, catch_up, get, is_done, large_put, leader, put};
 use kattu_member::host::Host;
 use kattu_member::step::{LIMITS, Limits};
 use kattu_member::tuning::{Setting, Threading};
+use kattu_node::contract::Request;
 use kattu_raft::LogBody;
 
 fn tune(member: &mut Lone, bench: &mut Bench, given: &[(&str, &str)]) {
@@ -113,6 +114,27 @@ fn a_sync_covers_as_many_entries_as_a_message() {
     assert_eq!(syncs(&mut member, &mut bench, 8), 3);
     tune(&mut member, &mut bench, &[("batch-entries-max", "8")]);
     assert_eq!(syncs(&mut member, &mut bench, 8), 1);
+}
+
+/// A member that is to sync each entry alone must not be deaf as long as a crowd of them takes.
+#[test]
+fn between_two_syncs_of_one_batch_others_are_served() {
+    let (mut member, mut bench) = leader(LIMITS);
+    tune(&mut member, &mut bench, &[("batching", "off")]);
+    bench.steps.clear();
+    bench.calls.extend((0..8).map(|client| (client, large_put("a"))));
+    for sync in 1..=8 {
+        bench.calls.push_back((100 + sync, Request::Status));
+        bench.now += ET / 4; // a sync may take as long
+        batch(&mut member, &mut bench);
+        let place = |wanted: u64| bench.answers.iter().position(|(client, _)| *client == wanted);
+        assert!(place(100 + sync).is_some(), "it is answered behind sync {sync}");
+        let syncs = bench.steps.iter().filter(|step| step.starts_with("persist")).count() as u64;
+        assert_eq!(syncs, sync, "one sync, then all that has arrived");
+        assert_eq!(member.is_busy(), sync < 8, "it goes on without an arrival");
+    }
+    catch_up(&mut member, &mut bench);
+    assert_eq!(bench.answers.iter().filter(|(client, outcome)| *client < 8 && is_done(outcome)).count(), 8);
 }
 
 #[test]
