@@ -46,6 +46,8 @@ pub(crate) struct Log {
     comes_home: bool,
     pub(crate) disk: DiskTime,
     completions: VecDeque<Completion>,
+    /// How many of these, the first ones, are from before it got its thread.
+    from_home: usize,
     segments: SegmentThread,
 }
 
@@ -68,6 +70,7 @@ impl Log {
             comes_home: false,
             disk: DiskTime::new((member, run), disk),
             completions: VecDeque::new(),
+            from_home: 0,
             segments: SegmentThread::new((member, run)),
         };
         log.log.prepare_next();
@@ -108,6 +111,8 @@ impl Log {
 
     /// The next completion that has not been heard.
     pub(crate) fn completion(&mut self, sh: &mut Shared, fuse: &mut Fuse) -> Result<Option<Completion>, End> {
+        let is_from_home = !self.log.has_made() && 0 < self.from_home;
+        self.from_home -= usize::from(is_from_home);
         let mut completion = match self.log.has_made() {
             true => {
                 let completion = self.log.look()?;
@@ -125,7 +130,10 @@ impl Log {
                 *room = self.log.room();
             }
             let away = self.away.as_mut().expect("just seen");
-            completion = away.completed(completion, self.patience);
+            completion = match is_from_home {
+                true => away.told_before(completion),
+                false => away.completed(completion, self.patience),
+            };
             self.come_home_if_called(sh, fuse)?;
         }
         Ok(Some(completion))
@@ -165,6 +173,11 @@ impl Log {
             false => Ordered::Done(Completion::Room(self.log.room())),
         };
         Ok(self.in_turn(ordered))
+    }
+
+    /// It gets a thread of its own.
+    pub(crate) fn leave(&mut self) {
+        (self.away, self.from_home) = (Some(Absence::default()), self.completions.len());
     }
 
     /// Results of the way home come before those of inline work.
@@ -237,7 +250,7 @@ impl Log {
                     self.carry_out(sh);
                     self.completions.push_back(looked);
                     if self.patience.is_none() {
-                        self.away = Some(Absence::default()); // it was wanted on a thread again meanwhile
+                        self.leave(); // it was wanted on a thread again meanwhile
                     }
                 }
                 Turn::Idle => return Ok(()),
@@ -280,11 +293,11 @@ impl Log {
             self.carry_out_orders(sh, fuse)?;
             return Ok(None);
         }
+        let Ordered::Done(completion) = self.in_turn(Ordered::Done(completion)) else { return Ok(None) };
         if self.patience.is_some_and(|patience| patience.sends_away(&self.log, spent)) {
             sh.counts.logs_away += 1;
-            self.away = Some(Absence::default());
+            self.leave();
         }
-        let Ordered::Done(completion) = self.in_turn(Ordered::Done(completion)) else { return Ok(None) };
         Ok(Some(completion))
     }
 

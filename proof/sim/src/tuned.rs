@@ -152,7 +152,9 @@ impl Log {
         match (place, self.patience) {
             (Threading::Thread, _) => {
                 self.patience = None;
-                self.away.get_or_insert_default();
+                if self.away.is_none() {
+                    self.leave();
+                }
                 self.retry_if_blocked(sh);
             }
             (Threading::Inline, None) => {

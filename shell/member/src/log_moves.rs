@@ -90,6 +90,11 @@ impl Absence {
             Completion::Fetched(..) => self.fetching -= 1,
             Completion::Persisted(..) | Completion::Room(_) => {}
         }
+        self.told_before(completion)
+    }
+
+    /// Takes note of a result from before the log left, of which only the free space is corrected.
+    pub fn told_before(&mut self, completion: Completion) -> Completion {
         let waiting = self.waiting.iter().flatten().map(Order::bytes).sum();
         self.underway.less(completion, waiting)
     }

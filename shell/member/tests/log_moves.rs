@@ -1,8 +1,9 @@
 //! A log on a thread of its own: which syncs count as quick, when it comes home, and which orders wait for that.
 
+use kattu_disk::twin::{GROUPS, Step, Twin};
 use kattu_member::log::{Completion, LogSpace};
 use kattu_member::log_moves::{Absence, Patience};
-use kattu_member::log_orders::Order;
+use kattu_member::log_orders::{Order, bytes_of};
 use kattu_raft::{Duration, Fetch, FetchFor, HardState, LogBody, LogIndex, LogRecord, Lsn, Term};
 
 const PATIENCE: Patience = Patience { sync_max: Duration::from_millis(100), well_syncs: 2 };
@@ -66,4 +67,19 @@ fn a_heartbeat_interval_that_changes_changes_the_time_that_sends_a_log_away() {
     assert_eq!(patience.sync_max, Duration::from_millis(100));
     patience.follow(Duration::from_millis(300));
     assert_eq!(patience.sync_max, Duration::from_millis(300));
+}
+
+/// A log can leave again before all that was told on its way home was heard.
+#[test]
+fn a_result_from_before_a_log_left_has_its_space_corrected_and_counts_for_nothing_else() {
+    let (mut absence, mut twin) = (Absence::default(), Twin::default());
+    let records = twin.records(&Step::Entries(GROUPS[0], vec![100])).1;
+    let (first, bytes) = (records[0].lsn.0, bytes_of(&records));
+    assert!(absence.order(Order::Persist(records)).is_some());
+    let fetched = absence.told_before(Completion::Fetched(fetch(), Vec::new()));
+    assert!(matches!(fetched, Completion::Fetched(..)), "no reading is under way here");
+    let told = absence.told_before(Completion::Persisted(Lsn(first - 1), ROOM, Some(Duration::ZERO)));
+    let Completion::Persisted(_, room, Some(_)) = told else { panic!("{told:?}") };
+    assert_eq!(room.free, ROOM.free - bytes, "records are under way");
+    assert_eq!(absence.quick_syncs(), 0, "it says nothing of the disk beside which the thread works");
 }

@@ -327,7 +327,7 @@ impl Disk {
     /// Returns the next result that no call has returned at once.
     pub(crate) async fn completed(&mut self) -> Completion {
         loop {
-            if let Some(done) = self.done.pop_front() {
+            if let Some(done) = self.told_at_home() {
                 return done;
             }
             let heard = tokio::select! {
@@ -358,7 +358,7 @@ impl Disk {
 
     /// The next such result, if there is one already.
     pub(crate) fn try_completed(&mut self) -> Option<Completion> {
-        if let Some(done) = self.done.pop_front() {
+        if let Some(done) = self.told_at_home() {
             return Some(done);
         }
         if let Some(reading) = self.readings.as_mut().and_then(|readings| readings.try_recv().ok())
@@ -374,6 +374,15 @@ impl Disk {
             }
             Place::Nowhere => unreachable!("only inside a move"),
         }
+    }
+
+    /// A result of the way home. The log may have left again meanwhile.
+    fn told_at_home(&mut self) -> Option<Completion> {
+        let done = self.done.pop_front()?;
+        Some(match &mut self.place {
+            Place::Thread(away) => away.absence.told_before(done),
+            Place::Inline(_) | Place::Nowhere => done,
+        })
     }
 
     /// Takes note of a result of the thread; it may have been the last one there.
