@@ -254,6 +254,13 @@ impl Node {
         self.writes.pending_bytes()
     }
 
+    /// The entry with a client's write that was put into this member's log by the latest events. `None` for one that has none yet,
+    /// and for one with an older ticket than a write that was.
+    #[must_use]
+    pub fn entry_of(&self, ticket: Ticket) -> Option<kattu_raft::EntryId> {
+        self.writes.entry_of(ticket)
+    }
+
     /// The protocol's state, for checkers and status.
     #[must_use]
     pub fn raft(&self) -> &Raft {

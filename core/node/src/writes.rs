@@ -200,6 +200,12 @@ impl Writes {
             + usize::from(self.completing.is_some())
     }
 
+    /// The entry of a write, looked for among those placed since an older one.
+    pub(crate) fn entry_of(&self, ticket: Ticket) -> Option<EntryId> {
+        let latest = self.placed.iter().rev().take_while(|placed| ticket <= placed.ticket);
+        latest.filter(|placed| placed.ticket == ticket).map(|placed| placed.id).next()
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         let fronts = [
             self.unplaced.front().map(|w| w.expires),

@@ -710,6 +710,13 @@ impl Raft {
         peers.into_iter().flatten().map(|(&peer, progress)| (peer, progress.matched))
     }
 
+    /// Appends with entries that a peer has not answered; 0 unless this peer leads.
+    #[must_use]
+    pub fn inflight_msgs(&self, peer: NodeId) -> usize {
+        let progress = self.role.leader().and_then(|leader| leader.peers.get(&peer));
+        progress.map_or(0, |progress| progress.flow.inflight().0)
+    }
+
     /// What was sent to each peer in this term, and how it is acknowledged. Empty unless this peer leads.
     pub fn peer_flows(&self) -> impl Iterator<Item = (NodeId, PeerFlow)> {
         let peers = self.role.leader().map(|leader| &leader.peers);

@@ -30,6 +30,19 @@ impl Client {
         }
     }
 
+    /// How long requests took to each of their stages on the member at this endpoint, as JSON.
+    ///
+    /// # Errors
+    /// Unreachable if no process listens there; Refused if it is no member of Kattu.
+    pub async fn stages(&self, endpoint: &Endpoint) -> Result<String, Failure> {
+        match tokio::time::timeout(self.timeout(), ask(endpoint, "GET", "/kattu/stages")).await {
+            Err(_) => Err(Failure::timed_out(&endpoint.name)),
+            Ok(Err(error)) => Err(Failure::unreachable(&endpoint.name, error)),
+            Ok(Ok((200, body))) => Ok(body),
+            Ok(Ok((code, _))) => Err(not_kattu(endpoint, code, "/kattu/stages")),
+        }
+    }
+
     /// Has the member at this endpoint go by settings, given as `NAME=VALUE` joined by `&`, and returns what it is tuned to then,
     /// as JSON; without settings, what it is tuned to.
     ///

@@ -15,9 +15,9 @@ use crate::capacity::Sight;
 use crate::log::Completion;
 use crate::progress::Progress;
 use crate::tuning::{Setting, Tuning};
-use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, Request};
+use kattu_node::contract::{Effects, Event, KeeperEffects, KeeperTask, PeerMessage, Request};
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Duration, Instant, SnapshotMeta};
+use kattu_raft::{Duration, Instant, Raft, SnapshotMeta};
 
 /// Calls the replica for a member. [Rule 2]
 pub trait Host {
@@ -109,6 +109,14 @@ pub trait Arrivals: Host {
 
     /// At most so many calls, in their order, and a moment that is not before any of them.
     fn calls(&mut self, most: usize, into: &mut Vec<Call<Self::Client, Self::Asker>>) -> Instant;
+
+    /// These messages are the next step. For executors that count what is sent.
+    fn sends(&self, _raft: &Raft, _messages: &[PeerMessage]) {}
+
+    /// When the client's request was received, if it was stamped: then it may be followed. [`crate::stages`]
+    fn received(&self, _client: &Self::Client) -> Option<Instant> {
+        None
+    }
 
     /// Whether the client has gone: then its request need not be begun. [fault-model F50]
     fn is_gone(&self, client: &Self::Client) -> bool;

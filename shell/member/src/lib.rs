@@ -46,6 +46,7 @@ pub mod peer_table;
 pub mod progress;
 pub mod proofs;
 pub mod snapshots;
+pub mod stages;
 pub mod step;
 pub mod tuning;
 pub mod waiting;

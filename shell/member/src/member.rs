@@ -25,6 +25,7 @@ use crate::host::{Arrivals, Brought, Call, Host};
 use crate::log::{Completion, LogSpace};
 use crate::progress::Progress;
 use crate::snapshots::Order;
+use crate::stages::{Sample, Stages, Wants};
 use crate::step::{Counts, FINISH_UNITS, Limits, Note, Placed, Stage, Step};
 use crate::tuning::{Delays, Setting, Threading, Tuning};
 use crate::waiting::Waiting;
@@ -99,6 +100,7 @@ pub struct Member<C, A> {
     /// Tables for the keeper on its thread, or such as are no longer needed.
     tables: VecDeque<Tables>,
     counts: Counts,
+    stages: Stages,
     events: Vec<Event>,
     calls: Vec<Call<C, A>>,
 }
@@ -174,6 +176,7 @@ impl<C, A> Member<C, A> {
             orders: VecDeque::new(),
             tables: VecDeque::new(),
             counts: Counts::default(),
+            stages: Stages::default(),
             events: Vec::new(),
             calls: Vec::new(),
         }
@@ -267,6 +270,16 @@ impl<C, A> Member<C, A> {
         &self.counts
     }
 
+    /// Which requests the door may stamp for [`Arrivals::received`] now.
+    pub fn wants_stamps(&mut self, now: Instant) -> Wants {
+        self.stages.wants(now)
+    }
+
+    /// What was followed to its end since the last call.
+    pub fn samples(&mut self) -> impl Iterator<Item = Sample> {
+        self.stages.samples()
+    }
+
     /// When there is something to do at the latest, even if nothing arrives.
     #[must_use]
     pub fn deadline(&self) -> Instant {
@@ -316,9 +329,18 @@ impl<C, A> Member<C, A> {
         {
             self.handle(host, now, Event::VoteHoldRecorded(length))?;
         }
-        self.handle(host, now, Event::Drained)?;
+        self.drained(host, now)?;
         (self.fetches_left, self.slice) = (self.limits.fetches, self.limits.slice);
         self.stage = Stage::Send;
+        Ok(())
+    }
+
+    /// All that has come was handled.
+    fn drained<H: Host>(&mut self, host: &mut H, now: Instant) -> Result<(), H::Stop> {
+        self.handle(host, now, Event::Drained)?;
+        if !self.stages.is_idle() {
+            self.stages.drained(&self.node, &self.effects.persist, host.now());
+        }
         Ok(())
     }
 
@@ -330,6 +352,7 @@ impl<C, A> Member<C, A> {
             if let Event::Computed(done) = &event {
                 self.computing.done(done.id());
             }
+            self.stages.arrives(&event, now);
             self.handle(host, now, event)
         });
         self.events = events;
@@ -377,10 +400,14 @@ impl<C, A> Member<C, A> {
             self.counts.abandoned += 1;
             return Ok(());
         }
+        let received = host.received(&client);
         let ticket = self.waiting.enter(client);
         if refuses && !matches!(request, Request::Status) {
             self.effects.reply.push((ticket, Outcome::Refused(Refusal::TooManyRequests)));
             return Ok(());
+        }
+        if let Some(received) = received {
+            self.stages.taken(ticket, &request, received, now);
         }
         self.handle(host, now, Event::Client { ticket, request })
     }
@@ -403,15 +430,20 @@ impl<C, A> Member<C, A> {
         Ok(Ok(tuning))
     }
 
-    /// Whether the keeper is so far behind that clients have to be refused.
-    fn is_full(&self) -> bool {
-        let tasks = match &self.executor {
+    /// Tasks that the keeper has not done.
+    #[must_use]
+    pub fn tasks_waiting(&self) -> usize {
+        match &self.executor {
             ApplyExecutor::Here(desk) => desk.keeper().waiting(),
             ApplyExecutor::Apart { delivered } => *delivered,
             ApplyExecutor::Returning { delivered, held } => delivered + held.len(),
             ApplyExecutor::Nowhere => unreachable!("only inside a move"),
-        };
-        self.limits.tasks <= tasks
+        }
+    }
+
+    /// Whether the keeper is so far behind that clients have to be refused.
+    fn is_full(&self) -> bool {
+        self.limits.tasks <= self.tasks_waiting()
     }
 
     /// The next step of the batch.
@@ -425,13 +457,19 @@ impl<C, A> Member<C, A> {
                 Stage::Send => {
                     (self.news, self.answered) = (false, false);
                     self.stage = Stage::Answer;
-                    return Ok(Step::Send(self.node.raft().committed(), &mut self.effects.send));
+                    let committed = self.node.raft().committed();
+                    self.stages.sends(committed, &self.effects.send);
+                    host.sends(self.node.raft(), &self.effects.send);
+                    return Ok(Step::Send(committed, &mut self.effects.send));
                 }
                 Stage::Answer => {
+                    if self.stages.has_sent() {
+                        self.stages.sent(host.now());
+                    }
                     if self.answers.is_empty() {
                         self.answers.extend(self.effects.reply.drain(..));
                     }
-                    if let Some(step) = self.answer() {
+                    if let Some(step) = self.answer(host) {
                         return Ok(step);
                     }
                     self.stage = Stage::Apply;
@@ -443,7 +481,7 @@ impl<C, A> Member<C, A> {
                     }
                 }
                 Stage::Tell => {
-                    if let Some(step) = self.answer() {
+                    if let Some(step) = self.answer(host) {
                         return Ok(step);
                     }
                     if self.stops {
@@ -490,7 +528,7 @@ impl<C, A> Member<C, A> {
                         self.end(host.now());
                         return Ok(Step::Idle);
                     }
-                    self.handle(host, host.now(), Event::Drained)?;
+                    self.drained(host, host.now())?;
                     self.stage = Stage::Send;
                 }
             }
@@ -507,8 +545,11 @@ impl<C, A> Member<C, A> {
     }
 
     /// The next answer on its way out.
-    fn answer(&mut self) -> Option<Step<'static, C>> {
+    fn answer<H: Host>(&mut self, host: &H) -> Option<Step<'static, C>> {
         let (ticket, outcome) = self.answers.pop_front()?;
+        if self.stages.follows(ticket) {
+            self.stages.answered(ticket, &outcome, host.now());
+        }
         self.answered = true;
         if !matches!(outcome, Outcome::Done(_)) {
             self.counts.failed += 1;
@@ -525,6 +566,9 @@ impl<C, A> Member<C, A> {
         let entries = self.effects.apply.iter().filter(|task| is_entry(task)).count() as u64;
         self.counts.applied_entries += entries;
         self.applied |= 0 < entries;
+        if self.stages.awaits_task() {
+            self.stages.given(&self.effects.apply, host.now());
+        }
         match &mut self.executor {
             ApplyExecutor::Here(desk) => {
                 desk.take_in(host, self.effects.apply.drain(..));
@@ -680,6 +724,7 @@ impl<C, A> Member<C, A> {
                 if let Some(took) = took {
                     self.handle(host, now, Event::DiskTook(took))?;
                 }
+                self.stages.stored(lsn, now);
                 self.handle(host, now, Event::Persisted(lsn))
             }
             Completion::Room(room) => {
@@ -735,7 +780,10 @@ impl<C, A> Member<C, A> {
             self.handle(host, now, Event::Health(*health))?;
         }
         match progress.applied {
-            Some(index) => self.handle(host, now, Event::Applied { index }),
+            Some(index) => {
+                self.stages.applied(index, now);
+                self.handle(host, now, Event::Applied { index })
+            }
             None => Ok(()),
         }
     }

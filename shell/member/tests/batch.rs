@@ -61,6 +61,8 @@ pub struct Bench {
     /// Settings that it shall go by.
     pub settings: Option<Vec<Setting>>,
     pub tuned: Vec<Result<Tuning, &'static str>>,
+    /// When the next requests were received, if they are stamped.
+    pub received: Option<Instant>,
     /// A keeper on its own thread.
     pub apart: Option<Apart<u64>>,
     /// No thread can be had for it.
@@ -104,6 +106,10 @@ impl Arrivals for Bench {
         }
         into.extend(self.settings.take().map(|settings| Call::Tune(settings, ())));
         self.now
+    }
+
+    fn received(&self, _: &u64) -> Option<Instant> {
+        self.received
     }
 
     fn is_gone(&self, client: &u64) -> bool {

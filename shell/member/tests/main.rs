@@ -8,5 +8,6 @@ mod log_moves;
 mod newcomers;
 mod replay;
 mod snapshots;
+mod stages;
 mod start;
 mod tuning;

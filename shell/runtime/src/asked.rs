@@ -11,6 +11,7 @@
 
 use crate::mailbox::Mailbox;
 use kattu_node::contract::{Doubt, Outcome, Refusal};
+use kattu_raft::Instant;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +53,11 @@ impl Slot {
 
 /// The replica's side: answered once, or dropped.
 #[derive(Debug)]
-pub(crate) struct Reply(Option<Caller>);
+pub(crate) struct Reply {
+    caller: Option<Caller>,
+    /// When the request was received, if it may be followed. [`kattu_member::stages`]
+    pub(crate) received: Option<Instant>,
+}
 
 #[derive(Debug)]
 enum Caller {
@@ -65,12 +70,12 @@ enum Caller {
 impl Reply {
     /// For a caller with a mailbox.
     pub(crate) fn to(mailbox: &Arc<Mailbox>, key: u64) -> Reply {
-        Reply(Some(Caller::OfMany(Arc::clone(mailbox), key)))
+        Reply { caller: Some(Caller::OfMany(Arc::clone(mailbox), key)), received: None }
     }
 
     /// Whether the caller has gone.
     pub(crate) fn is_closed(&self) -> bool {
-        match &self.0 {
+        match &self.caller {
             None => false,
             Some(Caller::OfOne(slot)) => matches!(*slot.lock(), State::Left(_)),
             Some(Caller::OfMany(mailbox, _)) => mailbox.is_left(),
@@ -84,11 +89,11 @@ impl Reply {
 
     /// The caller learns the outcome in another way.
     pub(crate) fn forget(mut self) {
-        self.0 = None;
+        self.caller = None;
     }
 
     fn settle(&mut self, outcome: Option<Outcome>) {
-        match self.0.take() {
+        match self.caller.take() {
             None => {}
             Some(Caller::OfOne(slot)) => settle(&slot, outcome.map_or(State::Over, State::Told)),
             Some(Caller::OfMany(mailbox, key)) => mailbox.deliver(key, outcome),
@@ -126,7 +131,8 @@ impl Asked {
     /// A request that waits for its outcome, and the sender of that outcome.
     pub(crate) fn new(is_write: bool) -> (Reply, Asked) {
         let slot = Arc::new(Slot(Mutex::new(State::Waits(None))));
-        (Reply(Some(Caller::OfOne(Arc::clone(&slot)))), Asked { slot: Some(slot), is_write })
+        let caller = Some(Caller::OfOne(Arc::clone(&slot)));
+        (Reply { caller, received: None }, Asked { slot: Some(slot), is_write })
     }
 
     /// A request whose outcome is known.

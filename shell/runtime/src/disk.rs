@@ -262,6 +262,11 @@ impl Disk {
         self.send_away_as_wanted(); // it may have been wanted on a thread again meanwhile
     }
 
+    /// Whether the log is on a thread of its own now.
+    pub(crate) fn is_on_thread(&self) -> bool {
+        matches!(self.place, Place::Thread(_))
+    }
+
     /// Whether records wait here that a full disk refused, and it may be tried again.
     pub(crate) fn retries(&self) -> bool {
         matches!(&self.place, Place::Inline(log) if log.is_blocked() && log.is_due())

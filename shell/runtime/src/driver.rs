@@ -37,9 +37,9 @@ use kattu_member::member::Member;
 use kattu_member::progress::Progress;
 use kattu_member::step::{Counts, LIMITS, Note, Step};
 use kattu_member::tuning::{Threading, Tuning};
-use kattu_node::contract::{Effects, Event, KeeperEffects, Members};
+use kattu_node::contract::{Effects, Event, KeeperEffects, Members, PeerMessage};
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Duration, Instant, NodeId, Timing};
+use kattu_raft::{Duration, Instant, NodeId, Raft, Timing};
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -186,6 +186,14 @@ impl Arrivals for Hands {
         clock::now()
     }
 
+    fn sends(&self, raft: &Raft, messages: &[PeerMessage]) {
+        self.clerk.metrics.sends(raft, messages);
+    }
+
+    fn received(&self, client: &Reply) -> Option<Instant> {
+        client.received
+    }
+
     fn is_gone(&self, client: &Reply) -> bool {
         client.is_closed()
     }
@@ -287,6 +295,7 @@ impl Driver {
                 Step::Answer(client, outcome) => client.send(outcome),
                 Step::Unclaimed(..) => {}
                 Step::Deliver(batch) => {
+                    self.hands.clerk.metrics.apply_delivered.add(1);
                     let apply = self.hands.apply.as_ref().expect("only a keeper on a thread is delivered to");
                     apply.deliver(batch);
                 }
@@ -326,6 +335,7 @@ impl Driver {
                         // The thread is about to block on the disk: let the answers leave first.
                         tokio::task::yield_now().await;
                     }
+                    self.hands.clerk.metrics.persists(records, self.hands.disk.is_on_thread());
                     if let Some(completion) = self.hands.disk.persist(records) {
                         let Ok(()) = self.member.completed(&mut self.hands, completion);
                     }
@@ -336,6 +346,16 @@ impl Driver {
                     }
                 }
             }
+        }
+    }
+
+    /// Counts what was followed to its end, and asks the door for the next requests to follow.
+    fn publish_stages(&mut self, now: Instant) {
+        let wants = self.member.wants_stamps(now);
+        self.facts.wants_write.store(wants.write, Ordering::Relaxed);
+        self.facts.wants_read.store(wants.read, Ordering::Relaxed);
+        for sample in self.member.samples() {
+            self.hands.clerk.metrics.stages.record(&sample);
         }
     }
 
@@ -373,6 +393,7 @@ impl Driver {
 
     fn publish(&mut self) {
         let now = clock::now();
+        self.publish_stages(now);
         let metrics = &self.hands.clerk.metrics;
         let raft = self.member.node().raft();
         if self.flows_at <= now {
@@ -396,6 +417,10 @@ impl Driver {
         metrics.quota_bytes.set(capacity.ruling_quota());
         self.hands.lookout.tell(capacity.is_pinned(), raft.committed());
         let counts = *self.member.counts();
+        let waiting = self.member.tasks_waiting();
+        if 0 < waiting {
+            metrics.tasks_waiting.observe(waiting);
+        }
         metrics.count(&counts, &std::mem::replace(&mut self.counted, counts));
     }
 

@@ -5,11 +5,12 @@
 //! Knows nothing of: etcd's messages, HTTP.
 
 use crate::asked::{Asked, Reply};
+use crate::clock;
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use kattu_member::tuning::{Setting, Tuning};
-use kattu_node::contract::{Outcome, Refusal, Request};
-use kattu_raft::{Duration, LogIndex, NodeId, Term};
+use kattu_node::contract::{Consistency, Outcome, Refusal, Request};
+use kattu_raft::{Duration, Instant, LogIndex, NodeId, Term};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,6 +46,9 @@ pub(crate) struct Facts {
     pub(crate) has_peers: AtomicBool,
     /// Bytes of writes that wait in front of the replica.
     pub(crate) inbox_bytes: AtomicUsize,
+    /// Whether the next write, or read, is to be stamped.
+    pub(crate) wants_write: AtomicBool,
+    pub(crate) wants_read: AtomicBool,
     /// A client URL of each member that has published one. Read when a request is refused, not on the way of one.
     pub(crate) client_urls: Mutex<BTreeMap<NodeId, String>>,
 }
@@ -55,6 +59,19 @@ impl Facts {
         if let Some(command) = request.command() {
             self.inbox_bytes.fetch_sub(command.len(), Ordering::Relaxed);
         }
+    }
+
+    /// The time now, if the next request of this kind is to be followed.
+    fn stamp(&self, request: &Request) -> Option<Instant> {
+        let wants = match request {
+            Request::Write(_) | Request::CommitOnly(_) => &self.wants_write,
+            Request::Read(_, Consistency::Linearizable) | Request::LookUp(_, Consistency::Linearizable) => {
+                &self.wants_read
+            }
+            _ => return None,
+        };
+        // The load costs nothing while nobody asks; a stamp too many is not followed.
+        (wants.load(Ordering::Relaxed) && wants.swap(false, Ordering::Relaxed)).then(clock::now)
     }
 
     /// A request is about to wait; returns whether there is room for it.
@@ -118,7 +135,8 @@ impl Engine {
         self.send(Reply::to(mailbox, key), request)
     }
 
-    fn send(&self, reply: Reply, request: Request) -> Result<(), Refusal> {
+    fn send(&self, mut reply: Reply, request: Request) -> Result<(), Refusal> {
+        reply.received = self.facts.stamp(&request);
         if !self.facts.enter(&request) {
             return Err(self.too_many(reply));
         }

@@ -51,6 +51,7 @@ pub mod report;
 mod scrub;
 mod settings;
 mod snapshots;
+pub mod stages;
 mod start;
 mod timer;
 mod tls;

@@ -2,9 +2,11 @@
 //!
 //! Knows nothing of: metric names, text formats.
 
+use crate::stages::StageTimes;
 use kattu_member::step::Counts;
 use kattu_member::tuning::Tuning;
-use kattu_raft::{NodeId, PeerFlow};
+use kattu_node::contract::PeerMessage;
+use kattu_raft::{EntryKind, LogBody, LogRecord, Message, NodeId, PeerFlow, Raft};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -86,6 +88,33 @@ impl Histogram {
     }
 }
 
+/// Upper bounds of numbers of things.
+pub const SIZE_BUCKETS: [u64; 13] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096];
+
+/// Numbers of things by bucket; not cumulative.
+#[derive(Debug, Default)]
+pub struct Sizes {
+    /// One per bound of [`SIZE_BUCKETS`], and one for all that is more.
+    pub buckets: [Counter; SIZE_BUCKETS.len() + 1],
+    /// Sum of all numbers.
+    pub sum: Counter,
+}
+
+impl Sizes {
+    /// Counts one number.
+    pub fn observe(&self, size: usize) {
+        let size = size as u64;
+        self.buckets[SIZE_BUCKETS.partition_point(|&bound| bound < size)].add(1);
+        self.sum.add(size);
+    }
+
+    /// How many numbers were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(Counter::get).sum()
+    }
+}
+
 /// All metrics of one replica.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -119,6 +148,28 @@ pub struct Metrics {
     pub peer_dropped_msgs: Counter,
     /// Connections refused, or closed for what came over them.
     pub peer_rejected: Counter,
+    /// How long requests that were followed took to each of their stages.
+    pub stages: StageTimes,
+    /// Entries in each append with entries that was sent.
+    pub entries_per_append: Sizes,
+    /// Entries in each group of records that was given to the log.
+    pub entries_per_sync: Sizes,
+    /// Appends without an answer at the peer to which one is sent, that one included.
+    pub inflight: Sizes,
+    /// Client requests taken into each batch that had some.
+    pub requests_per_batch: Sizes,
+    /// Tasks that wait for the keeper at the end of each batch that had some.
+    pub tasks_waiting: Sizes,
+    /// Appends with entries that left before this leader's own disk had all of them.
+    pub appends_ahead: Counter,
+    /// Appends without entries that were sent: heartbeats and read rounds.
+    pub appends_empty: Counter,
+    /// Entries without a command that were given to the log: one a term, and one a round of reads through the log.
+    pub entries_empty: Counter,
+    /// Batches delivered to a keeper on a thread of its own.
+    pub apply_delivered: Counter,
+    /// Groups of records written on a thread of the log's own.
+    pub log_thread_groups: Counter,
     /// Batches of the driver's loop.
     pub batches: Counter,
     /// Events of the driver's loop.
@@ -197,11 +248,47 @@ impl Metrics {
         *self.tuning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// These messages leave.
+    pub(crate) fn sends(&self, raft: &Raft, messages: &[PeerMessage]) {
+        for message in messages {
+            let PeerMessage::Raft(envelope) = message else { continue };
+            let Message::Append(append) = &envelope.message else { continue };
+            let Some(last) = append.entries.last() else {
+                self.appends_empty.add(1);
+                continue;
+            };
+            self.entries_per_append.observe(append.entries.len());
+            self.inflight.observe(raft.inflight_msgs(envelope.to));
+            self.appends_ahead.add(u64::from(raft.persisted_index() < last.id().index));
+        }
+    }
+
+    /// These records go to the log.
+    pub(crate) fn persists(&self, records: &[LogRecord], on_thread: bool) {
+        let entries = records.iter().filter_map(|record| match &record.body {
+            LogBody::Entry(entry) => Some(entry.head.kind),
+            _ => None,
+        });
+        let (mut all, mut empty) = (0, 0);
+        for kind in entries {
+            all += 1;
+            empty += u64::from(kind == EntryKind::Noop);
+        }
+        if 0 < all {
+            self.entries_per_sync.observe(all);
+            self.entries_empty.add(empty);
+        }
+        self.log_thread_groups.add(u64::from(on_thread));
+    }
+
     /// Takes over what a member has counted since `before`.
     pub(crate) fn count(&self, counts: &Counts, before: &Counts) {
         self.batches.add(counts.batches - before.batches);
         self.events.add(counts.events - before.events);
         self.requests.add(counts.requests - before.requests);
+        if before.requests < counts.requests {
+            self.requests_per_batch.observe((counts.requests - before.requests) as usize);
+        }
         self.abandoned.add(counts.abandoned - before.abandoned);
         self.failed.add(counts.failed - before.failed);
         self.applied_entries.add(counts.applied_entries - before.applied_entries);

@@ -1,4 +1,4 @@
-//! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`, `/kattu/status`, and the pages that change
+//! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`, `/kattu/status`, `/kattu/stages`, and the pages that change
 //! something, `/kattu/timing` for the cluster and `/kattu/tune` for this member. A listener for metrics does not have those.
 //!
 //! Responses are etcd's to the byte where clients parse them; `kattu` stands beside the versions.
@@ -14,6 +14,7 @@ use crate::json;
 use crate::listen::Door;
 use crate::metrics;
 use crate::replica::Replica;
+use crate::stages::stages_json;
 use crate::status::{Own, status_json};
 use crate::tls::Certificate;
 use crate::tune::{self, TuneError};
@@ -42,7 +43,7 @@ pub async fn answer<R: Replica>(
         return gateway_missing();
     }
     match path {
-        "/health" | "/version" | "/metrics" | "/kattu/status" if method != Method::GET => {
+        "/health" | "/version" | "/metrics" | "/kattu/status" | "/kattu/stages" if method != Method::GET => {
             method_not_allowed("GET")
         }
         "/kattu/timing" | "/kattu/tune" if door == Door::Plain => {
@@ -54,6 +55,7 @@ pub async fn answer<R: Replica>(
         "/version" => version_page(),
         "/metrics" => metrics_page(face, hold).await,
         "/kattu/status" => status_page(face, hold).await,
+        "/kattu/stages" => stages_page(face),
         "/kattu/tune" if method == Method::GET => tune_page(face, "").await,
         "/kattu/tune" => tune_page(face, uri.query().unwrap_or("")).await,
         "/kattu/timing" => timing_page(face, uri.query().unwrap_or(""), hold).await,
@@ -130,6 +132,17 @@ async fn status_page<R: Replica>(face: &Face<R>, hold: &mut Hold) -> Response<Fa
             page(StatusCode::OK, JSON, json)
         }
         Err(error) => error_page(StatusCode::SERVICE_UNAVAILABLE, error.message()),
+    }
+}
+
+/// The page behind `kattu status --stages`.
+fn stages_page<R: Replica>(face: &Face<R>) -> Response<FaceBody> {
+    match face.replica.metrics() {
+        Some(metrics) => {
+            let json = stages_json(face.replica.member_id(), &face.config.name, metrics);
+            page(StatusCode::OK, JSON, json)
+        }
+        None => error_page(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }
 

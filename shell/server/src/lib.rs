@@ -62,6 +62,7 @@ pub mod replica;
 pub mod rpc;
 pub mod serve;
 mod skim;
+mod stages;
 mod status;
 mod streams;
 pub mod tls;

@@ -6,6 +6,7 @@
 
 mod engine;
 mod page;
+mod stages;
 
 use self::engine::engine;
 use self::page::Page;
@@ -32,6 +33,7 @@ pub fn render<R: Replica>(face: &Face<R>, status: &Status) -> String {
     held(&mut page, &face.config);
     if let Some(metrics) = face.replica.metrics() {
         engine(&mut page, metrics);
+        stages::stages(&mut page, metrics);
     }
     process(&mut page, face.process.facts(Instant::now()));
     page.0

@@ -5,6 +5,7 @@
 use crate::connect::{Reach, block_on};
 use crate::ended;
 use crate::output::{self, Format};
+use crate::stages;
 use clap::Args;
 use kattu_client::{Client, Endpoint, Failure, Kind};
 use kattu_output::{Ended, Outcome};
@@ -16,9 +17,18 @@ use serde_json::{Map, Value, json};
 Shows each endpoint's own view, without a quorum. Exits with 3 if an endpoint cannot be reached, after showing the
 others. For a server of etcd only etcd's fields are shown.
 
-Example:
+With --stages: where the time of requests goes. Members follow up to a thousand writes, reads and appends a second from
+stage to stage. `after` is the mean time from the receipt of a request, or from the arrival of an append at a follower;
+`+` is that time less the one of the row before. A write is sent and stored at the same time, so that its stages overlap.
+Then: how much goes together.
+
+Examples:
+  kattu status --stages
   kattu status --endpoints 127.0.0.1:2379,127.0.0.1:22379,127.0.0.1:32379 -o json")]
 pub(crate) struct StatusArgs {
+    /// Show where the time of requests goes, and how much goes together, since each member's start
+    #[arg(long)]
+    stages: bool,
     #[command(flatten)]
     reach: Reach,
     /// Output format
@@ -102,6 +112,9 @@ const COLUMNS: [&str; 10] = [
 
 /// Shows the state of members.
 pub(crate) fn status(args: &StatusArgs) -> Outcome {
+    if args.stages {
+        return stages::show(&args.reach, args.output);
+    }
     let entries = block_on(async {
         let client = args.reach.client()?;
         let mut asking = tokio::task::JoinSet::new();

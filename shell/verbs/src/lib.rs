@@ -42,6 +42,7 @@ mod output;
 mod serve;
 mod session;
 mod sim;
+mod stages;
 mod switches;
 mod tree;
 mod tune;
