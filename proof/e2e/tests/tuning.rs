@@ -1,10 +1,11 @@
 //! Switches of real members: shown, changed under load, forgotten by a restart, refused in words.
 
-use kattu_rig::programs::{Ended, run};
-use kattu_rig::{Cluster, kattu, until};
+use kattu_rig::programs::{Ended, met_by, run};
+use kattu_rig::{Cluster, Member, Page, kattu, until};
 use serde_json::Value;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 fn tune(endpoints: &str, words: &[&str]) -> Ended {
     run(Command::new(kattu()).arg("tune").args(words).args(["--endpoints", endpoints]))
@@ -87,6 +88,114 @@ fn members_are_tuned_under_load_and_clients_see_nothing_of_it() {
     until("it serves", || cluster.members[1].serves().then_some(()));
     assert_eq!(tuned(&one), [at_start[1].clone()]);
     assert!(!status().contains("is tuned"), "{}", status());
+}
+
+/// What a leader shows of its switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shown {
+    /// Some messages and some syncs have several entries.
+    batches: bool,
+    /// Some messages leave while others to the same member are not answered.
+    pipelines: bool,
+    /// Some leave before the leader's own disk has their entries.
+    appends_ahead: bool,
+    applies_on_thread: bool,
+    logs_on_thread: bool,
+    /// Reads make entries.
+    reads_by_entry: bool,
+    /// Reads ask the other members.
+    reads_by_round: bool,
+}
+
+/// As a member begins.
+const BEGINS: Shown = Shown {
+    batches: true,
+    pipelines: true,
+    appends_ahead: true,
+    applies_on_thread: false,
+    logs_on_thread: false,
+    reads_by_entry: false,
+    reads_by_round: true,
+};
+
+/// Puts of many clients, then reads of one, as the leader has counted them; `None` if it did not lead all the time.
+fn shown(leader: &Member) -> Option<Shown> {
+    const READS: u64 = 200;
+    let address = leader.address();
+    let bench = |words: &str| {
+        let words = words.split_whitespace();
+        run(Command::new(kattu()).arg("bench").args(words).args(["--endpoints", &address]));
+    };
+    bench("put --total 100 --key-space 100");
+    let page = || Page::of(&address).expect("a page");
+    let (before, began) = (page(), Instant::now());
+    bench("put --clients 64 --conns 4 --total 1500 --val-size 1100 --key-space 100");
+    bench(&format!("range --total {READS} --key-space 100 --filled"));
+    let (after, took) = (page(), began.elapsed());
+    let stayed = |name| before.number(name) == after.number(name);
+    if after.number("etcd_server_is_leader") != Some(1) || !stayed("kattu_term") {
+        return None;
+    }
+    let grown = |name: &str| {
+        let of = |page: &Page| page.number(name).expect(name);
+        of(&after) - of(&before)
+    };
+    // How many of a histogram's numbers were above 1.
+    let above_one = |name: &str| {
+        let bucket = format!("{name}_bucket");
+        let one = |page: &Page| {
+            let line = page.lines(&bucket).find_map(|line| line.strip_prefix("{le=\"1\"} "));
+            line.and_then(|count| count.parse::<u64>().ok()).expect("a bucket")
+        };
+        grown(&format!("{name}_count")) - (one(&after) - one(&before))
+    };
+    let (in_appends, in_syncs) = (above_one("kattu_entries_per_append"), above_one("kattu_entries_per_sync"));
+    // Two members get a heartbeat each every 100 ms.
+    let heartbeats = 2 * (2 + took.as_millis() as u64 / 100);
+    Some(Shown {
+        batches: 0 < in_appends + in_syncs,
+        pipelines: 0 < above_one("kattu_appends_in_flight"),
+        appends_ahead: 0 < grown("kattu_appends_ahead_total"),
+        applies_on_thread: 0 < grown("kattu_apply_delivered_total"),
+        logs_on_thread: 0 < grown("kattu_log_thread_groups_total"),
+        reads_by_entry: READS / 2 < grown("kattu_entries_empty_total"),
+        reads_by_round: heartbeats + READS / 2 < grown("kattu_appends_empty_total"),
+    })
+}
+
+/// Goal: each switch changes what it says, and nothing else that can be counted. Method: with each setting in turn the leader is
+/// asked much, and what it has counted is compared with how it began. Counts that chance decides are looked at again until they
+/// are as expected; a switch that did nothing, or too much, never gets there.
+#[test]
+fn a_switch_changes_its_own_counter_and_no_other() {
+    let cluster = Cluster::start("switches", 3);
+    cluster.members[0].kv().put_surely("first", "0");
+    let endpoints = cluster.endpoints();
+    let is_as = |expected: Shown, what: &str| {
+        let mut last = None;
+        let is_as_expected = met_by(Instant::now() + Duration::from_secs(60), || {
+            last = shown(&cluster.members[cluster.leader()]);
+            (last == Some(expected)).then_some(())
+        });
+        assert!(is_as_expected.is_some(), "{what}: {last:?}, expected {expected:?}");
+    };
+    is_as(BEGINS, "as it begins");
+    for (setting, back, expected) in [
+        ("batching=off", "batching=on", Shown { batches: false, ..BEGINS }),
+        ("batch-entries-max=1", "batch-entries-max=4096", Shown { batches: false, ..BEGINS }),
+        ("pipelining=off", "pipelining=on", Shown { pipelines: false, ..BEGINS }),
+        ("inflight-msgs-max=1", "inflight-msgs-max=256", Shown { pipelines: false, ..BEGINS }),
+        ("parallel-append=off", "parallel-append=on", Shown { appends_ahead: false, ..BEGINS }),
+        ("apply=thread", "apply=inline", Shown { applies_on_thread: true, ..BEGINS }),
+        ("log-io=thread", "log-io=inline", Shown { logs_on_thread: true, ..BEGINS }),
+        ("reads=log", "reads=index", Shown { reads_by_entry: true, reads_by_round: false, ..BEGINS }),
+        ("reads=lease", "reads=index", Shown { reads_by_round: false, ..BEGINS }),
+    ] {
+        tune(&endpoints, &[setting]).expect_ok();
+        is_as(expected, setting);
+        tune(&endpoints, &[back]).expect_ok();
+    }
+    is_as(BEGINS, "with everything turned back");
 }
 
 #[test]
