@@ -3,7 +3,7 @@
 //! In:   every `*.md` in git; the tree; the history of HEAD; the manifest of the workspace.
 //! Out:  each link, path, crate, commit and made table that is wrong, with file and line.
 //! Rule: a link resolves to a file and to a heading of it; a path in backticks exists; each member of the workspace is in
-//!       ARCHITECTURE.md's table of crates; a commit is an ancestor of HEAD. `docs/record.md` tells of the past: its
+//!       ARCHITECTURE.md's table of crates; docs/published.md has its rows; a commit is an ancestor of HEAD. `docs/record.md` tells of the past: its
 //!       paths may be gone.
 //! Knows nothing of: whether a sentence is true.
 
@@ -14,6 +14,7 @@ mod links;
 mod markdown;
 mod marked;
 mod paths;
+mod published;
 
 use crate::shell::{self, Failure, git};
 use crate::stage::Tally;
@@ -26,6 +27,8 @@ use paths::Tree;
 const OF_THE_PAST: &str = "docs/record.md";
 /// The page with the table of crates.
 const PLAN: &str = "ARCHITECTURE.md";
+/// The page with a row for each row of published works.
+const PUBLISHED: &str = "docs/published.md";
 
 /// How many of each kind were checked, and the errors.
 #[derive(Default)]
@@ -60,6 +63,10 @@ pub fn judge() -> Result<Tally, Failure> {
         if page.path == PLAN {
             found.wrong.extend(crates::judge(page, &manifest)?);
         }
+    }
+    match pages.iter().find(|page| page.path == PUBLISHED) {
+        Some(page) => found.wrong.extend(published::judge(page)),
+        None => found.wrong.push(format!("{PUBLISHED} is gone")),
     }
     found.wrong.extend(marked::stale()?);
     if !found.wrong.is_empty() {
