@@ -13,6 +13,7 @@ use crate::mailbox::Mailbox;
 use kattu_node::contract::{Doubt, Outcome, Refusal};
 use kattu_raft::Instant;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -55,8 +56,8 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Reply {
     caller: Option<Caller>,
-    /// When the request was received, if it may be followed. [`kattu_member::stages`]
-    pub(crate) received: Option<Instant>,
+    /// When the request was received, in nanoseconds, if it may be followed. [`kattu_member::stages`]
+    received: Option<NonZeroU64>,
 }
 
 #[derive(Debug)]
@@ -71,6 +72,16 @@ impl Reply {
     /// For a caller with a mailbox.
     pub(crate) fn to(mailbox: &Arc<Mailbox>, key: u64) -> Reply {
         Reply { caller: Some(Caller::OfMany(Arc::clone(mailbox), key)), received: None }
+    }
+
+    /// The request was received now, and may be followed.
+    pub(crate) fn stamp(&mut self, now: Instant) {
+        self.received = NonZeroU64::new(now.0);
+    }
+
+    /// When the request was received, if it may be followed.
+    pub(crate) fn received(&self) -> Option<Instant> {
+        self.received.map(|nanos| Instant(nanos.get()))
     }
 
     /// Whether the caller has gone.

@@ -191,7 +191,7 @@ impl Arrivals for Hands {
     }
 
     fn received(&self, client: &Reply) -> Option<Instant> {
-        client.received
+        client.received()
     }
 
     fn is_gone(&self, client: &Reply) -> bool {

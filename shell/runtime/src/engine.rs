@@ -10,7 +10,7 @@ use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use kattu_member::tuning::{Setting, Tuning};
 use kattu_node::contract::{Consistency, Outcome, Refusal, Request};
-use kattu_raft::{Duration, Instant, LogIndex, NodeId, Term};
+use kattu_raft::{Duration, LogIndex, NodeId, Term};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,17 +61,17 @@ impl Facts {
         }
     }
 
-    /// The time now, if the next request of this kind is to be followed.
-    fn stamp(&self, request: &Request) -> Option<Instant> {
+    /// Whether the next request of this kind is to be followed.
+    fn wants_stamp(&self, request: &Request) -> bool {
         let wants = match request {
             Request::Write(_) | Request::CommitOnly(_) => &self.wants_write,
             Request::Read(_, Consistency::Linearizable) | Request::LookUp(_, Consistency::Linearizable) => {
                 &self.wants_read
             }
-            _ => return None,
+            _ => return false,
         };
         // The load costs nothing while nobody asks; a stamp too many is not followed.
-        (wants.load(Ordering::Relaxed) && wants.swap(false, Ordering::Relaxed)).then(clock::now)
+        wants.load(Ordering::Relaxed) && wants.swap(false, Ordering::Relaxed)
     }
 
     /// A request is about to wait; returns whether there is room for it.
@@ -136,7 +136,9 @@ impl Engine {
     }
 
     fn send(&self, mut reply: Reply, request: Request) -> Result<(), Refusal> {
-        reply.received = self.facts.stamp(&request);
+        if self.facts.wants_stamp(&request) {
+            reply.stamp(clock::now());
+        }
         if !self.facts.enter(&request) {
             return Err(self.too_many(reply));
         }
