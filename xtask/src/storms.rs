@@ -19,6 +19,8 @@ const OF_SETTINGS: u64 = 40;
 const OF_SESSIONS: u64 = 80;
 /// Those in which, besides, members are tuned while they run.
 const OF_TUNED: u64 = 60;
+/// Those in which members have no optimisation, of the same seeds as the first ones, in which they have all.
+const OF_BASIC_RAFT: u64 = 40;
 /// Fresh storms of each family that judges service, for every commit: they take one to four seconds each.
 const OF_SERVICE: usize = 12;
 /// Storms with lying members, for every commit: ten a second.
@@ -67,11 +69,12 @@ pub fn courses(seed: u64, log: &Path) -> Result<Tally, Failure> {
 /// Fresh storms: their seeds follow from the commit.
 pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let first = seed.to_string();
-    let slices: [(u64, &[&str]); 4] = [
+    let slices: [(u64, &[&str]); 5] = [
         (STORMS, &[]),
         (OF_SETTINGS, &["--shared-settings"]),
         (OF_SESSIONS, &["--sessions"]),
         (OF_TUNED, &["--tuned"]),
+        (OF_BASIC_RAFT, &["--basic-raft"]),
     ];
     for (storms, more) in slices {
         let storms = storms.to_string();
@@ -81,7 +84,7 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let text = std::fs::read_to_string(log)?;
     let lines: Vec<&str> = text.lines().filter(|line| line.contains(" storms, ")).collect();
     Ok(Tally {
-        passed: (STORMS + OF_SETTINGS + OF_SESSIONS + OF_TUNED) as usize,
+        passed: (STORMS + OF_SETTINGS + OF_SESSIONS + OF_TUNED + OF_BASIC_RAFT) as usize,
         note: lines.join("; "),
         ..Tally::default()
     })

@@ -127,6 +127,7 @@ const BEYOND: &[(&str, &str)] = &[
     ("vote-by-truncated-log", "no disk is damaged in a scope"),
     ("damaged-member-leads", "no disk is damaged in a scope"),
     ("damaged-answer-counted-as-evidence", "no disk is damaged in a scope"),
+    ("lease-proven-by-terms", "a lease that has ended is forgotten in a scope"),
     ("lease-counts-who-promised-nothing", "all members of a scope agree about leases"),
     ("told-of-lost-entries-and-votes-on", "no disk of a scope loses what it had"),
     ("returns-without-asking", "nobody asks first in a scope"),

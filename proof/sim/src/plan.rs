@@ -43,6 +43,8 @@ pub struct Options {
     pub sessions: bool,
     /// Whether members are tuned while they run, each by itself. Sessions and shared settings come with it.
     pub tuned: bool,
+    /// Whether members are tuned to raft without any optimisation when they start, until the calm.
+    pub basic_raft: bool,
     /// What the storm is about.
     pub family: Family,
     /// Keep the lines of the timeline.
@@ -238,6 +240,8 @@ pub struct Plan {
     pub liar: Option<Lies>,
     /// Members are tuned while they run.
     pub tuned: bool,
+    /// Members that start are tuned to raft without any optimisation.
+    pub basic_raft: bool,
 }
 
 impl Plan {
@@ -314,7 +318,7 @@ impl Plan {
         let is_of_members = |what: &Inject| matches!(what, Inject::Change(change) if !matches!(change, Change::Timing(_) | Change::Tune { .. }));
         let changes = injections.iter().any(|(_, injection)| is_of_members(&injection.what));
         let spares = if changes { SPARES } else { 0 };
-        let (service, tuned) = (None, options.tuned);
+        let (service, tuned, basic_raft) = (None, options.tuned, options.basic_raft);
         Plan {
             seed,
             members,
@@ -328,6 +332,7 @@ impl Plan {
             injections_planned,
             service,
             tuned,
+            basic_raft,
             liar: None,
         }
     }

@@ -108,6 +108,17 @@ fn settings_at_start(settings: &Settings) -> Vec<Setting> {
     ]
 }
 
+/// Raft without any optimisation, as in `lab/parameters/basic-raft.toml`.
+const BASIC_RAFT: [Setting; 7] = [
+    Setting::Batching(false),
+    Setting::Pipelining(false),
+    Setting::ParallelAppend(false),
+    Setting::Apply(Threading::Inline),
+    Setting::LogIo(Threading::Inline),
+    Setting::Reads(Reads::Log),
+    Setting::ApplyGate(true),
+];
+
 /// A tuning in words, where it is not the default.
 pub(crate) fn words(tuning: Tuning) -> String {
     let all: Vec<String> = tuning.shown().map(|(named, value)| format!("{}={value}", named.name)).collect();
@@ -123,10 +134,17 @@ impl World {
 
     /// The storm is over: all members go by the settings that they start with.
     pub(crate) fn tune_back(&mut self) {
-        if self.plan.tuned {
+        if self.plan.tuned || self.plan.basic_raft {
             for member in 0..self.members.len() {
                 self.give_settings(member, settings_at_start(&self.plan.settings));
             }
+        }
+    }
+
+    /// A member has started.
+    pub(crate) fn tune_at_start(&mut self, member: usize) {
+        if self.plan.basic_raft && !self.calm {
+            self.give_settings(member, BASIC_RAFT.to_vec());
         }
     }
 

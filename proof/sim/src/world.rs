@@ -1526,6 +1526,7 @@ impl World {
         {
             self.set_out(operation)?;
         }
+        self.tune_at_start(member);
         self.work(member, run, |_, _| Ok(()))
     }
 

@@ -70,6 +70,9 @@ pub struct SimArgs {
     /// Members are tuned while they run, each by itself; some clients have sessions, and settings are shared, too
     #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family", "sessions"])]
     tuned: bool,
+    /// Members have no optimisation, from each start to the calm: the same storms as without this, in which they have all
+    #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family", "tuned"])]
+    basic_raft: bool,
     /// Run this situation instead of storms, over the seeds of `--seed` and `--storms`
     #[arg(long, value_enum, conflicts_with_all = ["hash", "speed", "elections"])]
     profile: Option<Profile>,
@@ -129,8 +132,9 @@ pub fn run(args: &SimArgs) -> Outcome {
     }
     let family = Family::from(args.family);
     let (seconds, shared_settings) = (args.minutes.map(|minutes| minutes * 60), args.shared_settings);
-    let (sessions, tuned) = (args.sessions, args.tuned);
-    let options = Options { seconds, family, shared_settings, sessions, tuned, ..Options::default() };
+    let (sessions, tuned, basic_raft) = (args.sessions, args.tuned, args.basic_raft);
+    let options =
+        Options { seconds, family, shared_settings, sessions, tuned, basic_raft, ..Options::default() };
     if let (true, Some(seed)) = (args.hash, args.seed) {
         return output::print(format!("{:016x}\n", run_storm(seed, &options).hash).as_bytes());
     }
@@ -279,7 +283,8 @@ fn replay(seed: u64, options: &Options) -> String {
     let shared = if options.shared_settings { " --shared-settings" } else { "" };
     let sessions = if options.sessions { " --sessions" } else { "" };
     let tuned = if options.tuned { " --tuned" } else { "" };
-    format!("kattu sim{of_family}{shared}{sessions}{tuned} --seed {seed}")
+    let basic = if options.basic_raft { " --basic-raft" } else { "" };
+    format!("kattu sim{of_family}{shared}{sessions}{tuned}{basic} --seed {seed}")
 }
 
 fn print_violations(sum: &Sum, minutes: Option<u64>, options: &Options) -> Outcome {
