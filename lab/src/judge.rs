@@ -100,6 +100,28 @@ pub fn at_most(interval: Interval, most: f64) -> Verdict {
     at_least(Interval { median: -interval.median, low: -interval.high, high: -interval.low }, -most)
 }
 
+/// Whether a ratio is near 1: at most this factor away from it in either direction.
+#[must_use]
+pub fn within(ratio: Interval, factor: f64) -> Verdict {
+    match (at_least(ratio, 1.0 / factor), at_most(ratio, factor)) {
+        (Verdict::Held, Verdict::Held) => Verdict::Held,
+        (Verdict::Refuted, _) | (_, Verdict::Refuted) => Verdict::Refuted,
+        _ => Verdict::NotDecided,
+    }
+}
+
+impl Verdict {
+    /// The verdict on the contrary.
+    #[must_use]
+    pub fn opposite(self) -> Verdict {
+        match self {
+            Verdict::Held => Verdict::Refuted,
+            Verdict::Refuted => Verdict::Held,
+            Verdict::Artefact | Verdict::NotDecided => self,
+        }
+    }
+}
+
 impl Claim {
     /// A claim that one point's measure is at least `least` times as large as the other's. Nothing if a point has no run.
     #[must_use]
@@ -127,11 +149,11 @@ impl Claim {
     }
 }
 
-/// A number for people: three digits that count.
+/// A number for people: three digits that count, or a whole number as it is.
 #[must_use]
 pub fn number(value: f64) -> String {
     match value.abs() {
-        0.0 => "0".into(),
+        size if size < 1000.0 && size.fract() == 0.0 => format!("{value}"),
         size if 1000.0 <= size => thousands(value),
         size if 100.0 <= size => format!("{value:.0}"),
         size if 10.0 <= size => format!("{value:.1}"),
@@ -237,13 +259,17 @@ mod tests {
         assert_eq!(at_most(interval(1.0, 1.1), 1.1), Verdict::Held);
         assert_eq!(at_most(interval(1.2, 1.3), 1.1), Verdict::Refuted);
         assert_eq!(at_most(interval(1.0, 1.3), 1.1), Verdict::NotDecided);
+        assert_eq!(within(interval(0.95, 1.05), 1.1), Verdict::Held);
+        assert_eq!(within(interval(0.85, 1.05), 1.1), Verdict::NotDecided);
+        assert_eq!(within(interval(0.7, 0.8), 1.1), Verdict::Refuted);
+        assert_eq!(within(interval(1.2, 1.3), 1.1).opposite(), Verdict::Held);
     }
 
     #[test]
     fn numbers_have_three_digits_that_count() {
         let told = [0.0, 0.01234, 0.5678, 12.345, 123.45, 1234.5, 1_234_567.0, -4321.0].map(number);
         assert_eq!(told, ["0", "0.0123", "0.57", "12.3", "123", "1,234", "1,234,567", "-4,321"]);
-        assert_eq!(shown(Interval { median: 2.0, low: 1.5, high: 3.0 }), "2.00 (1.50 to 3.00)");
-        assert_eq!(shown(Interval::exact(2.0)), "2.00");
+        assert_eq!(shown(Interval { median: 2.0, low: 1.5, high: 3.0 }), "2 (1.50 to 3)");
+        assert_eq!(shown(Interval::exact(2.0)), "2");
     }
 }

@@ -35,7 +35,7 @@ pub fn write(experiment: &Experiment, folder: &Folder) -> Result<(PathBuf, Summa
     let mut figures: Vec<(&Figure, String)> = Vec::new();
     for figure in &findings.figures {
         if let Some(svg) = figure.svg()? {
-            folder.write(&format!("figures/{}.svg", figure.id), &of_its_own(&svg))?;
+            folder.write(&format!("figures/{}.svg", figure.id), &svg)?;
             figures.push((figure, svg));
         }
     }
@@ -44,14 +44,6 @@ pub fn write(experiment: &Experiment, folder: &Folder) -> Result<(PathBuf, Summa
     let html = page::html(experiment, &run, machine.as_ref(), &summary, &findings, &figures, &published);
     folder.write("index.html", &html)?;
     Ok((path.join("index.html"), summary))
-}
-
-/// A figure as a file: a page needs no name space for it.
-fn of_its_own(svg: &str) -> String {
-    match svg.contains("xmlns=") {
-        true => svg.to_string(),
-        false => svg.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1),
-    }
 }
 
 /// How often runs were discarded, by reason.
