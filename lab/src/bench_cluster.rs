@@ -52,6 +52,8 @@ type Settings = BTreeMap<String, String>;
 pub struct Measurement {
     /// The answer of `kattu bench`.
     pub answer: Value,
+    /// Its error output.
+    pub told: String,
     /// Processor time of each member, in microseconds.
     pub members_cpu_us: Vec<f64>,
     /// Processor time of the client's process.
@@ -196,7 +198,7 @@ impl BenchCluster {
         let term = self.term(leader);
         let counters = self.counters(leader);
         let before: Vec<Duration> = processes.iter().map(|&process| processor_time(&[process])).collect();
-        let (answer, client) = self.load(point, leader)?;
+        let (answer, client, told) = self.load(point, leader)?;
         let after: Vec<Duration> = processes.iter().map(|&process| processor_time(&[process])).collect();
         let is_steady = !point.faults.is_empty() || (self.leader()? == leader && self.term(leader) == term);
         let used = before.iter().zip(&after).map(|(before, after)| after.saturating_sub(*before));
@@ -209,14 +211,18 @@ impl BenchCluster {
         let counters = if is_steady { went.collect() } else { BTreeMap::new() };
         self.repair()?;
         let client_cpu_us = client.as_secs_f64() * 1e6;
-        Ok(Measurement { answer, members_cpu_us, client_cpu_us, leader, is_steady, others, counters })
+        Ok(Measurement { answer, told, members_cpu_us, client_cpu_us, leader, is_steady, others, counters })
     }
 
-    /// Runs `kattu bench` beside the faults; its answer, and the processor time of its process.
-    fn load(&mut self, point: &Point, leader: usize) -> Result<(Value, Duration), String> {
+    /// Runs `kattu bench` beside the faults; its answer, the processor time of its process, and its error output.
+    fn load(&mut self, point: &Point, leader: usize) -> Result<(Value, Duration, String), String> {
         let mut words = point.load.arguments();
         words.extend(["-o", "json", "--histogram", "--timeout", "30s"].map(str::to_string));
-        let mut child = spawn(&self.program, &words, &self.endpoints())?;
+        let mut asked: Vec<usize> =
+            (0..self.cluster.members.len()).filter(|&it| point.load.asked.have(it, leader)).collect();
+        asked.sort_by_key(|&it| it != leader);
+        let asked: Vec<String> = asked.into_iter().map(|it| self.cluster.members[it].address()).collect();
+        let mut child = spawn(&self.program, &words, &asked.join(","))?;
         let begun = Instant::now();
         let mut faults = point.faults.clone();
         faults.sort_by_key(|fault| fault.after);
@@ -255,11 +261,11 @@ impl BenchCluster {
         }
         let used = processor_time(&[child.id()]);
         let status = child.wait().map_err(|error| error.to_string())?;
-        let (out, err) = (joined(out), joined(err));
+        let (out, err) = (joined(out), joined(err).trim().to_string());
         // With errors the answer is there all the same, and says how many.
-        let answer = serde_json::from_str(&out)
-            .map_err(|_| format!("kattu bench ended with {status}: {}", err.trim()))?;
-        Ok((answer, used))
+        let answer =
+            serde_json::from_str(&out).map_err(|_| format!("kattu bench ended with {status}: {}", err))?;
+        Ok((answer, used, err))
     }
 
     /// Starts and resumes all that a fault stopped, and waits until it serves.

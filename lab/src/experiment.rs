@@ -174,6 +174,9 @@ pub struct Load {
     pub clients: u32,
     /// Bytes of each value.
     pub value_bytes: u32,
+    /// The members that clients are connected to, by turns, the leader first: it matters which, because a member answers a write
+    /// when it has applied it itself.
+    pub asked: Members,
 }
 
 /// A protocol between clients and members.
@@ -198,20 +201,26 @@ impl Load {
     #[must_use]
     pub fn puts(total: u64, clients: u32) -> Load {
         let face = Face::Etcd { connections: clients.div_ceil(16) };
-        Load { operation: "put", total, face, clients, value_bytes: 8 }
+        Load { operation: "put", total, face, clients, value_bytes: 8, asked: Members::All }
     }
 
     /// The same by the native protocol: one client on one connection with so many operations under way.
     #[must_use]
     pub fn native_puts(total: u64, pipeline: u32) -> Load {
         let face = Face::Native { connections: 1, pipeline };
-        Load { operation: "put", total, face, clients: 1, value_bytes: 8 }
+        Load { operation: "put", total, face, clients: 1, value_bytes: 8, asked: Members::All }
     }
 
     /// The same with values of this size.
     #[must_use]
     pub fn of_bytes(self, value_bytes: u32) -> Load {
         Load { value_bytes, ..self }
+    }
+
+    /// The same, but only these members are asked.
+    #[must_use]
+    pub fn at(self, asked: Members) -> Load {
+        Load { asked, ..self }
     }
 
     /// The arguments of `kattu bench`, without endpoints and output.

@@ -1,4 +1,4 @@
-//! All experiments, each a folder: `question.md`, `published.toml`, `mod.rs`.
+//! All experiments, each a folder: `question.md`, `published.toml` (if anything is published), `mod.rs`.
 //!
 //! Knows nothing of: how an experiment is run.
 

@@ -127,6 +127,7 @@ fn run_all(args: &RunArgs) -> Outcome {
     };
     let size = if args.quick { Size::Quick } else { Size::Full };
     let program = kattu()?;
+    let mut failed = Vec::new();
     for experiment in chosen {
         let folder = Folder::at(&args.out.join(experiment.name));
         std::fs::create_dir_all(folder.path())?;
@@ -139,10 +140,18 @@ fn run_all(args: &RunArgs) -> Outcome {
             spaces: args.spaces,
             command: command(experiment.name, args),
         };
-        run::run(experiment, &options, &folder).map_err(Ended::failed)?;
+        let without = run::run(experiment, &options, &folder).map_err(Ended::failed)?;
         tell(&report::write(experiment, &folder).map_err(Ended::failed)?)?;
+        failed.extend(without.into_iter().map(|it| format!("{}: {it}", experiment.name)));
     }
-    Ok(())
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Ended::failed(format!(
+            "these runs failed in all of {} attempts; the same command tries them again:\n{}",
+            run::ATTEMPTS,
+            failed.join("\n")
+        ))),
+    }
 }
 
 /// Runs this program again where it may make namespaces.

@@ -1,7 +1,7 @@
 //! Figures published by others, as data: `published.toml` of an experiment.
 //!
 //! ```toml
-//! source = "who published it, and where"
+//! source = "the work, and where it can be found"
 //! [[table]]
 //! id = "batch-size"
 //! title = "time for 5,000 requests, by batch size"

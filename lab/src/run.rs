@@ -7,11 +7,12 @@
 //!        3. A run is discarded with a reason: an operation failed, another member came to lead, or other programs had more of the
 //!           processors than `others_max`. It is made again, at most [`ATTEMPTS`] times in all. The last one counts even if others
 //!           had the processors, and is marked: a machine that is never quiet can still be measured, and the page says so.
-//!        4. A run that is in the folder is not made again.
+//!        4. A point that fails in every attempt is left out in that repetition, and the others go on.
+//!        5. A run that is in the folder is not made again; one that is missing is, when the same command is given again.
 //! Knows nothing of: what is measured, statistics, pages.
 
 use crate::bench_cluster::{BenchCluster, Measurement};
-use crate::experiment::{Experiment, Point, START, Size, groups};
+use crate::experiment::{Experiment, Members, Point, START, Size, groups};
 use crate::machine::Machine;
 use crate::results::{Folder, PointInfo, RunInfo, Sample, VERSION};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -42,19 +43,20 @@ pub struct Options {
     pub command: String,
 }
 
-/// Measures all that is missing in the folder.
+/// Measures all that is missing in the folder; the runs that failed in every attempt, with their last reason.
 ///
 /// # Errors
-/// The folder has another run; a cluster that does not start; a point that fails in every attempt.
-pub fn run(experiment: &Experiment, options: &Options, folder: &Folder) -> Result<(), String> {
+/// The folder has another run; a cluster that does not start.
+pub fn run(experiment: &Experiment, options: &Options, folder: &Folder) -> Result<Vec<String>, String> {
     let points = (experiment.points)(options.size);
     let info = begin(experiment, options, &points, folder)?;
     let samples = folder.samples()?;
     let mut left = Left::of(&info, &samples);
     if left.is_empty() {
         eprintln!("{}: all {} runs are there", experiment.name, samples.len());
-        return Ok(());
+        return Ok(Vec::new());
     }
+    let mut failed = Vec::new();
     if folder.machine()?.is_none() {
         let machine = Machine::measure(folder.path()).map_err(|error| format!("the machine: {error}"))?;
         folder.write_json("machine.json", &machine)?;
@@ -73,17 +75,17 @@ pub fn run(experiment: &Experiment, options: &Options, folder: &Folder) -> Resul
             for place in group {
                 let point = &points[place];
                 clock.begin(repetition, info.repetitions, point);
-                measure(&mut cluster, &start, point, repetition, &info, folder)?;
+                failed.extend(measure(&mut cluster, &start, point, repetition, &info, folder)?);
                 left.done(repetition, &point.key());
                 clock.end(place, &left);
             }
         }
     }
     clock.finish();
-    Ok(())
+    Ok(failed)
 }
 
-/// Measures one point until a run counts.
+/// Measures one point until a run counts; its last reason if none does.
 fn measure(
     cluster: &mut Option<BenchCluster>,
     start: &dyn Fn() -> Result<BenchCluster, String>,
@@ -91,7 +93,8 @@ fn measure(
     repetition: u32,
     info: &RunInfo,
     folder: &Folder,
-) -> Result<(), String> {
+) -> Result<Option<String>, String> {
+    let mut failed = None;
     for attempt in 0..ATTEMPTS {
         let at = seconds_now();
         let is_last = attempt + 1 == ATTEMPTS;
@@ -117,24 +120,24 @@ fn measure(
                 sample
             }
         };
-        if is_last && let Some(reason) = &sample.discarded {
-            let key = point.key();
-            folder.add(&sample)?;
-            return Err(format!("{key}: {ATTEMPTS} attempts failed; the last: {reason}"));
-        }
         sample.latencies_us.sort_unstable();
         folder.add(&sample)?;
-        if sample.discarded.is_none() {
-            return Ok(());
+        match sample.discarded {
+            None => return Ok(None),
+            Some(reason) => {
+                failed = Some(format!("{}, repetition {}: {reason}", point.key(), repetition + 1))
+            }
         }
     }
-    Ok(())
+    Ok(failed)
 }
 
 /// Why a run is no measurement of its point.
 fn fault_of(measurement: &Measurement, sample: &Sample) -> Option<String> {
     if 0 < sample.errors {
-        return Some(format!("{} operations failed", sample.errors));
+        // The first error stands behind the number of errors, which differs from run to run.
+        let first = measurement.told.split_once("the first: ").map_or("", |(_, first)| first);
+        return Some(format!("operations failed: {first}"));
     }
     if sample.ops == 0 {
         return Some("no operation was answered".into());
@@ -244,7 +247,7 @@ fn info_of(point: &Point) -> PointInfo {
     let mut setting = vec![format!("{} members", point.cluster.members)];
     setting.extend(point.cluster.flags.iter().cloned());
     setting.extend(point.tuned.iter().map(|(members, setting)| match members {
-        crate::experiment::Members::All => setting.clone(),
+        Members::All => setting.clone(),
         other => format!("{setting} ({other:?})"),
     }));
     if let Some((election, heartbeat)) = point.timing {
@@ -252,6 +255,9 @@ fn info_of(point: &Point) -> PointInfo {
     }
     if point.cluster.has_proxy {
         setting.push(format!("links {:?}", point.links));
+    }
+    if point.load.asked != Members::All {
+        setting.push(format!("asked: {:?}", point.load.asked));
     }
     setting.extend(point.faults.iter().map(|fault| format!("{fault:?}")));
     PointInfo {

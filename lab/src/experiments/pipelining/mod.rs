@@ -38,9 +38,11 @@ fn points(size: Size) -> Vec<Point> {
     for &(link, delay) in links {
         for batch in [128, 1024] {
             for &depth in size.of(&[1_u32, 2, 4, 8, 16, 32, 64], &[1, 16, 64]) {
+                // 4,096 puts wait for a long time in messages one by one: a member keeps a request for two election timeouts and 5 s.
+                let patient = ClusterPlan::of(3).flag("--election-timeout=5000");
                 let cluster = match delay {
-                    None => ClusterPlan::of(3),
-                    Some(_) => ClusterPlan::of(3).proxied(),
+                    None => patient,
+                    Some(_) => patient.proxied(),
                 };
                 let load = Load::native_puts(5000, UNDER_WAY).of_bytes(ALONE_BYTES);
                 let point =
