@@ -21,18 +21,19 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn points(_: Size) -> Vec<Point> {
     let three = |what: &str| {
-        Point::of("three", ClusterPlan::of(3).proxied(), Load::puts(300, 8)).at("what", what).takes(500)
+        Point::of("three", ClusterPlan::of(3).proxied(), Load::puts(300, 8).at(Members::Leader))
+            .at("what", what)
+            .takes(500)
     };
-    let pause = Fault {
-        after: Duration::from_millis(20),
-        of: Members::OneFollower,
-        what: Blow::Pause(Duration::from_millis(100)),
-    };
+    let fault = |what| Fault { after: Duration::from_millis(20), of: Members::OneFollower, what };
+    // The client asks the leader, which goes on without the follower.
+    let faulty = |name: &str, what| Point { faults: vec![fault(what)], ..three(name) };
     let alone = Point::of("alone", ClusterPlan::of(1), Load::native_puts(300, 8)).at("what", "native");
     vec![
         three("calm"),
         three("far").far(Duration::from_millis(2)).tuned_at(Members::Leader, "sync-delay=100us"),
-        Point { faults: vec![pause], ..three("pause") },
+        faulty("pause", Blow::Pause(Duration::from_millis(100))),
+        faulty("kill", Blow::Kill),
         alone.takes(500),
     ]
 }
