@@ -121,6 +121,9 @@ fn run_all(args: &RunArgs) -> Outcome {
     if args.spaces && !kattu_rig::place::is_inside() {
         return enter();
     }
+    if args.spaces {
+        kattu_rig::place::raise_loopback().map_err(Ended::failed)?;
+    }
     let chosen: Vec<&Experiment> = match args.names.iter().any(|name| name == "all") {
         true => experiments::ALL.iter().copied().filter(|it| !it.is_hidden).collect(),
         false => args.names.iter().map(|name| find(name)).collect::<Result<_, _>>()?,

@@ -215,13 +215,16 @@ fn begin(
         began: iso(seconds_now()),
         points: points.iter().map(info_of).collect(),
     };
-    let Some(there) = folder.run_info()? else {
-        folder.write_json("run.json", &info)?;
-        return Ok(info);
-    };
-    match difference(&there, &info) {
-        None => Ok(there),
-        Some(what) => Err(format!(
+    let there = folder.run_info()?;
+    let differs = there.as_ref().and_then(|there| difference(there, &info));
+    match (there, differs) {
+        (Some(there), None) => Ok(there),
+        (None, _) => folder.write_json("run.json", &info).map(|()| info),
+        // A run that ended before its first sample is no loss.
+        (Some(_), Some(_)) if folder.samples()?.is_empty() => {
+            folder.write_json("run.json", &info).map(|()| info)
+        }
+        (Some(_), Some(what)) => Err(format!(
             "{}: has a run with another {what}; give another folder with --out, or remove this one",
             folder.path().display()
         )),
@@ -314,7 +317,8 @@ struct Clock<'a> {
     took: Vec<Duration>,
     start: Duration,
     since: std::time::Instant,
-    shown: bool,
+    is_starting: bool,
+    left_for: Duration,
     name: &'static str,
 }
 
@@ -326,40 +330,41 @@ impl<'a> Clock<'a> {
         bar.set_prefix(name);
         bar.enable_steady_tick(Duration::from_secs(1));
         let took: Vec<Duration> = points.iter().map(|point| point.expected).collect();
-        let shown = !bar.is_hidden();
-        let clock = Clock { bar, points, took, start: START, since: std::time::Instant::now(), shown, name };
-        if !shown {
-            eprintln!("{name}: {} runs, about {} left", left.0.len(), span(clock.rest(left)));
+        let since = std::time::Instant::now();
+        let left_for = Duration::ZERO;
+        let mut clock = Clock { bar, points, took, start: START, since, is_starting: false, left_for, name };
+        clock.left_for = clock.rest(left);
+        if clock.bar.is_hidden() {
+            eprintln!("{name}: {} runs, about {} left", left.0.len(), span(clock.left_for));
         }
         clock
     }
 
     fn start(&mut self) {
         self.since = std::time::Instant::now();
-        self.bar.set_message("starting members");
+        self.is_starting = true;
+        self.say("starting members");
     }
 
     fn begin(&mut self, repetition: u32, of: u32, point: &Point) {
-        if self.bar.message() == "starting members" {
+        if std::mem::take(&mut self.is_starting) {
             self.start = self.since.elapsed();
         }
         self.since = std::time::Instant::now();
-        self.bar.set_message(format!("repetition {} of {of}: {}", repetition + 1, point.key()));
+        self.say(&format!("repetition {} of {of}: {}", repetition + 1, point.key()));
+    }
+
+    fn say(&self, what: &str) {
+        self.bar.set_message(format!("about {} left; {what}", span(self.left_for)));
     }
 
     fn end(&mut self, place: usize, left: &Left) {
         self.took[place] = self.since.elapsed();
+        self.left_for = self.rest(left);
         self.bar.inc(1);
-        let rest = span(self.rest(left));
-        self.bar.set_message(format!("about {rest} left"));
-        let every = (self.bar.length().unwrap_or(0) / 10).max(1);
-        if !self.shown && self.bar.position().is_multiple_of(every) {
-            eprintln!(
-                "{}: {} of {} runs, about {rest} left",
-                self.name,
-                self.bar.position(),
-                left.0.len() as u64 + self.bar.position()
-            );
+        let (at, of) = (self.bar.position(), self.bar.length().unwrap_or(0));
+        if self.bar.is_hidden() && at.is_multiple_of((of / 10).max(1)) {
+            eprintln!("{}: {at} of {of} runs, about {} left", self.name, span(self.left_for));
         }
     }
 
