@@ -123,7 +123,8 @@ impl Verdict {
 }
 
 impl Claim {
-    /// A claim that one point's measure is at least `least` times as large as the other's. Nothing if a point has no run.
+    /// A claim that one point's measure is at least `least` times as large as the other's. Nothing if a point has too few
+    /// runs.
     #[must_use]
     pub fn ratio_at_least(
         says: &str,
