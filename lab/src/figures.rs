@@ -72,6 +72,8 @@ pub enum Scale {
 pub enum Kind {
     /// A line through medians, with intervals.
     Lines,
+    /// The same, where values below are measured, too, and not round.
+    Curve,
     /// A bar for each median, grouped by the value below, with intervals.
     Bars,
     /// The share of operations that took at most so long.
@@ -203,7 +205,7 @@ impl Figure {
         for (place, series_here) in series.iter().enumerate() {
             let colour = colour(series, place);
             match self.kind {
-                Kind::Lines => line(&mut chart, series_here, colour, true)?,
+                Kind::Lines | Kind::Curve => line(&mut chart, series_here, colour, true)?,
                 Kind::Distribution => line(&mut chart, series_here, colour, false)?,
                 Kind::Bars => {
                     bars(&mut chart, series_here, colour, place, series.len(), self.y_base(series))?
@@ -218,7 +220,7 @@ impl Figure {
         match self.kind {
             Kind::Bars => Axis::named(dots.map(|dot| (dot.x, dot.label.clone()))),
             Kind::Lines => Axis::at(self.x_scale, dots.map(|dot| dot.x)),
-            Kind::Distribution => Axis::over(self.x_scale, dots.map(|dot| dot.x)),
+            Kind::Distribution | Kind::Curve => Axis::over(self.x_scale, dots.map(|dot| dot.x)),
         }
     }
 
@@ -376,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_figure_carries_its_numbers_and_takes_the_colour_of_its_page() {
-        for kind in [Kind::Lines, Kind::Bars, Kind::Distribution] {
+        for kind in [Kind::Lines, Kind::Curve, Kind::Bars, Kind::Distribution] {
             let svg = figure(kind).svg().expect("drawn").expect("something to draw");
             assert!(svg.contains("size, bytes") && svg.contains("time, ms") && svg.contains("ours"), "{svg}");
             for once in ["viewBox=", "xmlns=", "<style>"] {

@@ -210,6 +210,15 @@ pub fn line(name: &str, points: &[At<'_>], coordinate: &str, measure: Measure) -
     Series::of(name, dots)
 }
 
+/// One line of a figure: these points in their order, one measure against another.
+#[must_use]
+pub fn against(name: &str, points: &[At<'_>], across: Measure, up: Measure, label: &str) -> Series {
+    let dot = |at: &At<'_>| {
+        Some(Dot { x: at.median(across)?.median, label: at.coordinate(label).into(), y: at.median(up)? })
+    };
+    Series::of(name, points.iter().filter_map(dot).collect())
+}
+
 /// The bars of one colour: these points in their order, named by a coordinate.
 #[must_use]
 pub fn bars(name: &str, points: &[At<'_>], coordinate: &str, measure: Measure) -> Series {

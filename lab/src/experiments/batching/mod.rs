@@ -3,10 +3,10 @@
 //! Knows nothing of: how a point is run.
 
 use crate::experiment::{ClusterPlan, Experiment, Load, Point, Size};
-use crate::figures::{Figure, Series};
+use crate::figures::{Figure, Kind, Series};
 use crate::judge::{
-    Claim, Findings, Table, Verdict, at_least, bars, cell, line, lines, number, published as theirs, shown,
-    within,
+    Claim, Findings, Table, Verdict, against, at_least, at_most, bars, cell, line, lines, number,
+    published as theirs, shown, table, within,
 };
 use crate::measured::{At, Measure, Measured};
 use crate::published::Published;
@@ -54,6 +54,18 @@ fn points(size: Size) -> Vec<Point> {
             }
         }
     }
+    for batching in ["on", "off"] {
+        for &(clients, requests) in size.of(
+            &[(1_u32, 200_u32), (4, 800), (16, 1500), (64, 3000), (256, 4000), (1024, 8000)],
+            &[(1, 200), (16, 1500), (256, 4000)],
+        ) {
+            let per_put = if batching == "on" { 0.05 } else { 0.4 };
+            let point = Point::of("load", three(), Load::puts(requests.into(), clients));
+            let point = point.at("batching", batching).at("clients", clients);
+            let millis = 500 + (f64::from(requests) * per_put) as u64;
+            points.push(point.tuned(format!("batching={batching}")).takes(millis));
+        }
+    }
     for pipelining in ["on", "off"] {
         for entries in size.of(&[1, 16, 64, 128, 256, 512, 1024], &[1, 64, 1024]) {
             let load = Load::native_puts(5000, UNDER_WAY).of_bytes(ALONE_BYTES);
@@ -87,6 +99,7 @@ fn points(size: Size) -> Vec<Point> {
 fn judge(measured: &Measured, published: &Published) -> Findings {
     let mut findings = Findings::default();
     requests(measured, published, &mut findings);
+    load(measured, &mut findings);
     sizes(measured, published, &mut findings);
     timers(measured, &mut findings);
     findings
@@ -182,6 +195,41 @@ fn requests(measured: &Measured, published: &Published, findings: &mut Findings)
         .to_vec(),
         rows: rows.collect(),
     });
+}
+
+/// Latency beside throughput.
+fn load(measured: &Measured, findings: &mut Findings) {
+    let of = |batching: &str| measured.all(&[("grid", "load"), ("batching", batching)]);
+    let series = ["on", "off"].map(|batching| {
+        against(&format!("batching {batching}"), &of(batching), Measure::OpsPerS, Measure::P50, "clients")
+    });
+    let title = "Latency beside throughput, etcd's API";
+    let mut figure = lines("load", title, Measure::OpsPerS.title(), Measure::P50, series.to_vec());
+    // Throughputs are no round numbers: they are not written one by one.
+    figure.kind = Kind::Curve;
+    findings
+        .figures
+        .push(figure.with_caption("One point for each number of clients, which grows from left to right."));
+    let measures = [Measure::OpsPerS, Measure::P50, Measure::P99, Measure::MembersCpu, Measure::Syncs];
+    let all = [of("on"), of("off")].concat();
+    findings.tables.push(table("By clients, etcd's API", &all, &["batching", "clients"], &measures));
+    let ends = |clients: &str| {
+        let at = |batching| measured.at(&[("grid", "load"), ("batching", batching), ("clients", clients)]);
+        (at("on"), at("off"))
+    };
+    let (alone, alone_without) = ends("1");
+    if let Some(ratio) = alone.zip(alone_without).and_then(|(on, off)| on.over(&off, Measure::P50)) {
+        findings.claims.push(Claim {
+            says: "Batching costs a client that is alone no latency".into(),
+            source: "ours: batches form by themselves, no timer waits for them".into(),
+            rule: format!(
+                "held if the interval of the ratio of median latencies, with batching over without, ends at {ALIKE} or below; refuted if it \
+                 lies above"
+            ),
+            because: format!("the ratio is {}", shown(ratio)),
+            verdict: at_most(ratio, ALIKE),
+        });
+    }
 }
 
 fn sizes(measured: &Measured, published: &Published, findings: &mut Findings) {
