@@ -4,7 +4,7 @@
 
 use crate::experiment::Experiment;
 use crate::figures::{Figure, escaped};
-use crate::judge::{Claim, Findings, Table, number, shown};
+use crate::judge::{Claim, Findings, Table, number, plain, shown};
 use crate::machine::{Machine, Times};
 use crate::measured::{Measure, RUNS_MIN};
 use crate::published::{Published, Table as PublishedTable};
@@ -132,7 +132,7 @@ fn of_published(table: &PublishedTable) -> Table {
     Table {
         title: format!("{}, {} ({})", table.title, table.unit, table.at),
         head: table.columns.clone(),
-        rows: table.rows.iter().map(|row| row.iter().map(|it| number(*it)).collect()).collect(),
+        rows: table.rows.iter().map(|row| row.iter().map(|it| plain(*it)).collect()).collect(),
     }
 }
 
