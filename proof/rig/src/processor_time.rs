@@ -34,16 +34,19 @@ impl Spent {
         self.ticks.max(self.threads.values().sum())
     }
 
-    /// What was used since an earlier moment; in hundredths of a second if a thread ended between.
+    /// What was used since an earlier moment. If a thread ended between, its time is known only in hundredths of a second:
+    /// then this is the larger one of those and of what the other threads used.
     pub fn since(&self, earlier: &Spent) -> Duration {
-        let is_whole = earlier.threads.keys().all(|thread| self.threads.contains_key(thread));
-        if !is_whole || self.threads.is_empty() {
-            return self.ticks.saturating_sub(earlier.ticks);
-        }
         let of_thread = |(thread, now): (&u64, &Duration)| {
             now.saturating_sub(earlier.threads.get(thread).copied().unwrap_or_default())
         };
-        self.threads.iter().map(of_thread).sum()
+        let exact = self.threads.iter().map(of_thread).sum();
+        match earlier.threads.keys().all(|thread| self.threads.contains_key(thread))
+            && !self.threads.is_empty()
+        {
+            true => exact,
+            false => exact.max(self.ticks.saturating_sub(earlier.ticks)),
+        }
     }
 }
 
@@ -98,6 +101,7 @@ mod tests {
             ms(20),
             "thread 2 ended, and its time is unknown"
         );
+        assert_eq!(spent(50, &[(1, 25_500)]).since(&before), us(5100), "thread 2 used next to nothing");
         assert_eq!(spent(70, &[]).since(&before), ms(20), "the kernel counts no nanoseconds");
         assert_eq!((before.total(), spent(10, &[(1, 20_400)]).total()), (ms(50), us(20_400)));
     }
