@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The crates.
-pub const CRATES: [&str; 4] = ["kattu-e2e", "kattu-differential", "kattu-chaos", "kattu-power"];
+pub const CRATES: [&str; 5] = ["kattu-e2e", "kattu-differential", "kattu-chaos", "kattu-power", "kattu-lab"];
 
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const SYNC_LIMIT: Duration = Duration::from_secs(120);

@@ -22,7 +22,7 @@ const CEILINGS: &str = "xtask/src/words_ceiling.toml";
 const LISTED: usize = 10;
 
 /// First folders with code of ours.
-const ROOMS: &[&str] = &["core", "shell", "proof", "kattu", "xtask"];
+const ROOMS: &[&str] = &["core", "shell", "proof", "kattu", "lab", "xtask"];
 /// Crates in which a promise is a vote hold or a guarantee.
 const OF_PROMISES: &[&str] = &["core/raft", "core/wire", "shell/wal"];
 

@@ -1,13 +1,11 @@
-//! Processors: the first is for members under test, the others are for clients; measures how long a process ran, and
-//! how long it waited for a processor.
+//! Processors: the first is for members under test, the others are for clients; measures how long a process waited for one.
 //!
 //! Knows nothing of: members, clients.
 
+pub use kattu_rig::processor_time::processor_time;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The kernel's unit of processor time: USER_HZ. [proc_pid_stat(5)]
-const TICKS_PER_S: u32 = 100;
 /// Sampling interval of [`Waiting`].
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -36,16 +34,6 @@ fn cores() -> usize {
         let online = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         online.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count().max(1)
     })
-}
-
-/// Processor time of these processes together. [proc_pid_stat(5): utime, stime]
-pub fn processor_time(processes: &[u32]) -> Duration {
-    let ticks = |process: &u32| -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-        after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
-    };
-    Duration::from_secs(processes.iter().map(ticks).sum()) / TICKS_PER_S
 }
 
 /// How long a process waits for a processor: every few milliseconds it samples whether one of its threads wants to run,

@@ -98,7 +98,18 @@ impl Cluster {
     /// A cluster of the binary under test at all these places, not started yet: default settings but for these flags,
     /// directories and logs in `folder`.
     pub fn plain(place: Place, folder: &Path, token: &str, flags: Vec<String>) -> Cluster {
-        let mut cluster = Cluster::empty(programs::kattu(), place, folder, token);
+        Cluster::plain_of(programs::kattu(), place, folder, token, flags)
+    }
+
+    /// The same of another binary.
+    pub fn plain_of(
+        program: PathBuf,
+        place: Place,
+        folder: &Path,
+        token: &str,
+        flags: Vec<String>,
+    ) -> Cluster {
+        let mut cluster = Cluster::empty(program, place, folder, token);
         cluster.common = flags;
         cluster.people(cluster.place.endpoints.len(), |_, name| folder.join(name));
         cluster

@@ -3,7 +3,7 @@
 //! | Read in this order | Contents |
 //! |---|---|
 //! | `programs.rs` | where programs are, running them to the end, waiting for conditions |
-//! | `process.rs`, `freezer.rs` | a process that is started, paused, killed and watched |
+//! | `process.rs`, `freezer.rs`, `processor_time.rs` | a process that is started, paused, killed and watched; the time that it used |
 //! | `target.rs`, `flags.rs`, `clocks.rs` | the system under test, its command line, its clocks |
 //! | `place.rs` | network namespaces, or loopback addresses |
 //! | `member.rs`, `cluster.rs`, `changes.rs` | members, and requests to all of them |
@@ -36,6 +36,7 @@ mod native;
 pub mod page;
 pub mod place;
 pub mod process;
+pub mod processor_time;
 pub mod programs;
 pub mod progress;
 pub mod proxy;

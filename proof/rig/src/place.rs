@@ -78,6 +78,14 @@ pub fn enter() -> Result<Command, String> {
     Ok(again)
 }
 
+/// Makes loopback work in the present namespace: in a new one it does not.
+///
+/// # Errors
+/// The message of `ip`.
+pub fn raise_loopback() -> Result<(), String> {
+    ip(None, "link set lo up\n")
+}
+
 /// Words before a command that make it die with the rig, however that ends.
 fn mortal() -> Vec<String> {
     let can = Command::new("setpriv").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -119,7 +127,7 @@ impl Place {
         let number = MADE.fetch_add(1, Ordering::Relaxed) % 128;
         let net = format!("10.{}", 64 + number);
         let mut place = Place { endpoints: Vec::new(), holders: Vec::new(), hub_addresses: Vec::new() };
-        ip(None, "link set lo up\n")?;
+        raise_loopback()?;
         for member in 0..members {
             let holder = place.hold()?;
             let (outside, inside) = (format!("{net}.{member}.1"), format!("{net}.{member}.2"));

@@ -12,7 +12,7 @@
 use crate::cluster::Processes;
 use crate::frames::{Chopper, Piece};
 use crate::place::Endpoint;
-use crate::weather::Links;
+use crate::weather::{Links, SENT_AGAIN};
 use kattu_random::Random;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -196,8 +196,8 @@ struct Pump {
 enum Outgoing {
     Bytes {
         at: Instant,
-        /// The link's bandwidth when that was decided.
-        bandwidth: u32,
+        /// The lower one of the link's bandwidth and the sender's egress when that was decided.
+        limit: u32,
         bytes: Vec<u8>,
     },
     Reset,
@@ -216,7 +216,7 @@ impl Pump {
         let mut held: Option<Piece> = None;
         let mut free_at = Instant::now();
         let mut last_at = Instant::now();
-        let mut last_bandwidth = 0;
+        let mut last_limit = 0;
         loop {
             let read = source.read(&mut buffer);
             let read = match held {
@@ -263,23 +263,24 @@ impl Pump {
                     let (least, most) = weather.delay;
                     let late = self.random.within(least.as_micros() as u64..most.as_micros() as u64);
                     let mut at = Instant::now() + Duration::from_micros(late);
-                    if weather.bandwidth != last_bandwidth {
+                    if self.random.per_mille(weather.loss) {
+                        self.links.count("lost");
+                        at += SENT_AGAIN + most;
+                    }
+                    let limit = self.links.limit(self.from, self.to);
+                    if limit != last_limit {
                         // Pieces that wait at the old rate are released, or are few at the new one.
-                        (free_at, last_at, last_bandwidth) =
-                            (Instant::now(), Instant::now(), weather.bandwidth);
+                        (free_at, last_at, last_limit) = (Instant::now(), Instant::now(), limit);
                     }
                     if 0 < weather.bandwidth {
                         let time = Duration::from_secs_f64(bytes.len() as f64 / f64::from(weather.bandwidth));
                         free_at = free_at.max(Instant::now()) + time;
                         at = at.max(free_at);
                     }
+                    at = at.max(self.links.reserve_egress(self.from, bytes.len()));
                     // Bytes of one stream never overtake each other.
                     last_at = last_at.max(at);
-                    if sender
-                        .send(Outgoing::Bytes { at: last_at, bandwidth: weather.bandwidth, bytes })
-                        .await
-                        .is_err()
-                    {
+                    if sender.send(Outgoing::Bytes { at: last_at, limit, bytes }).await.is_err() {
                         return;
                     }
                 }
@@ -330,8 +331,8 @@ async fn deliver(
     receiver: &mut mpsc::Receiver<Outgoing>,
 ) -> bool {
     while let Some(outgoing) = receiver.recv().await {
-        let Outgoing::Bytes { at, bandwidth, bytes } = outgoing else { return true };
-        links.until_due(from, to, at, bandwidth).await;
+        let Outgoing::Bytes { at, limit, bytes } = outgoing else { return true };
+        links.until_due(from, to, at, limit).await;
         links.until_open(from, to).await;
         if sink.write_all(&bytes).await.is_err() {
             return false;
@@ -450,6 +451,36 @@ mod tests {
         there.set_nonblocking(false).expect("a socket");
         proxy.links.calm();
         there.read_exact(&mut heard).expect("bytes");
+    }
+
+    #[test]
+    fn two_connections_of_a_member_share_its_egress() {
+        let (place, proxy, listener) = pair();
+        let (mut first, mut first_there) = open(&place, &listener);
+        let (mut second, mut second_there) = open(&place, &listener);
+        proxy.links.set_egress(0, 20_000);
+        let begun = std::time::Instant::now();
+        first.write_all(&[7; 4000]).expect("the proxy takes it");
+        second.write_all(&[7; 4000]).expect("the proxy takes it");
+        let mut heard = [0; 4000];
+        first_there.read_exact(&mut heard).expect("bytes");
+        second_there.read_exact(&mut heard).expect("bytes");
+        // 8,000 bytes at 20,000 a second; each alone would have needed half as long.
+        assert!(Duration::from_millis(390) <= begun.elapsed(), "{:?}", begun.elapsed());
+        assert_eq!(proxy.links.passed(0, 1), 8000);
+    }
+
+    #[test]
+    fn a_lost_piece_comes_later() {
+        let (place, proxy, listener) = pair();
+        let (mut here, mut there) = open(&place, &listener);
+        proxy.links.set(0, 1, Weather { loss: 1000, ..Weather::default() });
+        let begun = std::time::Instant::now();
+        here.write_all(b"lost").expect("the proxy takes it");
+        let mut heard = [0; 4];
+        there.read_exact(&mut heard).expect("bytes");
+        assert!(SENT_AGAIN <= begun.elapsed(), "{:?}", begun.elapsed());
+        assert!(proxy.links.counts().contains_key("lost"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The weather of every link: the fate of the bytes that one member sends to another.
 //!
 //! A link is an ordered pair of members. Both connections between two members carry bytes in both directions, so each
-//! direction of a connection uses the weather of *its* pair.
+//! direction of a connection uses the weather of *its* pair. A member's *egress* is the sum of all that it sends, over all its
+//! links: a machine has one way out, however many peers it has.
 //! Knows nothing of: sockets, plans.
 
 use std::collections::BTreeMap;
@@ -30,7 +31,12 @@ pub struct Weather {
     pub duplicate: u32,
     /// A message is sent after its successor.
     pub reorder: u32,
+    /// A piece is lost on its way, and comes [`SENT_AGAIN`] later: TCP sends it again.
+    pub loss: u32,
 }
+
+/// The shortest time after which TCP sends a lost segment again on Linux. [tcp(7): RTO of at least 200 ms]
+pub const SENT_AGAIN: Duration = Duration::from_millis(200);
 
 /// Changes made to pieces, by name.
 pub type Counts = BTreeMap<&'static str, u64>;
@@ -52,7 +58,22 @@ struct State {
     weather: Vec<Weather>,
     /// The weather that each link returns to.
     usual: Vec<Weather>,
+    /// The way out of each member.
+    egress: Vec<Egress>,
     counts: Counts,
+}
+
+/// What one member may send in a second, over all its links, and until when that is spoken for.
+#[derive(Clone, Copy, Debug)]
+struct Egress {
+    /// Bytes per second; 0 for no limit.
+    rate: u32,
+    free_at: Instant,
+}
+
+/// The lower of two limits of which 0 is none.
+fn lower(one: u32, other: u32) -> u32 {
+    [one, other].into_iter().filter(|limit| 0 < *limit).min().unwrap_or(0)
 }
 
 impl Links {
@@ -61,6 +82,7 @@ impl Links {
         let state = State {
             weather: vec![Weather::default(); members * members],
             usual: vec![Weather::default(); members * members],
+            egress: vec![Egress { rate: 0, free_at: Instant::now() }; members],
             counts: Counts::new(),
         };
         let links = members * members;
@@ -112,11 +134,38 @@ impl Links {
     pub fn set(&self, from: usize, to: usize, weather: Weather) {
         let mut state = self.state.lock().expect("nobody panics with it");
         let link = from * self.members + to;
-        let limits = [weather.bandwidth, state.usual[link].bandwidth];
-        let bandwidth = limits.into_iter().filter(|limit| 0 < *limit).min().unwrap_or(0);
+        let bandwidth = lower(weather.bandwidth, state.usual[link].bandwidth);
         state.weather[link] = Weather { bandwidth, ..weather };
         drop(state);
         self.changed.send_modify(|times| *times += 1);
+    }
+
+    /// Limits all that a member sends together, in bytes per second; 0 for no limit. It stays in force whatever the weather.
+    pub fn set_egress(&self, from: usize, rate: u32) {
+        let mut state = self.state.lock().expect("nobody panics with it");
+        // What waits at the old rate is released, or is little at the new one.
+        state.egress[from] = Egress { rate, free_at: Instant::now() };
+        drop(state);
+        self.changed.send_modify(|times| *times += 1);
+    }
+
+    /// Reserves a member's way out for so many bytes; when the last of them is out. Reservations of all its connections
+    /// follow each other in the order in which they are made.
+    pub(crate) fn reserve_egress(&self, from: usize, bytes: usize) -> Instant {
+        let now = Instant::now();
+        let egress = &mut self.state.lock().expect("nobody panics with it").egress[from];
+        if egress.rate == 0 {
+            return now;
+        }
+        egress.free_at =
+            egress.free_at.max(now) + Duration::from_secs_f64(bytes as f64 / f64::from(egress.rate));
+        egress.free_at
+    }
+
+    /// The lower one of a link's bandwidth and its sender's egress, 0 for no limit.
+    pub(crate) fn limit(&self, from: usize, to: usize) -> u32 {
+        let state = self.state.lock().expect("nobody panics with it");
+        lower(state.weather[from * self.members + to].bandwidth, state.egress[from].rate)
     }
 
     /// Returns all links to their usual weather.
@@ -142,9 +191,10 @@ impl Links {
     pub(crate) async fn until_due(&self, from: usize, to: usize, at: Instant, then: u32) {
         let mut changed = self.changed.subscribe();
         while Instant::now() < at {
-            let weather = self.weather(from, to);
-            let is_faster = 0 < then && then < weather.bandwidth;
-            if (weather.bandwidth == 0 || is_faster) && weather.delay.1.is_zero() {
+            let (weather, limit) = (self.weather(from, to), self.limit(from, to));
+            let is_faster = 0 < then && then < limit;
+            let is_late_by_chance = !weather.delay.1.is_zero() || 0 < weather.loss;
+            if (limit == 0 || is_faster) && !is_late_by_chance {
                 return;
             }
             let _ = tokio::time::timeout_at(at, changed.changed()).await;
@@ -159,5 +209,39 @@ impl Links {
     /// The changes so far.
     pub fn counts(&self) -> Counts {
         self.state.lock().expect("nobody panics with it").counts.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_a_member_sends_shares_one_way_out() {
+        let links = Links::new(3);
+        let now = Instant::now();
+        assert!(links.reserve_egress(0, 1 << 30) < now + Duration::from_secs(10), "no limit, no wait");
+        links.set_egress(0, 1000);
+        // Two links take turns: each reservation begins where the last one ends, whichever link it is for.
+        let ends: Vec<Instant> = (0..4).map(|_| links.reserve_egress(0, 500)).collect();
+        for (earlier, later) in ends.iter().zip(&ends[1..]) {
+            assert_eq!(*later - *earlier, Duration::from_millis(500));
+        }
+        assert!(Duration::from_secs(2) <= ends[3] - now);
+        // Another member's way out is its own.
+        assert!(links.reserve_egress(1, 1 << 30) < now + Duration::from_secs(10));
+    }
+
+    #[test]
+    fn the_lower_limit_of_a_link_and_of_its_senders_egress_counts() {
+        let links = Links::new(2);
+        assert_eq!(links.limit(0, 1), 0);
+        links.set(0, 1, Weather { bandwidth: 700, ..Weather::default() });
+        assert_eq!((links.limit(0, 1), links.limit(1, 0)), (700, 0));
+        links.set_egress(0, 300);
+        links.set_egress(1, 900);
+        assert_eq!((links.limit(0, 1), links.limit(1, 0)), (300, 900));
+        links.calm();
+        assert_eq!(links.limit(0, 1), 300, "an egress is no weather");
     }
 }

@@ -43,6 +43,7 @@ counts, too, so give it many clients.
 Examples:
   kattu bench put --clients 256 --conns 16 --total 100000 --val-size 256
   kattu bench range --clients 64 --conns 8 --total 100000 -o json
+  kattu bench put --clients 64 --conns 8 -o json --histogram
   kattu bench put --native --clients 8 --conns 8 --sessions 8 --pipeline 256 --total 1000000
   kattu bench mixed --native --clients 64 --conns 4 --rate 20000 --total 200000 --plot latencies.svg")]
 pub(crate) struct BenchArgs {
@@ -90,6 +91,9 @@ pub(crate) struct BenchArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
+    /// With -o json: all latencies as well, as `latencies_us`: pairs of a latency and how many operations took that long
+    #[arg(long)]
+    histogram: bool,
     /// Draw the latencies into this file, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -179,22 +183,35 @@ fn words(args: &BenchArgs) -> String {
     words
 }
 
+/// The latencies that occurred, in ascending order, each with its count. They are exact to three digits.
+fn pairs(latencies: &Histogram<u64>) -> serde_json::Value {
+    let pairs =
+        latencies.iter_recorded().map(|step| json!([step.value_iterated_to(), step.count_at_value()]));
+    pairs.collect()
+}
+
 fn report(args: &BenchArgs, score: &Score, seconds: f64) -> Outcome {
     let latencies = &score.latencies_us;
     let ops = latencies.len();
     let at = |quantile| latencies.value_at_quantile(quantile);
     let ops_per_s = if seconds > 0.0 { ops as f64 / seconds } else { 0.0 };
     match args.output {
-        Format::Json => output::print_json(&json!({
-            "ops": ops,
-            "seconds": seconds,
-            "ops_per_s": ops_per_s,
-            "p50_us": at(0.5),
-            "p99_us": at(0.99),
-            "p999_us": at(0.999),
-            "max_us": latencies.max(),
-            "errors": score.errors,
-        })),
+        Format::Json => {
+            let mut answer = json!({
+                "ops": ops,
+                "seconds": seconds,
+                "ops_per_s": ops_per_s,
+                "p50_us": at(0.5),
+                "p99_us": at(0.99),
+                "p999_us": at(0.999),
+                "max_us": latencies.max(),
+                "errors": score.errors,
+            });
+            if args.histogram {
+                answer["latencies_us"] = pairs(latencies);
+            }
+            output::print_json(&answer)
+        }
         Format::Table => {
             let head = ["ops", "seconds", "ops/s", "p50 µs", "p99 µs", "p99.9 µs", "max µs", "errors"];
             let row = vec![
@@ -209,5 +226,23 @@ fn report(args: &BenchArgs, score: &Score, seconds: f64) -> Outcome {
             ];
             output::print_table(&head, vec![row])
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_is_told_as_pairs_that_count_every_latency() {
+        let mut latencies = Score::new().expect("good bounds").latencies_us;
+        for latency in [7, 7, 300, 1_000_000] {
+            latencies.record(latency).expect("in bounds");
+        }
+        let pairs = pairs(&latencies);
+        assert_eq!((&pairs[0], &pairs[1]), (&json!([7, 2]), &json!([300, 1])));
+        let last = pairs[2][0].as_u64().expect("a latency");
+        assert!((1_000_000..1_001_000).contains(&last) && pairs[2][1] == 1, "{pairs}");
+        assert_eq!(pairs.as_array().map(Vec::len), Some(3));
     }
 }

@@ -162,6 +162,13 @@ Examples:
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Run experiments on real clusters, beside published figures
+    #[command(disable_help_flag = true)]
+    Lab {
+        /// Arguments of the lab: see `kattu lab --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Inspect a log
     Wal {
         /// The verb about logs.
@@ -264,6 +271,7 @@ mod tests {
             "export",
             "bench",
             "sim",
+            "lab",
             "wal",
         ] {
             assert!(verbs.contains(&verb), "{verb}");

@@ -17,7 +17,7 @@
 //! | `maintain.rs` | hash, alarm |
 //! | `import.rs`, `export.rs` | directories in and out |
 //! | `bench.rs` | load, measured |
-//! | `sim.rs` | starts the simulator, a program of its own |
+//! | `beside.rs` | becomes the simulator or the lab, programs of their own |
 //! | `wal.rs` | inspection of a log |
 //! | `serve.rs`, `dev.rs` | one member; a whole cluster in one process |
 //!
@@ -26,6 +26,7 @@
 
 mod backup;
 mod bench;
+mod beside;
 mod cli;
 mod cluster;
 mod connect;
@@ -41,7 +42,6 @@ mod member;
 mod output;
 mod serve;
 mod session;
-mod sim;
 mod stages;
 mod switches;
 mod tree;
@@ -95,7 +95,8 @@ fn dispatch(cli: Cli) -> kattu_output::Outcome {
         Verb::Import(args) => import::run(&args),
         Verb::Export(args) => export::run(&args),
         Verb::Bench(args) => bench::run(&args),
-        Verb::Sim { args } => sim::run(&args),
+        Verb::Sim { args } => beside::SIMULATOR.become_it(&args),
+        Verb::Lab { args } => beside::LAB.become_it(&args),
         Verb::Wal { verb: WalVerb::Inspect(args) } => wal::inspect(&args),
     }
 }

@@ -10,7 +10,7 @@ use super::markdown::Page;
 use std::collections::BTreeSet;
 
 /// Folders at the root; those that the repository has besides them count, too.
-const ROOMS: &[&str] = &["core", "shell", "proof", "kattu", "xtask", "docs"];
+const ROOMS: &[&str] = &["core", "shell", "proof", "kattu", "lab", "xtask", "docs"];
 
 /// Every file of the repository, and every folder.
 pub struct Tree {

@@ -1,0 +1,22 @@
+//! All experiments, each a folder: `question.md`, `published.toml` (if anything is published), `mod.rs`.
+//!
+//! Knows nothing of: how an experiment is run.
+
+mod asynchronous_apply;
+mod batching;
+mod combinations;
+mod frame_check;
+mod parallel_append;
+mod pipelining;
+
+use crate::experiment::Experiment;
+
+/// All of them, in the order in which they are listed.
+pub const ALL: &[&Experiment] = &[
+    &batching::EXPERIMENT,
+    &pipelining::EXPERIMENT,
+    &parallel_append::EXPERIMENT,
+    &asynchronous_apply::EXPERIMENT,
+    &combinations::EXPERIMENT,
+    &frame_check::EXPERIMENT,
+];

@@ -1,0 +1,37 @@
+//! The lab: experiments on clusters of real processes, beside figures that others published.
+//!
+//! ```text
+//!   experiments/NAME ─▶ experiment.rs ─▶ run.rs ─▶ bench_cluster.rs ─▶ members, kattu bench
+//!   (points, judge)                        │
+//!                                          ▼
+//!                       results.rs: DIR/samples.jsonl ─▶ measured.rs ─▶ judge ─▶ figures.rs, page.rs
+//! ```
+//! | Read in this order | Contents |
+//! |---|---|
+//! | `experiment.rs` | what an experiment is: question, points, published figures, judge |
+//! | `experiments.rs` | all of them, each a folder |
+//! | `run.rs` | which point is measured when; discards, resumption, time left |
+//! | `bench_cluster.rs` | members under a load |
+//! | `machine.rs` | the machine and its limits |
+//! | `results.rs` | the folder of a run |
+//! | `statistics.rs`, `measured.rs` | medians, intervals; what is computed from runs |
+//! | `published.rs` | figures of others, as data |
+//! | `judge.rs` | claims and their verdicts |
+//! | `figures.rs`, `page.rs`, `report.rs` | figures, the page, and all that is made from samples |
+//!
+//! Knows nothing of: what is inside a member.
+#![forbid(unsafe_code)]
+
+pub mod bench_cluster;
+pub mod experiment;
+pub mod experiments;
+pub mod figures;
+pub mod judge;
+pub mod machine;
+pub mod measured;
+mod page;
+pub mod published;
+pub mod report;
+pub mod results;
+pub mod run;
+pub mod statistics;

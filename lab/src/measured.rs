@@ -1,0 +1,244 @@
+//! Measures: what is computed from the runs of a point, and its medians.
+//!
+//! Knows nothing of: how runs are made, which points there are.
+
+use crate::results::{PointInfo, PointSummary, RunInfo, Sample};
+use crate::statistics::{self, Interval, quantile};
+use std::collections::BTreeMap;
+
+/// One number of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measure {
+    /// How long the load took.
+    Millis,
+    /// Operations in a second.
+    OpsPerS,
+    /// The median latency.
+    P50,
+    /// The latency that 1 % of operations exceed.
+    P99,
+    /// Processor time of all members for one operation.
+    MembersCpu,
+    /// Processor time of the leader for one operation.
+    LeaderCpu,
+    /// Processor time of the client for one operation.
+    ClientCpu,
+    /// Syncs of the leader's log for one operation.
+    Syncs,
+    /// Entries for one operation.
+    Entries,
+    /// Messages from the leader to its peers for one operation.
+    Messages,
+}
+
+/// Runs that a comparison needs: the interval of fewer says nothing.
+pub const RUNS_MIN: usize = 3;
+
+/// Metrics of the leader of which every run keeps how far they went.
+pub const COUNTERS: [&str; 3] =
+    ["etcd_disk_wal_fsync_duration_seconds_count", "kattu_log_last_index", "kattu_peer_sent_messages_total"];
+
+impl Measure {
+    /// All of them.
+    pub const ALL: [Measure; 10] = [
+        Measure::Millis,
+        Measure::OpsPerS,
+        Measure::P50,
+        Measure::P99,
+        Measure::MembersCpu,
+        Measure::LeaderCpu,
+        Measure::ClientCpu,
+        Measure::Syncs,
+        Measure::Entries,
+        Measure::Messages,
+    ];
+
+    /// Its name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Measure::Millis => "millis",
+            Measure::OpsPerS => "ops_per_s",
+            Measure::P50 => "p50_ms",
+            Measure::P99 => "p99_ms",
+            Measure::MembersCpu => "members_cpu_us_per_op",
+            Measure::LeaderCpu => "leader_cpu_us_per_op",
+            Measure::ClientCpu => "client_cpu_us_per_op",
+            Measure::Syncs => "leader_syncs_per_op",
+            Measure::Entries => "entries_per_op",
+            Measure::Messages => "leader_messages_per_op",
+        }
+    }
+
+    /// Its title on an axis or in a table, with its unit.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Measure::Millis => "time for all requests, ms",
+            Measure::OpsPerS => "throughput, requests/s",
+            Measure::P50 => "median latency, ms",
+            Measure::P99 => "99th percentile latency, ms",
+            Measure::MembersCpu => "processor time of all members, µs per request",
+            Measure::LeaderCpu => "processor time of the leader, µs per request",
+            Measure::ClientCpu => "processor time of the client, µs per request",
+            Measure::Syncs => "syncs of the leader's log per request",
+            Measure::Entries => "log entries per request",
+            Measure::Messages => "messages of the leader per request",
+        }
+    }
+
+    /// Its value in a run, if the run has it.
+    #[must_use]
+    pub fn of(self, sample: &Sample) -> Option<f64> {
+        let ops = sample.ops as f64;
+        let millis = |share| quantile(&sample.latencies_us, share).map(|micros| micros / 1e3);
+        let counter = |name: &str| sample.counters.get(name).map(|went| went / ops);
+        match self {
+            Measure::Millis => Some(sample.seconds * 1e3),
+            Measure::OpsPerS => (0.0 < sample.seconds).then(|| ops / sample.seconds),
+            Measure::P50 => millis(0.5),
+            Measure::P99 => millis(0.99),
+            Measure::MembersCpu => Some(sample.members_cpu_us.iter().sum::<f64>() / ops),
+            Measure::LeaderCpu => sample.members_cpu_us.get(sample.leader).map(|micros| micros / ops),
+            Measure::ClientCpu => Some(sample.client_cpu_us / ops),
+            Measure::Syncs => counter(COUNTERS[0]),
+            Measure::Entries => counter(COUNTERS[1]),
+            Measure::Messages => counter(COUNTERS[2]),
+        }
+    }
+}
+
+/// All runs that count, by point.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    seed: u64,
+    points: Vec<(PointInfo, Vec<Sample>)>,
+}
+
+/// The runs of one point.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    seed: u64,
+    /// The point.
+    pub point: &'a PointInfo,
+    /// Its runs that count.
+    pub runs: &'a [Sample],
+}
+
+impl Measured {
+    /// Those of these samples that count.
+    #[must_use]
+    pub fn of(run: &RunInfo, samples: &[Sample]) -> Measured {
+        let counted = |point: &PointInfo| {
+            let its =
+                samples.iter().filter(|sample| sample.discarded.is_none() && sample.point == point.point);
+            (point.clone(), its.cloned().collect())
+        };
+        Measured { seed: run.seed, points: run.points.iter().map(counted).collect() }
+    }
+
+    /// The points that have these coordinates and a run, in the order of the plan.
+    #[must_use]
+    pub fn all(&self, at: &[(&str, &str)]) -> Vec<At<'_>> {
+        let has = |point: &PointInfo| {
+            at.iter().all(|(name, value)| point.at.get(*name).is_some_and(|its| its == value))
+        };
+        let found = self.points.iter().filter(|(point, runs)| has(point) && !runs.is_empty());
+        found.map(|(point, runs)| At { seed: self.seed, point, runs }).collect()
+    }
+
+    /// The first point that has these coordinates and a run.
+    #[must_use]
+    pub fn at(&self, at: &[(&str, &str)]) -> Option<At<'_>> {
+        self.all(at).first().copied()
+    }
+
+    /// The medians of all points.
+    #[must_use]
+    pub fn summaries(&self) -> Vec<PointSummary> {
+        let summary = |at: At<'_>| PointSummary {
+            point: at.point.point.clone(),
+            at: at.point.at.clone(),
+            runs: at.runs.len(),
+            measures: Measure::ALL
+                .iter()
+                .filter_map(|measure| Some((measure.name().to_string(), at.median(*measure)?)))
+                .collect::<BTreeMap<_, _>>(),
+        };
+        self.all(&[]).into_iter().map(summary).collect()
+    }
+}
+
+impl At<'_> {
+    fn values(&self, measure: Measure) -> Vec<f64> {
+        self.runs.iter().filter_map(|run| measure.of(run)).collect()
+    }
+
+    /// The median over all runs.
+    #[must_use]
+    pub fn median(&self, measure: Measure) -> Option<Interval> {
+        statistics::interval(&self.values(measure), self.seed)
+    }
+
+    /// How many times as large the median here is as there; nothing if one of them has fewer than [`RUNS_MIN`] runs.
+    #[must_use]
+    pub fn over(&self, other: &At<'_>, measure: Measure) -> Option<Interval> {
+        let (here, there) = (self.values(measure), other.values(measure));
+        let are_enough = RUNS_MIN <= here.len().min(there.len());
+        are_enough.then(|| statistics::ratio(&here, &there, self.seed)).flatten()
+    }
+
+    /// The value of a coordinate.
+    #[must_use]
+    pub fn coordinate(&self, name: &str) -> &str {
+        self.point.at.get(name).map_or("", String::as_str)
+    }
+
+    /// The value of a coordinate as a number: its first digits, such as 10 of `10 ms`.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.coordinate(name).split(' ').next()?.parse().ok()
+    }
+
+    /// All latencies of all runs.
+    #[must_use]
+    pub fn latencies(&self) -> Vec<(u64, u64)> {
+        statistics::together(self.runs.iter().map(|run| run.latencies_us.as_slice()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::tests::sample;
+
+    #[test]
+    fn two_runs_are_not_compared() {
+        let point = |name: &str| PointInfo {
+            point: name.into(),
+            at: BTreeMap::new(),
+            load: String::new(),
+            setting: String::new(),
+        };
+        let runs = [2.0, 2.0, 4.0].map(|seconds| sample("a", 0, seconds));
+        let (a, b) = (point("a"), point("b"));
+        let here = |runs| At { seed: 1, point: &a, runs };
+        let other = [1.0; 3].map(|seconds| sample("b", 0, seconds));
+        let there = At { seed: 1, point: &b, runs: &other };
+        let ratio = here(&runs).over(&there, Measure::Millis).expect("three runs of each");
+        assert_eq!((ratio.low, ratio.median, ratio.high), (2.0, 2.0, 4.0));
+        assert_eq!(here(&runs[..2]).over(&there, Measure::Millis), None);
+    }
+
+    #[test]
+    fn a_run_has_all_measures_and_processor_time_is_per_operation() {
+        let mut run = sample("a", 0, 0.5);
+        run.counters.insert(COUNTERS[0].into(), 20.0);
+        let value = |measure: Measure| measure.of(&run);
+        assert_eq!((value(Measure::Millis), value(Measure::OpsPerS)), (Some(500.0), Some(200.0)));
+        assert_eq!((value(Measure::P50), value(Measure::P99)), (Some(0.01), Some(0.01)));
+        assert_eq!((value(Measure::MembersCpu), value(Measure::LeaderCpu)), (Some(30.0), Some(20.0)));
+        assert_eq!((value(Measure::ClientCpu), value(Measure::Syncs)), (Some(10.0), Some(0.2)));
+        assert_eq!(value(Measure::Entries), None, "it was not counted");
+    }
+}
