@@ -29,11 +29,11 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(200, 70, 70),
 ];
 /// Figures of others.
-const PUBLISHED: RGBColor = RGBColor(136, 142, 152);
+const PUBLISHED: [RGBColor; 2] = [RGBColor(136, 142, 152), RGBColor(168, 142, 104)];
 /// Most points of one distribution: more cannot be told apart.
 const STEPS_MAX: usize = 200;
 /// Colours of figures that are opened by themselves; a page has the same rule.
-const STYLE: &str = "<style>svg{color:#222}@media (prefers-color-scheme:dark){svg{color:#ddd}}</style>";
+const STYLE: &str = "<style>svg{color-scheme:light dark;color:#222}@media (prefers-color-scheme:dark){svg{color:#ddd}}</style>";
 
 /// A figure.
 #[derive(Clone, Debug)]
@@ -290,12 +290,12 @@ impl Figure {
 type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 type Chart<'c, 'b> = ChartContext<'c, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// Series of ours have the colours in their order; those of others are grey.
+/// Series of ours have the colours in their order; those of others are grey or brown.
 fn colour(series: &[&Series], place: usize) -> RGBColor {
-    match series[place].is_published {
-        true => PUBLISHED,
-        false => COLOURS[series[..place].iter().filter(|it| !it.is_published).count() % COLOURS.len()],
-    }
+    let is_published = series[place].is_published;
+    let before = series[..place].iter().filter(|it| it.is_published == is_published).count();
+    let colours: &[RGBColor] = if is_published { &PUBLISHED } else { &COLOURS };
+    colours[before % colours.len()]
 }
 
 fn line<'b>(chart: &mut Chart<'_, 'b>, series: &Series, colour: RGBColor, has_dots: bool) -> Drawn<'b> {

@@ -209,7 +209,7 @@ fn load(measured: &Measured, findings: &mut Findings) {
     figure.kind = Kind::Curve;
     findings
         .figures
-        .push(figure.with_caption("One point for each number of clients, which grows from left to right."));
+        .push(figure.with_caption("One point for each number of clients, in their order along the line."));
     let measures = [Measure::OpsPerS, Measure::P50, Measure::P99, Measure::MembersCpu, Measure::Syncs];
     let all = [of("on"), of("off")].concat();
     findings.tables.push(table("By clients, etcd's API", &all, &["batching", "clients"], &measures));
