@@ -341,7 +341,7 @@ impl Stages {
 
     /// Whether a read is followed whose task is yet to come.
     pub(crate) fn awaits_task(&self) -> bool {
-        self.read.is_some_and(|read| !read.times.has(CONFIRMED))
+        self.read.as_ref().is_some_and(|read| !read.times.has(CONFIRMED))
     }
 
     /// The keeper is given these tasks.
@@ -368,8 +368,8 @@ impl Stages {
 
     /// Whether the outcome for this ticket ends, or will end, a sample: then [`Stages::answered`] is due.
     pub(crate) fn follows(&self, ticket: Ticket) -> bool {
-        self.write.is_some_and(|write| write.ticket == ticket)
-            || self.read.is_some_and(|read| read.ticket == ticket)
+        self.write.as_ref().is_some_and(|write| write.ticket == ticket)
+            || self.read.as_ref().is_some_and(|read| read.ticket == ticket)
     }
 
     /// It is answered now.
