@@ -5,6 +5,7 @@
 mod asynchronous_apply;
 mod batching;
 mod combinations;
+mod elections;
 mod frame_check;
 mod parallel_append;
 mod pipelining;
@@ -18,5 +19,6 @@ pub const ALL: &[&Experiment] = &[
     &parallel_append::EXPERIMENT,
     &asynchronous_apply::EXPERIMENT,
     &combinations::EXPERIMENT,
+    &elections::EXPERIMENT,
     &frame_check::EXPERIMENT,
 ];
