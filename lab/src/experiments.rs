@@ -9,6 +9,8 @@ mod elections;
 mod frame_check;
 mod parallel_append;
 mod pipelining;
+mod reads;
+mod serialisation;
 
 use crate::experiment::Experiment;
 
@@ -20,5 +22,7 @@ pub const ALL: &[&Experiment] = &[
     &asynchronous_apply::EXPERIMENT,
     &combinations::EXPERIMENT,
     &elections::EXPERIMENT,
+    &reads::EXPERIMENT,
+    &serialisation::EXPERIMENT,
     &frame_check::EXPERIMENT,
 ];

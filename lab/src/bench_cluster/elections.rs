@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Between two tries of a put at each survivor: times are exact to this.
 const TRY_EVERY: Duration = Duration::from_millis(5);
 /// A service that is not back by then is lost.
-const BACK_LIMIT: Duration = Duration::from_secs(40);
+const BACK_LIMIT: Duration = Duration::from_secs(15);
 /// Between two elections all members have served for so long.
 const CALM: Duration = Duration::from_millis(100);
 

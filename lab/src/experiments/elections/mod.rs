@@ -64,14 +64,14 @@ fn points(size: Size) -> Vec<Point> {
     };
     let waits = |flag: Option<&str>, timeout: u64| if flag.is_some() { timeout * 3 / 2 } else { 30 };
     for (noticed, flag) in NOTICED {
-        for &timeout in size.of(&[30, 100, 200, 300, 500, 1000], &[100, 1000]) {
+        for &timeout in size.of(&[50, 100, 200, 300, 500, 1000], &[100, 1000]) {
             let point = point("timeout", noticed_by(flag), (20, 4), waits(flag, timeout));
             points.push(point.at("noticed by", noticed).at("timeout", timeout).timed(timeout, timeout / 10));
         }
     }
     for (noticed, flag) in NOTICED {
-        // The shortest timeout that a link of 4 ms each way allows with silence; the default with closed connections.
-        let timeout = if flag.is_some() { 30 } else { 1000 };
+        // A timeout below the published limits for silence; the default for closed connections.
+        let timeout = if flag.is_some() { 50 } else { 1000 };
         let point = point("published", noticed_by(flag).proxied(), (100, 8), 60);
         let point = point.at("noticed by", noticed).at("timeout", timeout).timed(timeout, timeout / 10);
         points.push(point.far(Duration::from_millis(4)));
