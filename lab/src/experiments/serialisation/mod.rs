@@ -113,8 +113,8 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
             of.map(|(format, _, share, _)| format!("{} {} %", format.name(), number(share.median))).collect();
         if !parts.is_empty() {
             findings.paragraphs.push(format!(
-                "One encoding and one decoding of a put of 256 bytes, as a share of the leader's processor time for it by the {name} \
-                 protocol: {}.",
+                "One encoding and one decoding of a put of 256 bytes, set against the leader's processor time for it as it is, by the \
+                 {name} protocol: {}.",
                 parts.join(", ")
             ));
         }
