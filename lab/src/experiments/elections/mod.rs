@@ -41,7 +41,7 @@ const TOPOLOGIES: [(&str, &Distances); 3] =
     [("star", &STAR), ("two sites", &TWO_SITES), ("five cities", &FIVE_CITIES)];
 /// How followers notice the death: the flag of that, and the words.
 const NOTICED: [(&str, Option<&str>); 2] =
-    [("connection closed", None), ("silence", Some("--suspicion-delay=0"))];
+    [("a closed connection", None), ("silence", Some("--suspicion-delay=0"))];
 const PROTOCOLS: [&str; 7] =
     ["raft", "basic-raft", "jraft", "raftexample", "zatt", "logcabin", "raft with leases"];
 /// The milliseconds of which the published shares are told.
@@ -65,14 +65,14 @@ fn points(size: Size) -> Vec<Point> {
     let waits = |flag: Option<&str>, timeout: u64| if flag.is_some() { timeout * 3 / 2 } else { 30 };
     for (noticed, flag) in NOTICED {
         for &timeout in size.of(&[50, 100, 200, 300, 500, 1000], &[100, 1000]) {
-            let point = point("timeout", noticed_by(flag), (20, 4), waits(flag, timeout));
+            let point = point("timeout", noticed_by(flag), (10, 4), waits(flag, timeout));
             points.push(point.at("noticed by", noticed).at("timeout", timeout).timed(timeout, timeout / 10));
         }
     }
     for (noticed, flag) in NOTICED {
         // A timeout below the published limits for silence; the default for closed connections.
         let timeout = if flag.is_some() { 50 } else { 1000 };
-        let point = point("published", noticed_by(flag).proxied(), (100, 8), 60);
+        let point = point("published", noticed_by(flag).proxied(), (100, 5), 300 + timeout);
         let point = point.at("noticed by", noticed).at("timeout", timeout).timed(timeout, timeout / 10);
         points.push(point.far(Duration::from_millis(4)));
     }
@@ -87,18 +87,18 @@ fn points(size: Size) -> Vec<Point> {
     let proxied = || ClusterPlan::of(MEMBERS).proxied();
     for &loss in size.of(&[0, 5, 10, 20, 30], &[0, 30]) {
         let mut point =
-            point("loss", proxied(), (10, 3), 800).at("loss", format!("{loss} %")).timed(1000, 100);
+            point("loss", proxied(), (10, 2), 1800).at("loss", format!("{loss} %")).timed(1000, 100);
         point.links.all.loss = loss * 10;
         points.push(point);
     }
     for (name, distances) in TOPOLOGIES {
         if size == Size::Full || name == "five cities" {
-            let mut point = point("topology", proxied(), (10, 3), 500).at("topology", name).timed(1000, 100);
+            let mut point = point("topology", proxied(), (10, 2), 1500).at("topology", name).timed(1000, 100);
             point.links.between = Some(distances);
             points.push(point);
         }
     }
-    let time = Duration::from_secs(if size == Size::Full { 20 } else { 4 });
+    let time = Duration::from_secs(if size == Size::Full { 10 } else { 4 });
     for &timeout in size.of(&[150, 300, 1000], &[300]) {
         let point = |network: &str| {
             let point = Point::of("watch", proxied(), Task::Watch(time)).at("network", network);
@@ -124,7 +124,7 @@ fn points(size: Size) -> Vec<Point> {
 fn share(at: &At<'_>, millis: f64) -> Interval {
     let latencies = at.latencies();
     let count =
-        |pairs: &mut dyn Iterator<Item = &(u64, u64)>| pairs.map(|(_, count)| *count as f64).sum::<f64>();
+        |pairs: &mut dyn Iterator<Item = &(u64, u64)>| pairs.fold(0.0, |sum, (_, count)| sum + *count as f64);
     let all = count(&mut latencies.iter());
     let part = count(&mut latencies.iter().filter(|(micros, _)| *micros as f64 <= millis * 1e3)) / all;
     let z = 1.96_f64;
@@ -153,13 +153,13 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
             .claims
             .extend(LIMITS.into_iter().filter_map(|limit| published_share(&at, noticed, limit, published)));
     }
-    let pair = (at_timeout("silence", "1000"), at_timeout("connection closed", "1000"));
+    let pair = (at_timeout("silence", "1000"), at_timeout("a closed connection", "1000"));
     let says = format!(
         "With a timeout of 1,000 ms, service is back {SOONER} times as soon where a closed connection is noticed"
     );
     findings.claims.extend(Claim::ratio_at_least(&says, "ours", pair, Measure::P50, SOONER));
     findings.claims.extend(linear(at_timeout("silence", "1000"), at_timeout("silence", "100")));
-    let closed = |timeout| at_timeout("connection closed", timeout);
+    let closed = |timeout| at_timeout("a closed connection", timeout);
     findings.claims.extend(no_matter(closed("1000"), closed("100")));
     findings.claims.extend(leases(measured.at(&[("protocol", "raft with leases")])));
     findings.claims.extend(measured.all(&[("grid", "watch")]).iter().filter_map(stays));

@@ -34,8 +34,12 @@ fn points(size: Size) -> Vec<Point> {
     for (link, delay) in LINKS {
         for (asked, members) in ASKED {
             for kind in KINDS {
-                // Every kind but a local one may need a round trip, which with a follower is two.
-                let each = if kind == "local" { 1 } else { 1 + 4 * delay };
+                // A round trip of the leader to a majority, and with a follower one of it to the leader.
+                let each = match (kind, asked) {
+                    ("local" | "bounded", _) | ("lease", "leader") => 1,
+                    ("lease", _) | (_, "leader") => 1 + 2 * delay,
+                    _ => 1 + 4 * delay,
+                };
                 for (clients, full, quick) in [(1, 1000, 100), (64, 10_000, 4000)] {
                     if size == Size::Quick && clients == 64 && asked == "follower" {
                         continue;
