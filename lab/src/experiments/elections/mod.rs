@@ -69,12 +69,15 @@ fn points(size: Size) -> Vec<Point> {
             points.push(point.at("noticed by", noticed).at("timeout", timeout).timed(timeout, timeout / 10));
         }
     }
-    for (noticed, flag) in NOTICED {
+    for &suspicion in size.of(&[0, 2, 10, 20, 50], &[0, 2, 20]) {
+        let (noticed, flag) =
+            (NOTICED[usize::from(suspicion == 0)].0, format!("--suspicion-delay={suspicion}"));
         // A timeout below the published limits for silence; the default for closed connections.
-        let timeout = if flag.is_some() { 50 } else { 1000 };
-        let point = point("published", noticed_by(flag).proxied(), (100, 5), 300 + timeout);
-        let point = point.at("noticed by", noticed).at("timeout", timeout).timed(timeout, timeout / 10);
-        points.push(point.far(Duration::from_millis(4)));
+        let timeout = if suspicion == 0 { 50 } else { 1000 };
+        let cluster = ClusterPlan::of(MEMBERS).flag(&flag).proxied();
+        let point = point("published", cluster, (100, 5), 300 + timeout).at("noticed by", noticed);
+        let point = point.at("suspicion", format!("{suspicion} ms")).at("timeout", timeout);
+        points.push(point.timed(timeout, timeout / 10).far(Duration::from_millis(4)));
     }
     for &protocol in size.of(&PROTOCOLS, &["raft", "zatt", "raft with leases"]) {
         let cluster = match protocol {
@@ -138,6 +141,15 @@ fn share(at: &At<'_>, millis: f64) -> Interval {
     }
 }
 
+/// How the death of the leader is noticed at a point, and after how long at most.
+fn noticed(at: &At<'_>) -> String {
+    match (at.coordinate("noticed by"), at.coordinate("suspicion")) {
+        ("silence", _) => format!("silence, timeout {} ms", at.coordinate("timeout")),
+        (_, "") => format!("closed connection, timeout {} ms", at.coordinate("timeout")),
+        (_, suspicion) => format!("closed connection, suspicion {suspicion}"),
+    }
+}
+
 fn elections(at: &At<'_>) -> u64 {
     at.latencies().iter().map(|(_, count)| count).sum()
 }
@@ -147,11 +159,8 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
     let at_timeout = |noticed: &str, timeout: &str| {
         measured.at(&[("grid", "timeout"), ("noticed by", noticed), ("timeout", timeout)])
     };
-    for (noticed, _) in NOTICED {
-        let Some(at) = measured.at(&[("grid", "published"), ("noticed by", noticed)]) else { continue };
-        findings
-            .claims
-            .extend(LIMITS.into_iter().filter_map(|limit| published_share(&at, noticed, limit, published)));
+    for at in measured.all(&[("grid", "published")]) {
+        findings.claims.extend(LIMITS.into_iter().filter_map(|limit| published_share(&at, limit, published)));
     }
     let pair = (at_timeout("silence", "1000"), at_timeout("a closed connection", "1000"));
     let says = format!(
@@ -172,14 +181,11 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
 }
 
 /// The published share of elections within a limit, here.
-fn published_share(at: &At<'_>, noticed: &str, limit: f64, published: &Published) -> Option<Claim> {
+fn published_share(at: &At<'_>, limit: f64, published: &Published) -> Option<Claim> {
     let theirs = published.table("election").value(limit, 1)?;
     let ours = share(at, limit);
     Some(Claim {
-        says: format!(
-            "{theirs} % of elections are over within {limit} ms on links of 4 ms, death noticed by {noticed} (timeout {} ms)",
-            at.coordinate("timeout")
-        ),
+        says: format!("{theirs} % of elections are over within {limit} ms on links of 4 ms, {}", noticed(at)),
         source: format!("Zatt, section 3.2: {theirs} %; it does not say from which moment it counts"),
         rule: format!(
             "held if the interval of the share, from the kill to an acknowledged put, lies at {theirs} % or above, refuted if it lies below"
@@ -254,15 +260,15 @@ fn paragraphs(measured: &Measured) -> Vec<String> {
         let millis =
             |part| quantile(&latencies, part).map_or_else(|| "–".into(), |micros| number(micros / 1e3));
         paragraphs.push(format!(
-            "On links of 4 ms, with a timeout of {} ms and the death noticed by {}, half of {} elections were over within {} ms, \
-             90 % within {} ms, all within {} ms; a survivor knew the new leader after {} ms on average.",
-            at.coordinate("timeout"),
-            at.coordinate("noticed by"),
+            "On links of 4 ms, {}, half of {} elections were over within {} ms, \
+             90 % within {} ms, all within {} ms; a survivor knew the new leader after {} ms on average, and an election took {} new terms.",
+            noticed(&at),
             elections(&at),
             millis(0.5),
             millis(0.9),
             millis(1.0),
-            cell(Some(at), Measure::LeaderKnown)
+            cell(Some(at), Measure::LeaderKnown),
+            cell(Some(at), Measure::Terms)
         ));
     }
     let loss = measured.all(&[("grid", "loss")]);
@@ -287,10 +293,7 @@ fn figures(measured: &Measured, findings: &mut Findings) {
         y: "share of elections".into(),
         ..Figure::distributions(id, title, series).with_caption(caption)
     };
-    let named = |at: &At<'_>| {
-        let name = format!("{}, timeout {} ms", at.coordinate("noticed by"), at.coordinate("timeout"));
-        Series::distribution(&name, &at.latencies())
-    };
+    let named = |at: &At<'_>| Series::distribution(&noticed(at), &at.latencies());
     let there = |grid: &str| measured.all(&[("grid", grid)]);
     findings.figures.push(distribution(
         "published",
