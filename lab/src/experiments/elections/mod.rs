@@ -69,7 +69,7 @@ fn points(size: Size) -> Vec<Point> {
             points.push(point.at("noticed by", noticed).at("timeout", timeout).timed(timeout, timeout / 10));
         }
     }
-    for &suspicion in size.of(&[0, 2, 10, 20, 50], &[0, 2, 20]) {
+    for &suspicion in size.of(&[0, 2, 10, 20, 50], &[0, 2, 50]) {
         let (noticed, flag) =
             (NOTICED[usize::from(suspicion == 0)].0, format!("--suspicion-delay={suspicion}"));
         // A timeout below the published limits for silence; the default for closed connections.
