@@ -14,7 +14,7 @@ use crate::measured::COUNTERS;
 use kattu_rig::Cluster;
 use kattu_rig::Page;
 use kattu_rig::place::Place;
-use kattu_rig::processor_time::processor_time;
+use kattu_rig::processor_time::{Spent, processor_time};
 use kattu_rig::proxy::Proxy;
 use kattu_rig::weather::Weather;
 use serde_json::Value;
@@ -199,7 +199,7 @@ impl BenchCluster {
         let processes = self.processes();
         let term = self.term(leader);
         let counters = self.counters(leader);
-        let before: Vec<Duration> = processes.iter().map(|&process| processor_time(&[process])).collect();
+        let before: Vec<Spent> = processes.iter().map(|&process| Spent::by(process)).collect();
         let load = match &point.load {
             Task::Bench(load) => load,
             Task::Elections(count) => return self.elections(*count, leader, &busy, all_before),
@@ -207,10 +207,9 @@ impl BenchCluster {
             Task::Codec(_) => return Err("a task without a cluster".into()),
         };
         let (answer, client, told) = self.load(point, load, leader)?;
-        let after: Vec<Duration> = processes.iter().map(|&process| processor_time(&[process])).collect();
-        let is_steady = !point.faults.is_empty() || (self.leader()? == leader && self.term(leader) == term);
-        let used = before.iter().zip(&after).map(|(before, after)| after.saturating_sub(*before));
+        let used = processes.iter().zip(&before).map(|(&process, before)| Spent::by(process).since(before));
         let members_cpu_us = used.map(|time| time.as_secs_f64() * 1e6).collect();
+        let is_steady = !point.faults.is_empty() || (self.leader()? == leader && self.term(leader) == term);
         let others = busy.share_of_others(processor_time(&self.processes()).saturating_sub(all_before));
         let went = self.counters(leader).into_iter().filter_map(|(name, after)| {
             let before = counters.get(&name)?;
@@ -272,7 +271,7 @@ impl BenchCluster {
             // Looking costs processor time that the members want; a fault comes a few milliseconds late at most.
             std::thread::sleep(Duration::from_millis(if point.faults.is_empty() { 10 } else { 2 }));
         }
-        let used = processor_time(&[child.id()]);
+        let used = Spent::by(child.id()).total();
         let status = child.wait().map_err(|error| error.to_string())?;
         let (out, err) = (joined(out), joined(err).trim().to_string());
         // With errors the answer is there all the same, and says how many.

@@ -29,11 +29,11 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(200, 70, 70),
 ];
 /// Figures of others.
-const PUBLISHED: RGBColor = RGBColor(136, 142, 152);
+const PUBLISHED: [RGBColor; 2] = [RGBColor(136, 142, 152), RGBColor(168, 142, 104)];
 /// Most points of one distribution: more cannot be told apart.
 const STEPS_MAX: usize = 200;
 /// Colours of figures that are opened by themselves; a page has the same rule.
-const STYLE: &str = "<style>svg{color:#222}@media (prefers-color-scheme:dark){svg{color:#ddd}}</style>";
+const STYLE: &str = "<style>svg{color-scheme:light dark;color:#222}@media (prefers-color-scheme:dark){svg{color:#ddd}}</style>";
 
 /// A figure.
 #[derive(Clone, Debug)]
@@ -72,6 +72,8 @@ pub enum Scale {
 pub enum Kind {
     /// A line through medians, with intervals.
     Lines,
+    /// The same, where values below are measured, too, and not round.
+    Curve,
     /// A bar for each median, grouped by the value below, with intervals.
     Bars,
     /// The share of operations that took at most so long.
@@ -203,7 +205,7 @@ impl Figure {
         for (place, series_here) in series.iter().enumerate() {
             let colour = colour(series, place);
             match self.kind {
-                Kind::Lines => line(&mut chart, series_here, colour, true)?,
+                Kind::Lines | Kind::Curve => line(&mut chart, series_here, colour, true)?,
                 Kind::Distribution => line(&mut chart, series_here, colour, false)?,
                 Kind::Bars => {
                     bars(&mut chart, series_here, colour, place, series.len(), self.y_base(series))?
@@ -218,7 +220,7 @@ impl Figure {
         match self.kind {
             Kind::Bars => Axis::named(dots.map(|dot| (dot.x, dot.label.clone()))),
             Kind::Lines => Axis::at(self.x_scale, dots.map(|dot| dot.x)),
-            Kind::Distribution => Axis::over(self.x_scale, dots.map(|dot| dot.x)),
+            Kind::Distribution | Kind::Curve => Axis::over(self.x_scale, dots.map(|dot| dot.x)),
         }
     }
 
@@ -288,12 +290,12 @@ impl Figure {
 type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 type Chart<'c, 'b> = ChartContext<'c, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// Series of ours have the colours in their order; those of others are grey.
+/// Series of ours have the colours in their order; those of others are grey or brown.
 fn colour(series: &[&Series], place: usize) -> RGBColor {
-    match series[place].is_published {
-        true => PUBLISHED,
-        false => COLOURS[series[..place].iter().filter(|it| !it.is_published).count() % COLOURS.len()],
-    }
+    let is_published = series[place].is_published;
+    let before = series[..place].iter().filter(|it| it.is_published == is_published).count();
+    let colours: &[RGBColor] = if is_published { &PUBLISHED } else { &COLOURS };
+    colours[before % colours.len()]
 }
 
 fn line<'b>(chart: &mut Chart<'_, 'b>, series: &Series, colour: RGBColor, has_dots: bool) -> Drawn<'b> {
@@ -376,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_figure_carries_its_numbers_and_takes_the_colour_of_its_page() {
-        for kind in [Kind::Lines, Kind::Bars, Kind::Distribution] {
+        for kind in [Kind::Lines, Kind::Curve, Kind::Bars, Kind::Distribution] {
             let svg = figure(kind).svg().expect("drawn").expect("something to draw");
             assert!(svg.contains("size, bytes") && svg.contains("time, ms") && svg.contains("ours"), "{svg}");
             for once in ["viewBox=", "xmlns=", "<style>"] {

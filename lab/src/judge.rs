@@ -123,7 +123,8 @@ impl Verdict {
 }
 
 impl Claim {
-    /// A claim that one point's measure is at least `least` times as large as the other's. Nothing if a point has no run.
+    /// A claim that one point's measure is at least `least` times as large as the other's. Nothing if a point has too few
+    /// runs.
     #[must_use]
     pub fn ratio_at_least(
         says: &str,
@@ -149,11 +150,26 @@ impl Claim {
     }
 }
 
-/// A number for people: three digits that count, or a whole number as it is.
+/// So many clients, for people.
+#[must_use]
+pub fn clients(count: &str) -> String {
+    format!("{count} client{}", if count == "1" { "" } else { "s" })
+}
+
+/// A number that was published, for people: a whole one as it is.
+#[must_use]
+pub fn plain(value: f64) -> String {
+    match value.abs() < 1000.0 && value.fract() == 0.0 {
+        true => format!("{value}"),
+        false => number(value),
+    }
+}
+
+/// A number for people: three digits that count.
 #[must_use]
 pub fn number(value: f64) -> String {
     match value.abs() {
-        size if size < 1000.0 && size.fract() == 0.0 => format!("{value}"),
+        0.0 => "0".into(),
         size if 1000.0 <= size => thousands(value),
         size if 100.0 <= size => format!("{value:.0}"),
         size if 10.0 <= size => format!("{value:.1}"),
@@ -194,7 +210,7 @@ pub fn cell(at: Option<At<'_>>, measure: Measure) -> String {
 /// A published number for people, or a dash.
 #[must_use]
 pub fn published(table: &PublishedTable, first: f64, column: usize) -> String {
-    table.value(first, column).map_or_else(|| "–".into(), number)
+    table.value(first, column).map_or_else(|| "–".into(), plain)
 }
 
 /// One line of a figure: these points by a coordinate, which is a number.
@@ -207,6 +223,15 @@ pub fn line(name: &str, points: &[At<'_>], coordinate: &str, measure: Measure) -
     let mut dots: Vec<Dot> = points.iter().filter_map(dot).collect();
     dots.sort_by(|one, other| one.x.total_cmp(&other.x));
     Series::of(name, dots)
+}
+
+/// One line of a figure: these points in their order, one measure against another.
+#[must_use]
+pub fn against(name: &str, points: &[At<'_>], across: Measure, up: Measure, label: &str) -> Series {
+    let dot = |at: &At<'_>| {
+        Some(Dot { x: at.median(across)?.median, label: at.coordinate(label).into(), y: at.median(up)? })
+    };
+    Series::of(name, points.iter().filter_map(dot).collect())
 }
 
 /// The bars of one colour: these points in their order, named by a coordinate.
@@ -269,7 +294,9 @@ mod tests {
     fn numbers_have_three_digits_that_count() {
         let told = [0.0, 0.01234, 0.5678, 12.345, 123.45, 1234.5, 1_234_567.0, -4321.0].map(number);
         assert_eq!(told, ["0", "0.0123", "0.57", "12.3", "123", "1,234", "1,234,567", "-4,321"]);
-        assert_eq!(shown(Interval { median: 2.0, low: 1.5, high: 3.0 }), "2 (1.50 to 3)");
-        assert_eq!(shown(Interval::exact(2.0)), "2");
+        assert_eq!(shown(Interval { median: 2.0, low: 1.5, high: 3.0 }), "2.00 (1.50 to 3.00)");
+        assert_eq!(shown(Interval::exact(2.0)), "2.00");
+        assert_eq!([64.0, 83.2, 5000.0].map(plain), ["64", "83.2", "5,000"]);
+        assert_eq!(["1", "256"].map(clients), ["1 client", "256 clients"]);
     }
 }

@@ -46,6 +46,9 @@ pub const LEADER_KNOWN_US: &str = "leader_known_us";
 /// Bytes of all encoded records together.
 pub const ENCODED_BYTES: &str = "encoded_bytes";
 
+/// Runs that a comparison needs: the interval of fewer says nothing.
+pub const RUNS_MIN: usize = 3;
+
 /// Metrics of the leader of which every run keeps how far they went.
 pub const COUNTERS: [&str; 3] =
     ["etcd_disk_wal_fsync_duration_seconds_count", "kattu_log_last_index", "kattu_peer_sent_messages_total"];
@@ -211,10 +214,12 @@ impl At<'_> {
         statistics::interval(&self.values(measure), self.seed)
     }
 
-    /// How many times as large the median here is as there.
+    /// How many times as large the median here is as there; nothing if one of them has fewer than [`RUNS_MIN`] runs.
     #[must_use]
     pub fn over(&self, other: &At<'_>, measure: Measure) -> Option<Interval> {
-        statistics::ratio(&self.values(measure), &other.values(measure), self.seed)
+        let (here, there) = (self.values(measure), other.values(measure));
+        let are_enough = RUNS_MIN <= here.len().min(there.len());
+        are_enough.then(|| statistics::ratio(&here, &there, self.seed)).flatten()
     }
 
     /// The value of a coordinate.
@@ -240,6 +245,24 @@ impl At<'_> {
 mod tests {
     use super::*;
     use crate::results::tests::sample;
+
+    #[test]
+    fn two_runs_are_not_compared() {
+        let point = |name: &str| PointInfo {
+            point: name.into(),
+            at: BTreeMap::new(),
+            load: String::new(),
+            setting: String::new(),
+        };
+        let runs = [2.0, 2.0, 4.0].map(|seconds| sample("a", 0, seconds));
+        let (a, b) = (point("a"), point("b"));
+        let here = |runs| At { seed: 1, point: &a, runs };
+        let other = [1.0; 3].map(|seconds| sample("b", 0, seconds));
+        let there = At { seed: 1, point: &b, runs: &other };
+        let ratio = here(&runs).over(&there, Measure::Millis).expect("three runs of each");
+        assert_eq!((ratio.low, ratio.median, ratio.high), (2.0, 2.0, 4.0));
+        assert_eq!(here(&runs[..2]).over(&there, Measure::Millis), None);
+    }
 
     #[test]
     fn a_run_has_all_measures_and_processor_time_is_per_operation() {

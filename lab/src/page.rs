@@ -4,9 +4,9 @@
 
 use crate::experiment::Experiment;
 use crate::figures::{Figure, escaped};
-use crate::judge::{Claim, Findings, Table, number, shown};
+use crate::judge::{Claim, Findings, Table, number, plain, shown};
 use crate::machine::{Machine, Times};
-use crate::measured::Measure;
+use crate::measured::{Measure, RUNS_MIN};
 use crate::published::{Published, Table as PublishedTable};
 use crate::results::{RunInfo, Summary};
 
@@ -32,8 +32,9 @@ pub fn html(
     add(&markdown(&experiment.part("")));
     add("<h2>What the runs say</h2>");
     findings.paragraphs.iter().for_each(|text| add(&format!("<p>{}</p>", inline(text))));
-    if !findings.claims.is_empty() {
-        add(&claims(&findings.claims));
+    match findings.claims.is_empty() {
+        false => add(&claims(&findings.claims)),
+        true => add(&format!("<p>No claim is judged: that needs {RUNS_MIN} runs of a point.</p>")),
     }
     for (figure, svg) in figures {
         add(&format!(
@@ -131,7 +132,7 @@ fn of_published(table: &PublishedTable) -> Table {
     Table {
         title: format!("{}, {} ({})", table.title, table.unit, table.at),
         head: table.columns.clone(),
-        rows: table.rows.iter().map(|row| row.iter().map(|it| number(*it)).collect()).collect(),
+        rows: table.rows.iter().map(|row| row.iter().map(|it| plain(*it)).collect()).collect(),
     }
 }
 

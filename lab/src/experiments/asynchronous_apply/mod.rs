@@ -5,8 +5,8 @@
 use crate::experiment::{ClusterPlan, Experiment, Load, Point, Size};
 use crate::figures::Series;
 use crate::judge::{
-    Claim, Findings, Table, Verdict, at_least, at_most, bars, cell, line, lines, number, published as theirs,
-    shown, table,
+    Claim, Findings, Table, Verdict, at_least, at_most, bars, cell, clients as words, line, lines, number,
+    published as theirs, shown, table,
 };
 use crate::measured::{Measure, Measured};
 use crate::published::Published;
@@ -84,7 +84,8 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
     for (clients, measure) in [("1", Measure::P50), ("256", Measure::Millis)] {
         let pair = (at(clients, "inline", "100 µs"), at(clients, "thread", "100 µs"));
         let says = format!(
-            "Where a command takes 100 µs to apply, a thread gains at least a tenth ({clients} clients)"
+            "Where a command takes 100 µs to apply, a thread gains at least a tenth ({})",
+            words(clients)
         );
         findings.claims.extend(Claim::ratio_at_least(&says, "ours", pair, measure, GAIN));
     }
@@ -101,13 +102,13 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
     };
     let parts: Vec<String> = ["0 µs", "10 µs", "100 µs"].into_iter().filter_map(told).collect();
     findings.paragraphs.push(format!(
-        "By the time that a command takes to apply, with 256 clients: {}. This machine has {} processors for three members and the load.",
-        parts.join("; "),
-        crate::machine::cores()
+        "By the time that a command takes to apply, with 256 clients: {}. The table of the machine says how many \
+         processors three members and the load share.",
+        parts.join("; ")
     ));
     for (id, measure, clients) in [("latency", Measure::P50, "1"), ("throughput", Measure::OpsPerS, "256")] {
         let series = ["inline", "thread"].map(|apply| bars(apply, &delays(clients, apply), "delay", measure));
-        let title = format!("By the time that a command takes to apply, {clients} client(s)");
+        let title = format!("By the time that a command takes to apply, {}", words(clients));
         findings.figures.push(lines(id, &title, "apply-delay", measure, series.to_vec()).as_bars());
     }
     let in_ms = |column| theirs_are.pairs(column).iter().map(|(x, y)| (*x, y * 1e3)).collect::<Vec<_>>();

@@ -3,7 +3,7 @@
 //! Knows nothing of: how a point is run.
 
 use crate::experiment::{ClusterPlan, Experiment, Load, Point, Size};
-use crate::judge::{Claim, Findings, Table, bars, cell, lines, shown, table};
+use crate::judge::{Claim, Findings, Table, bars, cell, clients as words, lines, shown, table};
 use crate::measured::{At, Measure, Measured};
 use crate::published::Published;
 
@@ -72,7 +72,7 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
         let (Some(none), Some(every)) = (all.first().copied(), all.last().copied()) else { continue };
         let mut rows = Vec::new();
         let mut told = Vec::new();
-        for (setting, (coordinate, words, values)) in SETTINGS.iter().enumerate() {
+        for (setting, (coordinate, title, values)) in SETTINGS.iter().enumerate() {
             // Alone: from nothing to this one. Last: from all others to all.
             let mut alone_at: Vec<(&str, &str)> =
                 SETTINGS.iter().map(|(name, _, values)| (*name, values[0])).collect();
@@ -81,21 +81,22 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
             let alone = measured.at(&alone_at).and_then(|at| at.over(&none, Measure::OpsPerS));
             let last = without(measured, &every, setting).and_then(|at| every.over(&at, Measure::OpsPerS));
             let text = |ratio: Option<_>| ratio.map_or_else(|| "–".into(), shown);
-            told.push(format!("{words} {} alone and {} beside all others", text(alone), text(last)));
-            rows.push(vec![(*words).to_string(), text(alone), text(last)]);
+            told.push(format!("{title} {} alone and {} beside all others", text(alone), text(last)));
+            rows.push(vec![(*title).to_string(), text(alone), text(last)]);
         }
         findings.paragraphs.push(format!(
-            "With {clients} client(s), throughput grows by these factors: {}. All four together give {} requests/s, none of them {}.",
+            "With {}, throughput grows by these factors: {}. All four together give {} requests/s, none of them {}.",
+            words(&clients),
             told.join("; "),
             cell(Some(every), Measure::OpsPerS),
             cell(Some(none), Measure::OpsPerS)
         ));
         findings.tables.push(Table {
-            title: format!("{clients} client(s): the factor by which throughput grows with a setting"),
+            title: format!("{}: the factor by which throughput grows with a setting", words(&clients)),
             head: ["setting", "alone", "beside all others"].map(str::to_string).to_vec(),
             rows,
         });
-        let says = format!("All four together are at least as fast as none ({clients} client(s))");
+        let says = format!("All four together are at least as fast as none ({})", words(&clients));
         findings.claims.extend(Claim::ratio_at_least(
             &says,
             "ours",
@@ -108,7 +109,7 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
             for (dot, at) in series.dots.iter_mut().zip(&all) {
                 dot.label = letters(at);
             }
-            let title = format!("All sixteen combinations, {clients} client(s)");
+            let title = format!("All sixteen combinations, {}", words(&clients));
             let figure =
                 lines(&format!("{id}-{clients}"), &title, "settings that are on", measure, vec![series]);
             findings.figures.push(figure.as_bars().with_caption(
@@ -116,7 +117,7 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
             ));
         }
         let mut by_name = table(
-            &format!("{clients} client(s)"),
+            &words(&clients),
             &all,
             &["clients"],
             &[Measure::OpsPerS, Measure::P50, Measure::P99, Measure::MembersCpu, Measure::Syncs],
