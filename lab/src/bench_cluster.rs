@@ -6,7 +6,9 @@
 //! Every setting that a point does not name is what the members were started with, so no point leaves anything to the next one.
 //! Knows nothing of: experiments, the order of runs, results on disk.
 
-use crate::experiment::{Blow, ClusterPlan, Fault, Point};
+mod elections;
+
+use crate::experiment::{Blow, ClusterPlan, Fault, LinkPlan, Load, Point, Task};
 use crate::machine::Busy;
 use crate::measured::COUNTERS;
 use kattu_rig::Cluster;
@@ -141,11 +143,11 @@ impl BenchCluster {
                 places
                     .clone()
                     .filter(|to| *to != from)
-                    .for_each(|to| proxy.links.set(from, to, point.links.all));
+                    .for_each(|to| proxy.links.set(from, to, weather(point, from, to)));
                 let limits = point.links.egress.iter().filter(|(members, _)| members.have(from, leader));
                 proxy.links.set_egress(from, limits.map(|(_, rate)| *rate).min().unwrap_or(0));
             }
-        } else if point.links.all != Weather::default() || !point.links.egress.is_empty() {
+        } else if point.links != LinkPlan::default() {
             return Err(format!("{}: links need a cluster with a proxy", point.key()));
         }
         std::thread::sleep(REST);
@@ -198,7 +200,13 @@ impl BenchCluster {
         let term = self.term(leader);
         let counters = self.counters(leader);
         let before: Vec<Spent> = processes.iter().map(|&process| Spent::by(process)).collect();
-        let (answer, client, told) = self.load(point, leader)?;
+        let load = match &point.load {
+            Task::Bench(load) => load,
+            Task::Elections(count) => return self.elections(*count, leader, &busy, all_before),
+            Task::Watch(time) => return self.watch(*time, leader, &busy, all_before),
+            Task::Codec(_) => return Err("a task without a cluster".into()),
+        };
+        let (answer, client, told) = self.load(point, load, leader)?;
         let used = processes.iter().zip(&before).map(|(&process, before)| Spent::by(process).since(before));
         let members_cpu_us = used.map(|time| time.as_secs_f64() * 1e6).collect();
         let is_steady = !point.faults.is_empty() || (self.leader()? == leader && self.term(leader) == term);
@@ -214,11 +222,16 @@ impl BenchCluster {
     }
 
     /// Runs `kattu bench` beside the faults; its answer, the processor time of its process, and its error output.
-    fn load(&mut self, point: &Point, leader: usize) -> Result<(Value, Duration, String), String> {
-        let mut words = point.load.arguments();
+    fn load(
+        &mut self,
+        point: &Point,
+        load: &Load,
+        leader: usize,
+    ) -> Result<(Value, Duration, String), String> {
+        let mut words = load.arguments();
         words.extend(["-o", "json", "--histogram", "--timeout", "30s"].map(str::to_string));
         let mut asked: Vec<usize> =
-            (0..self.cluster.members.len()).filter(|&it| point.load.asked.have(it, leader)).collect();
+            (0..self.cluster.members.len()).filter(|&it| load.asked.have(it, leader)).collect();
         asked.sort_by_key(|&it| it != leader);
         let asked: Vec<String> = asked.into_iter().map(|it| self.cluster.members[it].address()).collect();
         let mut child = spawn(&self.program, &words, &asked.join(","))?;
@@ -375,6 +388,14 @@ impl Drop for BenchCluster {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
+}
+
+/// The link between two places.
+fn weather(point: &Point, from: usize, to: usize) -> Weather {
+    let more = point.links.between.map_or(0, |between| between[from][to]);
+    let more = Duration::from_millis(more);
+    let (least, most) = point.links.all.delay;
+    Weather { delay: (least + more, most + more), ..point.links.all }
 }
 
 fn spawn(program: &Path, words: &[String], endpoints: &str) -> Result<Child, String> {

@@ -9,6 +9,7 @@
 //! name it, on pages and in files.
 //! Knows nothing of: how a point is run, what was measured.
 
+use crate::codec::Codec;
 use crate::judge::Findings;
 use crate::measured::Measured;
 use crate::published::Published;
@@ -85,8 +86,8 @@ pub struct Point {
     pub timing: Option<(u64, u64)>,
     /// Links between members; counts only in a cluster with a link proxy.
     pub links: LinkPlan,
-    /// The load.
-    pub load: Load,
+    /// What is done and measured.
+    pub load: Task,
     /// Faults while the load runs.
     pub faults: Vec<Fault>,
     /// About how long it takes, before the first run tells.
@@ -96,7 +97,7 @@ pub struct Point {
 /// What needs a start of members. Points of one plan share a cluster in each repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterPlan {
-    /// How many members: 1 to 31.
+    /// How many members: 1 to 31, or none for a task without a cluster.
     pub members: usize,
     /// Flags of `kattu serve`.
     pub flags: Vec<String>,
@@ -159,6 +160,43 @@ pub struct LinkPlan {
     pub all: Weather,
     /// What all that some members send together is limited to, in bytes per second.
     pub egress: Vec<(Members, u32)>,
+    /// Milliseconds in each direction between members by their places, on top of what every link takes.
+    pub between: Option<&'static Distances>,
+}
+
+/// Milliseconds from one place to another, for up to five members.
+pub type Distances = [[u64; 5]; 5];
+
+/// What is done and measured at a point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// A load.
+    Bench(Load),
+    /// So many leaders are killed, one after the other.
+    Elections(u32),
+    /// The cluster stands without load and faults for so long; changes of leader are counted.
+    Watch(Duration),
+    /// A record is encoded or decoded, without a cluster.
+    Codec(Codec),
+}
+
+impl From<Load> for Task {
+    fn from(load: Load) -> Task {
+        Task::Bench(load)
+    }
+}
+
+impl Task {
+    /// What is done, for readers: for a load its command line.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            Task::Bench(load) => load.arguments().join(" "),
+            Task::Elections(count) => format!("{count} leaders killed"),
+            Task::Watch(time) => format!("no load for {time:?}"),
+            Task::Codec(codec) => codec.words(),
+        }
+    }
 }
 
 /// A load of `kattu bench`.
@@ -177,6 +215,8 @@ pub struct Load {
     /// The members that clients are connected to, by turns, the leader first: it matters which, because a member answers a write
     /// when it has applied it itself.
     pub asked: Members,
+    /// More arguments.
+    pub more: Vec<String>,
 }
 
 /// A protocol between clients and members.
@@ -201,14 +241,22 @@ impl Load {
     #[must_use]
     pub fn puts(total: u64, clients: u32) -> Load {
         let face = Face::Etcd { connections: clients.div_ceil(16) };
-        Load { operation: "put", total, face, clients, value_bytes: 8, asked: Members::All }
+        Load { operation: "put", total, face, clients, value_bytes: 8, asked: Members::All, more: Vec::new() }
     }
 
     /// The same by the native protocol: one client on one connection with so many operations under way.
     #[must_use]
     pub fn native_puts(total: u64, pipeline: u32) -> Load {
         let face = Face::Native { connections: 1, pipeline };
-        Load { operation: "put", total, face, clients: 1, value_bytes: 8, asked: Members::All }
+        Load {
+            operation: "put",
+            total,
+            face,
+            clients: 1,
+            value_bytes: 8,
+            asked: Members::All,
+            more: Vec::new(),
+        }
     }
 
     /// The same with values of this size.
@@ -221,6 +269,13 @@ impl Load {
     #[must_use]
     pub fn at(self, asked: Members) -> Load {
         Load { asked, ..self }
+    }
+
+    /// The same with one more argument.
+    #[must_use]
+    pub fn with(mut self, argument: impl Into<String>) -> Load {
+        self.more.push(argument.into());
+        self
     }
 
     /// The arguments of `kattu bench`, without endpoints and output.
@@ -239,6 +294,7 @@ impl Load {
                 words.push("--native".into());
             }
         }
+        words.extend(self.more.iter().cloned());
         words
     }
 }
@@ -266,14 +322,14 @@ pub enum Blow {
 impl Point {
     /// A point of a grid.
     #[must_use]
-    pub fn of(grid: &str, cluster: ClusterPlan, load: Load) -> Point {
+    pub fn of(grid: &str, cluster: ClusterPlan, load: impl Into<Task>) -> Point {
         Point {
             at: vec![("grid", grid.to_string())],
             cluster,
             tuned: Vec::new(),
             timing: None,
             links: LinkPlan::default(),
-            load,
+            load: load.into(),
             faults: Vec::new(),
             expected: Duration::from_millis(900),
         }
@@ -342,7 +398,8 @@ impl Experiment {
     pub fn takes(&self, size: Size, repetitions: u32) -> Duration {
         let points = (self.points)(size);
         let loads: Duration = points.iter().map(|point| point.expected).sum();
-        (loads + START * groups(&points).len() as u32) * repetitions
+        let starts = groups(&points).iter().filter(|group| 0 < points[group[0]].cluster.members).count();
+        (loads + START * starts as u32) * repetitions
     }
 }
 

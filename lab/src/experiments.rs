@@ -5,9 +5,12 @@
 mod asynchronous_apply;
 mod batching;
 mod combinations;
+mod elections;
 mod frame_check;
 mod parallel_append;
 mod pipelining;
+mod reads;
+mod serialisation;
 
 use crate::experiment::Experiment;
 
@@ -18,5 +21,8 @@ pub const ALL: &[&Experiment] = &[
     &parallel_append::EXPERIMENT,
     &asynchronous_apply::EXPERIMENT,
     &combinations::EXPERIMENT,
+    &elections::EXPERIMENT,
+    &reads::EXPERIMENT,
+    &serialisation::EXPERIMENT,
     &frame_check::EXPERIMENT,
 ];

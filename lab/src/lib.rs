@@ -12,6 +12,8 @@
 //! | `experiments.rs` | all of them, each a folder |
 //! | `run.rs` | which point is measured when; discards, resumption, time left |
 //! | `bench_cluster.rs` | members under a load |
+//! | `bench_cluster/elections.rs` | leaders that are killed, and how long the service is away |
+//! | `codec.rs` | the record of a put in several formats |
 //! | `machine.rs` | the machine and its limits |
 //! | `results.rs` | the folder of a run |
 //! | `statistics.rs`, `measured.rs` | medians, intervals; what is computed from runs |
@@ -23,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench_cluster;
+pub mod codec;
 pub mod experiment;
 pub mod experiments;
 pub mod figures;

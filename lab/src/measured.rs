@@ -29,7 +29,22 @@ pub enum Measure {
     Entries,
     /// Messages from the leader to its peers for one operation.
     Messages,
+    /// Mean time until a survivor named the new leader.
+    LeaderKnown,
+    /// New terms for one election, or in a minute without load.
+    Terms,
+    /// Nanoseconds of one operation that takes less than a microsecond.
+    Nanos,
+    /// Bytes of one encoded record.
+    EncodedBytes,
 }
+
+/// How far the highest term went: counted where leaders are killed or watched.
+pub const TERMS: &str = "terms";
+/// Microseconds until a survivor named the new leader, over all elections together.
+pub const LEADER_KNOWN_US: &str = "leader_known_us";
+/// Bytes of all encoded records together.
+pub const ENCODED_BYTES: &str = "encoded_bytes";
 
 /// Runs that a comparison needs: the interval of fewer says nothing.
 pub const RUNS_MIN: usize = 3;
@@ -40,7 +55,7 @@ pub const COUNTERS: [&str; 3] =
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 10] = [
+    pub const ALL: [Measure; 14] = [
         Measure::Millis,
         Measure::OpsPerS,
         Measure::P50,
@@ -51,6 +66,10 @@ impl Measure {
         Measure::Syncs,
         Measure::Entries,
         Measure::Messages,
+        Measure::LeaderKnown,
+        Measure::Terms,
+        Measure::Nanos,
+        Measure::EncodedBytes,
     ];
 
     /// Its name in files.
@@ -67,6 +86,10 @@ impl Measure {
             Measure::Syncs => "leader_syncs_per_op",
             Measure::Entries => "entries_per_op",
             Measure::Messages => "leader_messages_per_op",
+            Measure::LeaderKnown => "leader_known_ms",
+            Measure::Terms => "terms",
+            Measure::Nanos => "nanos_per_op",
+            Measure::EncodedBytes => "encoded_bytes",
         }
     }
 
@@ -84,6 +107,10 @@ impl Measure {
             Measure::Syncs => "syncs of the leader's log per request",
             Measure::Entries => "log entries per request",
             Measure::Messages => "messages of the leader per request",
+            Measure::LeaderKnown => "mean time until the leader is known, ms",
+            Measure::Terms => "new terms per election, or per minute without load",
+            Measure::Nanos => "time for a record, ns",
+            Measure::EncodedBytes => "bytes of a record",
         }
     }
 
@@ -93,17 +120,24 @@ impl Measure {
         let ops = sample.ops as f64;
         let millis = |share| quantile(&sample.latencies_us, share).map(|micros| micros / 1e3);
         let counter = |name: &str| sample.counters.get(name).map(|went| went / ops);
+        let has_elections = sample.counters.contains_key(LEADER_KNOWN_US);
         match self {
             Measure::Millis => Some(sample.seconds * 1e3),
             Measure::OpsPerS => (0.0 < sample.seconds).then(|| ops / sample.seconds),
             Measure::P50 => millis(0.5),
             Measure::P99 => millis(0.99),
+            Measure::MembersCpu if sample.members_cpu_us.is_empty() => None,
             Measure::MembersCpu => Some(sample.members_cpu_us.iter().sum::<f64>() / ops),
             Measure::LeaderCpu => sample.members_cpu_us.get(sample.leader).map(|micros| micros / ops),
+            Measure::ClientCpu if sample.members_cpu_us.is_empty() => None,
             Measure::ClientCpu => Some(sample.client_cpu_us / ops),
             Measure::Syncs => counter(COUNTERS[0]),
             Measure::Entries => counter(COUNTERS[1]),
             Measure::Messages => counter(COUNTERS[2]),
+            Measure::LeaderKnown => counter(LEADER_KNOWN_US).map(|micros| micros / 1e3),
+            Measure::Terms => counter(TERMS).map(|terms| if has_elections { terms } else { terms * 60.0 }),
+            Measure::Nanos => counter(ENCODED_BYTES).map(|_| sample.seconds * 1e9 / ops),
+            Measure::EncodedBytes => counter(ENCODED_BYTES),
         }
     }
 }

@@ -159,11 +159,15 @@ fn of_machine(machine: &Machine) -> Table {
 
 /// Every measure of every point, folded away.
 fn all_points(run: &RunInfo, summary: &Summary) -> String {
+    let measures: Vec<Measure> = Measure::ALL
+        .into_iter()
+        .filter(|it| summary.points.iter().any(|point| point.measures.contains_key(it.name())))
+        .collect();
     let head = ["point", "runs"].map(str::to_string).into_iter();
-    let head = head.chain(Measure::ALL.iter().map(|measure| measure.title().to_string())).collect();
+    let head = head.chain(measures.iter().map(|measure| measure.title().to_string())).collect();
     let row = |point: &crate::results::PointSummary| {
         let names = [point.point.clone(), point.runs.to_string()].into_iter();
-        let cells = Measure::ALL
+        let cells = measures
             .iter()
             .map(|it| point.measures.get(it.name()).map_or_else(|| "–".into(), |its| shown(*its)));
         names.chain(cells).collect()

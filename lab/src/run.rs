@@ -12,7 +12,7 @@
 //! Knows nothing of: what is measured, statistics, pages.
 
 use crate::bench_cluster::{BenchCluster, Measurement};
-use crate::experiment::{Experiment, Members, Point, START, Size, groups};
+use crate::experiment::{Experiment, Members, Point, START, Size, Task, groups};
 use crate::machine::Machine;
 use crate::results::{Folder, PointInfo, RunInfo, Sample, VERSION};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -69,9 +69,12 @@ pub fn run(experiment: &Experiment, options: &Options, folder: &Folder) -> Resul
             let Some(&first) = group.first() else { continue };
             let members = folder.path().join("members");
             clock.start();
-            let start =
-                || BenchCluster::start(&options.program, &points[first].cluster, &members, info.spaces);
-            let mut cluster = Some(start()?);
+            let start = || match points[first].cluster.members {
+                0 => Ok(None),
+                _ => BenchCluster::start(&options.program, &points[first].cluster, &members, info.spaces)
+                    .map(Some),
+            };
+            let mut cluster = start()?;
             for place in group {
                 let point = &points[place];
                 clock.begin(repetition, info.repetitions, point);
@@ -88,7 +91,7 @@ pub fn run(experiment: &Experiment, options: &Options, folder: &Folder) -> Resul
 /// Measures one point until a run counts; its last reason if none does.
 fn measure(
     cluster: &mut Option<BenchCluster>,
-    start: &dyn Fn() -> Result<BenchCluster, String>,
+    start: &dyn Fn() -> Result<Option<BenchCluster>, String>,
     point: &Point,
     repetition: u32,
     info: &RunInfo,
@@ -98,9 +101,10 @@ fn measure(
     for attempt in 0..ATTEMPTS {
         let at = seconds_now();
         let is_last = attempt + 1 == ATTEMPTS;
-        let measurement = match cluster {
-            Some(cluster) => cluster.measure(point),
-            None => Err("no cluster".into()),
+        let measurement = match (&mut *cluster, &point.load) {
+            (_, Task::Codec(codec)) => codec.measure(),
+            (Some(cluster), _) => cluster.measure(point),
+            (None, _) => Err("no cluster".into()),
         };
         let mut sample = match measurement {
             Ok(measurement) => {
@@ -116,7 +120,7 @@ fn measure(
                 sample.discarded = Some(error);
                 // The members may be in any state: the next attempt has new ones.
                 *cluster = None; // these end before the others begin
-                *cluster = Some(start()?);
+                *cluster = start()?;
                 sample
             }
         };
@@ -259,14 +263,16 @@ fn info_of(point: &Point) -> PointInfo {
     if point.cluster.has_proxy {
         setting.push(format!("links {:?}", point.links));
     }
-    if point.load.asked != Members::All {
-        setting.push(format!("asked: {:?}", point.load.asked));
+    if let Task::Bench(load) = &point.load
+        && load.asked != Members::All
+    {
+        setting.push(format!("asked: {:?}", load.asked));
     }
     setting.extend(point.faults.iter().map(|fault| format!("{fault:?}")));
     PointInfo {
         point: point.key(),
         at: point.at.iter().map(|(name, value)| ((*name).to_string(), value.clone())).collect(),
-        load: point.load.arguments().join(" "),
+        load: point.load.words(),
         setting: setting.join("; "),
     }
 }

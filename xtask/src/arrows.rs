@@ -209,7 +209,11 @@ const CRATES: &[Crate] = &[
     },
     Crate { name: "kattu", may_know: &["kattu-verbs", "kattu-runtime"], never: &[] },
     Crate { name: "kattu-simulator", may_know: &["kattu-sim", "kattu-output"], never: ASYNC },
-    Crate { name: "kattu-lab", may_know: &["kattu-rig", "kattu-random", "kattu-output"], never: ASYNC },
+    Crate {
+        name: "kattu-lab",
+        may_know: &["kattu-rig", "kattu-random", "kattu-output", "kattu-kv"],
+        never: ASYNC,
+    },
     Crate { name: "xtask", may_know: &[], never: &[] },
 ];
 

@@ -10,6 +10,7 @@
 //! | `testing.rs`, `alone.rs` | what tests add: panics instead of errors, and turns |
 //! | `grpc.rs`, `page.rs`, `authority.rs` | a client in one line per call, metrics, certificates |
 //! | `weather.rs`, `frames.rs`, `proxy.rs` | the link proxy |
+//! | `outage.rs` | how long the service is away after a leader has died |
 //! | `disk.rs` | small disks, and system calls that fail |
 //! | `workload.rs`, `words.rs`, `native.rs`, `faces.rs`, `record.rs`, `clients.rs` | clients and their history |
 //! | `metrics_check.rs` | work that members must show in their metrics |
@@ -33,6 +34,7 @@ pub mod grpc;
 pub mod member;
 pub mod metrics_check;
 mod native;
+pub mod outage;
 pub mod page;
 pub mod place;
 pub mod process;
