@@ -3,8 +3,8 @@
 //! In:   every `*.md` in git; the tree; the history of HEAD; the manifest of the workspace.
 //! Out:  each link, path, crate, commit and made table that is wrong, with file and line.
 //! Rule: a link resolves to a file and to a heading of it; a path in backticks exists; each member of the workspace is in
-//!       ARCHITECTURE.md's table of crates; docs/published.md has its rows; a commit is an ancestor of HEAD. `docs/record.md` tells of the past: its
-//!       paths may be gone.
+//!       ARCHITECTURE.md's table of crates; docs/published.md has its rows; a commit is an ancestor of HEAD.
+//!       `docs/record.md` tells of the past: its paths may be gone.
 //! Knows nothing of: whether a sentence is true.
 
 mod campaigns;

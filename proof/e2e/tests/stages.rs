@@ -61,7 +61,6 @@ fn requests_are_followed_on_every_member_and_no_stage_comes_before_its_cause() {
     ] {
         assert!(at(before) <= at(after), "{before} at {} µs, {after} at {} µs", at(before), at(after));
     }
-    // A write can be answered before it is stored here, and never before others have stored it.
     let follower = &members[(leader + 1) % 3];
     let append = means(follower, "append");
     assert_eq!(names(&append), ["appendable", "stored", "acknowledged"]);
@@ -71,7 +70,7 @@ fn requests_are_followed_on_every_member_and_no_stage_comes_before_its_cause() {
     assert!(read.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{read:?}");
     let forwarded = means(follower, "forwarded");
     assert_eq!(names(&forwarded), ["taken", "answered"]);
-    // No client has seen more than the slowest answer.
+    // A member takes a write long before the slowest client has its answer.
     let slowest = bench["max_us"].as_f64().expect("a number");
     assert!(0.0 < at("answered") && at("taken") < slowest, "{write:?}, a client {slowest}");
 

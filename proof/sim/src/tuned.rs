@@ -108,16 +108,14 @@ fn settings_at_start(settings: &Settings) -> Vec<Setting> {
     ]
 }
 
-/// Raft without any optimisation, as in `lab/parameters/basic-raft.toml`.
-const BASIC_RAFT: [Setting; 7] = [
-    Setting::Batching(false),
-    Setting::Pipelining(false),
-    Setting::ParallelAppend(false),
-    Setting::Apply(Threading::Inline),
-    Setting::LogIo(Threading::Inline),
-    Setting::Reads(Reads::Log),
-    Setting::ApplyGate(true),
-];
+/// Raft without any optimisation, as members of production get it by name.
+fn basic_raft() -> Vec<Setting> {
+    let text = include_str!("../../../lab/parameters/basic-raft.toml");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let pairs =
+        lines.filter_map(|line| line.split_once(" = ")).map(|(name, value)| (name, value.trim_matches('"')));
+    Setting::parse(pairs).expect("production reads the same file")
+}
 
 /// A tuning in words, where it is not the default.
 pub(crate) fn words(tuning: Tuning) -> String {
@@ -144,7 +142,7 @@ impl World {
     /// A member has started.
     pub(crate) fn tune_at_start(&mut self, member: usize) {
         if self.plan.basic_raft && !self.calm {
-            self.give_settings(member, BASIC_RAFT.to_vec());
+            self.give_settings(member, basic_raft());
         }
     }
 

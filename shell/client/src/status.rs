@@ -1,5 +1,5 @@
-//! What a Kattu member serves beside etcd's API, over plain HTTP on its client port: its status, what it is tuned to, and the
-//! change of the cluster's timing.
+//! What a Kattu member serves beside etcd's API, over plain HTTP on its client port: its status, the stages of requests, what
+//! it is tuned to, and the change of the cluster's timing.
 //!
 //! Knows nothing of: the contents of the answer; it is JSON, passed on as text.
 
@@ -21,13 +21,7 @@ impl Client {
     /// # Errors
     /// Unreachable if no process listens there; Refused if the process there does not serve Kattu's status.
     pub async fn kattu_status(&self, endpoint: &Endpoint) -> Result<String, Failure> {
-        let asked = tokio::time::timeout(self.timeout(), ask(endpoint, "GET", "/kattu/status"));
-        match asked.await {
-            Err(_) => Err(Failure::timed_out(&endpoint.name)),
-            Ok(Err(error)) => Err(Failure::unreachable(&endpoint.name, error)),
-            Ok(Ok((200, body))) => Ok(body),
-            Ok(Ok((code, _))) => Err(not_kattu(endpoint, code, "/kattu/status")),
-        }
+        self.page(endpoint, "/kattu/status").await
     }
 
     /// How long requests took to each of their stages on the member at this endpoint, as JSON.
@@ -35,11 +29,16 @@ impl Client {
     /// # Errors
     /// Unreachable if no process listens there; Refused if it is no member of Kattu.
     pub async fn stages(&self, endpoint: &Endpoint) -> Result<String, Failure> {
-        match tokio::time::timeout(self.timeout(), ask(endpoint, "GET", "/kattu/stages")).await {
+        self.page(endpoint, "/kattu/stages").await
+    }
+
+    /// A page that every member has.
+    async fn page(&self, endpoint: &Endpoint, path: &str) -> Result<String, Failure> {
+        match tokio::time::timeout(self.timeout(), ask(endpoint, "GET", path)).await {
             Err(_) => Err(Failure::timed_out(&endpoint.name)),
             Ok(Err(error)) => Err(Failure::unreachable(&endpoint.name, error)),
             Ok(Ok((200, body))) => Ok(body),
-            Ok(Ok((code, _))) => Err(not_kattu(endpoint, code, "/kattu/stages")),
+            Ok(Ok((code, _))) => Err(not_kattu(endpoint, code, path)),
         }
     }
 

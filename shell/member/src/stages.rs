@@ -37,7 +37,7 @@ pub const STAGES_MAX: usize = 7;
 pub enum Path {
     /// A write at the leader.
     Write,
-    /// A write that goes to the leader of another member.
+    /// A write at a member that sends it to the leader.
     Forwarded,
     /// A read that waits for a proof that it misses nothing.
     Read,
@@ -46,9 +46,6 @@ pub enum Path {
 }
 
 impl Path {
-    /// All paths.
-    pub const ALL: [Path; 4] = [Path::Write, Path::Forwarded, Path::Read, Path::Append];
-
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -172,6 +172,24 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     text
 }
 
+/// The JSON of a member's page, or what is wrong with it, as text.
+pub(crate) fn parse_page(path: &str, text: &str) -> Value {
+    serde_json::from_str(text)
+        .unwrap_or_else(|error| Value::String(format!("{path} was answered with what is not JSON: {error}")))
+}
+
+/// What an endpoint answered, as one entry of a list: the fields of its page, or the error.
+pub(crate) fn entry<E: ToString>((endpoint, answer): &(String, Result<Value, E>)) -> Value {
+    let mut entry = Map::new();
+    entry.insert("endpoint".to_string(), Value::String(endpoint.clone()));
+    match answer {
+        Ok(Value::Object(fields)) => entry.extend(fields.clone()),
+        Ok(other) => drop(entry.insert("error".to_string(), other.clone())),
+        Err(error) => drop(entry.insert("error".to_string(), Value::String(error.to_string()))),
+    }
+    Value::Object(entry)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

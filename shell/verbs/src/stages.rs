@@ -5,7 +5,6 @@
 use crate::connect::{Reach, block_on};
 use crate::ended;
 use crate::output::{self, Format};
-use kattu_client::Failure;
 use kattu_output::Outcome;
 use serde_json::Value;
 
@@ -15,17 +14,14 @@ pub(crate) fn show(reach: &Reach, format: Format) -> Outcome {
         let client = reach.client()?;
         let mut answers = Vec::new();
         for endpoint in client.endpoints() {
-            let stages = client.stages(endpoint).await.map(|text| {
-                serde_json::from_str(&text).unwrap_or_else(|error| {
-                    Value::String(format!("/kattu/stages was answered with what is not JSON: {error}"))
-                })
-            });
-            answers.push((endpoint.name.clone(), stages));
+            let stages = client.stages(endpoint).await;
+            answers
+                .push((endpoint.name.clone(), stages.map(|text| output::parse_page("/kattu/stages", &text))));
         }
         Ok(answers)
     })?;
     match format {
-        Format::Json => output::print_json(&answers.iter().map(entry).collect())?,
+        Format::Json => output::print_json(&answers.iter().map(output::entry).collect())?,
         Format::Table if answers.iter().all(|(_, stages)| stages.is_err()) => {}
         Format::Table => {
             let known = || answers.iter().filter_map(|(_, stages)| stages.as_ref().ok());
@@ -40,18 +36,6 @@ pub(crate) fn show(reach: &Reach, format: Format) -> Outcome {
         None => Ok(()),
         Some(first) => Err(ended::of_call(first.clone())),
     }
-}
-
-/// A member's answer as one entry of JSON.
-fn entry((endpoint, stages): &(String, Result<Value, Failure>)) -> Value {
-    let mut entry = serde_json::Map::new();
-    entry.insert("endpoint".to_string(), Value::String(endpoint.clone()));
-    match stages {
-        Ok(Value::Object(fields)) => entry.extend(fields.clone()),
-        Ok(other) => drop(entry.insert("error".to_string(), other.clone())),
-        Err(failure) => drop(entry.insert("error".to_string(), Value::String(failure.to_string()))),
-    }
-    Value::Object(entry)
 }
 
 fn name(member: &Value) -> String {

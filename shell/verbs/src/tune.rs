@@ -112,28 +112,12 @@ async fn all_members(client: &Client) -> Result<Vec<String>, Ended> {
 /// The tuning of the member at this endpoint, after these settings.
 async fn ask(client: &Client, endpoint: &Endpoint, query: &str) -> Result<Value, Failure> {
     let text = client.tune(endpoint, query).await?;
-    Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
-        Value::String(format!("/kattu/tune was answered with what is not JSON: {error}"))
-    }))
+    Ok(output::parse_page("/kattu/tune", &text))
 }
 
 fn show(answers: &[(String, Result<Value, Failure>)], format: Format) -> Outcome {
     match format {
-        Format::Json => {
-            let entry = |(endpoint, answer): &(String, Result<Value, Failure>)| {
-                let mut entry = serde_json::Map::new();
-                entry.insert("endpoint".to_string(), Value::String(endpoint.clone()));
-                match answer {
-                    Ok(Value::Object(fields)) => entry.extend(fields.clone()),
-                    Ok(other) => drop(entry.insert("error".to_string(), other.clone())),
-                    Err(failure) => {
-                        drop(entry.insert("error".to_string(), Value::String(failure.to_string())))
-                    }
-                }
-                Value::Object(entry)
-            };
-            output::print_json(&answers.iter().map(entry).collect())
-        }
+        Format::Json => output::print_json(&answers.iter().map(output::entry).collect()),
         Format::Table => {
             let name = |answer: &Value| answer["name"].as_str().unwrap_or_default().to_string();
             let shown: Vec<(String, &Value)> = answers

@@ -167,9 +167,21 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
         "With a timeout of 1,000 ms, service is back {SOONER} times as soon where a closed connection is noticed"
     );
     findings.claims.extend(Claim::ratio_at_least(&says, "ours", pair, Measure::P50, SOONER));
-    findings.claims.extend(linear(at_timeout("silence", "1000"), at_timeout("silence", "100")));
+    findings.claims.extend(by_timeout(
+        "The time of an election is proportional to the timeout, if followers wait for it",
+        "a Python implementation of Raft (the work numbered 001 in Kattu's plan), section III-A, figure 2: linear",
+        10.0,
+        at_timeout("silence", "1000"),
+        at_timeout("silence", "100"),
+    ));
     let closed = |timeout| at_timeout("a closed connection", timeout);
-    findings.claims.extend(no_matter(closed("1000"), closed("100")));
+    findings.claims.extend(by_timeout(
+        "The timeout does not matter where a closed connection is noticed",
+        "ours",
+        1.0,
+        closed("1000"),
+        closed("100"),
+    ));
     findings.claims.extend(leases(measured.at(&[("protocol", "raft with leases")])));
     findings.claims.extend(measured.all(&[("grid", "watch")]).iter().filter_map(stays));
 
@@ -195,33 +207,24 @@ fn published_share(at: &At<'_>, limit: f64, published: &Published) -> Option<Cla
     })
 }
 
-/// That the time of an election is proportional to its timeout.
-fn linear(long: Option<At<'_>>, short: Option<At<'_>>) -> Option<Claim> {
+/// That medians at timeouts of 1,000 and of 100 ms are as this factor to 1.
+fn by_timeout(
+    says: &str,
+    source: &str,
+    factor: f64,
+    long: Option<At<'_>>,
+    short: Option<At<'_>>,
+) -> Option<Claim> {
     let ratio = long?.over(&short?, Measure::P50)?;
     Some(Claim {
-        says: "The time of an election is proportional to the timeout, if followers wait for it".into(),
-        source: "a Python implementation of Raft (the work numbered 001 in Kattu's plan), section III-A, figure 2: linear".into(),
+        says: says.into(),
+        source: source.into(),
         rule: format!(
-            "held if the interval of the ratio of medians at 1,000 and 100 ms lies within a factor of {ALIKE} around 10, refuted if it \
-             lies outside"
+            "held if the interval of the ratio of medians at 1,000 and 100 ms lies within a factor of {ALIKE} around {factor}, refuted if \
+             it lies outside"
         ),
         because: format!("the ratio is {}", shown(ratio)),
-        verdict: within(ratio.map(|it| it / 10.0), ALIKE),
-    })
-}
-
-/// That the timeout does not matter where a closed connection is noticed.
-fn no_matter(long: Option<At<'_>>, short: Option<At<'_>>) -> Option<Claim> {
-    let ratio = long?.over(&short?, Measure::P50)?;
-    Some(Claim {
-        says: "The timeout does not matter where a closed connection is noticed".into(),
-        source: "ours".into(),
-        rule: format!(
-            "held if the interval of the ratio of medians at 1,000 and 100 ms lies within a factor of {ALIKE} around 1, refuted if it \
-             lies outside"
-        ),
-        because: format!("the ratio is {}", shown(ratio)),
-        verdict: within(ratio, ALIKE),
+        verdict: within(ratio.map(|it| it / factor), ALIKE),
     })
 }
 
