@@ -2,7 +2,8 @@
 //!
 //! 1. Nothing is changed before it is certain that the member can go on: it is not alone, no vote is lost, and a
 //!    snapshot holds what the log lacks at its beginning.
-//! 2. The vote floor of every group that loses entries is made durable.
+//! 2. The vote floor of every group that loses entries is made durable, and one of every group that loses only the base
+//!    that its beginning needs: it tells the next start that a repair had begun.
 //! 3. The log is cut like a torn tail. If a crash interrupts or undoes any of this, the next start finds damage or a
 //!    vote floor, and the higher of two vote floors counts.
 //!
@@ -88,10 +89,11 @@ impl Repairer<'_> {
                 group.lsn = group.lsn.max(tail_bound.lsn);
                 if last < found {
                     cut.push((id, last, found));
-                    if known < Some(found) {
-                        vote_floor::store(self.files, self.identity, id, found)?;
-                    }
-                    known = known.max(Some(found));
+                }
+                let bound = found.max(last);
+                if (last < found || !group.begins_whole()) && known < Some(bound) {
+                    vote_floor::store(self.files, self.identity, id, bound)?;
+                    known = Some(bound);
                 }
             }
             vote_floors.extend(known.map(|vote_floor| (id, vote_floor)));
