@@ -10,7 +10,7 @@ mod elections;
 
 use crate::experiment::{Blow, ClusterPlan, Fault, LinkPlan, Load, Point, Task};
 use crate::machine::Busy;
-use crate::measured::COUNTERS;
+use crate::measured::{APPLIED_US, BEHIND, COUNTERS};
 use kattu_rig::Cluster;
 use kattu_rig::Page;
 use kattu_rig::place::Place;
@@ -29,6 +29,10 @@ const LOAD_LIMIT: Duration = Duration::from_secs(300);
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 /// Puts by which a new cluster is warmed up: its first log file, its connections, its memory.
 const WARM_UP: u64 = 2000;
+/// What a load has left is applied within this.
+const APPLY_LIMIT: Duration = Duration::from_secs(120);
+/// Between two looks at what is left. A look is a request, too, and lets a member go on that waits for something to happen.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Pause before a load, in which the members finish what the last one left.
 const REST: Duration = Duration::from_millis(150);
 
@@ -198,7 +202,15 @@ impl BenchCluster {
         let leader = self.prepare(point)?;
         let processes = self.processes();
         let term = self.term(leader);
-        let counters = self.counters(leader);
+        let first_asked = |load: &Load| match load.asked.have(leader, leader) {
+            true => leader,
+            false => (0..processes.len()).find(|&it| load.asked.have(it, leader)).unwrap_or(leader),
+        };
+        let asked = match &point.load {
+            Task::Bench(load) => first_asked(load),
+            Task::Elections(_) | Task::Watch(_) | Task::Codec(_) => leader,
+        };
+        let counters = self.counters(leader, asked);
         let before: Vec<Spent> = processes.iter().map(|&process| Spent::by(process)).collect();
         let load = match &point.load {
             Task::Bench(load) => load,
@@ -206,16 +218,24 @@ impl BenchCluster {
             Task::Watch(time) => return self.watch(*time, leader, &busy, all_before),
             Task::Codec(_) => return Err("a task without a cluster".into()),
         };
+        let begun = Instant::now();
         let (answer, client, told) = self.load(point, load, leader)?;
+        let behind = self.behind(leader).filter(|_| point.faults.is_empty());
         let used = processes.iter().zip(&before).map(|(&process, before)| Spent::by(process).since(before));
         let members_cpu_us = used.map(|time| time.as_secs_f64() * 1e6).collect();
         let is_steady = !point.faults.is_empty() || (self.leader()? == leader && self.term(leader) == term);
         let others = busy.share_of_others(processor_time(&self.processes()).saturating_sub(all_before));
-        let went = self.counters(leader).into_iter().filter_map(|(name, after)| {
+        if behind.is_some_and(|entries| 0.0 < entries) {
+            self.until_applied(leader)?;
+        }
+        let applied = begun.elapsed().as_secs_f64() * 1e6;
+        let went = self.counters(leader, asked).into_iter().filter_map(|(name, after)| {
             let before = counters.get(&name)?;
             Some((name, after - before))
         });
-        let counters = if is_steady { went.collect() } else { BTreeMap::new() };
+        let mut counters: BTreeMap<String, f64> = if is_steady { went.collect() } else { BTreeMap::new() };
+        counters.extend(behind.map(|entries| (BEHIND.into(), entries)));
+        counters.extend(behind.map(|_| (APPLIED_US.into(), applied)));
         self.repair()?;
         let client_cpu_us = client.as_secs_f64() * 1e6;
         Ok(Measurement { answer, told, members_cpu_us, client_cpu_us, leader, is_steady, others, counters })
@@ -348,11 +368,34 @@ impl BenchCluster {
         self.cluster.members[member].metric("kattu_term")
     }
 
-    /// The counters of a member, each summed over its labels.
-    fn counters(&self, member: usize) -> BTreeMap<String, f64> {
-        let page = Page::of(&self.cluster.members[member].address()).unwrap_or_default();
-        let sum = |name: &str| page.numbers(name).fold(None, |sum, number| Some(sum.unwrap_or(0) + number));
-        COUNTERS.iter().filter_map(|name| Some(((*name).to_string(), sum(name)? as f64))).collect()
+    /// The counters of the leader, each summed over its labels, and the times of stages at the member that is asked.
+    fn counters(&self, leader: usize, asked: usize) -> BTreeMap<String, f64> {
+        let page = |member: usize| Page::of(&self.cluster.members[member].address()).unwrap_or_default();
+        let of_leader = page(leader);
+        let sum =
+            |name: &str| of_leader.numbers(name).fold(None, |sum, number| Some(sum.unwrap_or(0) + number));
+        let mut counters: BTreeMap<String, f64> =
+            COUNTERS.iter().filter_map(|name| Some(((*name).to_string(), sum(name)? as f64))).collect();
+        counters.extend(stage_counters(&if asked == leader { of_leader } else { page(asked) }));
+        counters
+    }
+
+    /// Entries that the leader has in its log and has not applied.
+    fn behind(&self, leader: usize) -> Option<f64> {
+        let page = Page::of(&self.cluster.members[leader].address())?;
+        let (last, applied) = (page.number("kattu_log_last_index")?, page.number("kattu_log_applied_index")?);
+        Some(last.saturating_sub(applied) as f64)
+    }
+
+    fn until_applied(&self, leader: usize) -> Result<(), String> {
+        let end = Instant::now() + APPLY_LIMIT;
+        while self.behind(leader).is_none_or(|entries| 0.0 < entries) {
+            if end < Instant::now() {
+                return Err(format!("after {APPLY_LIMIT:?} still not all applied"));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> Result<bool, String>) -> Result<(), String> {
@@ -388,6 +431,25 @@ impl Drop for BenchCluster {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
+}
+
+/// The times of all stages of reads and writes together, in microseconds, and how many there were: `read confirmed`, `read
+/// samples`.
+fn stage_counters(page: &Page) -> BTreeMap<String, f64> {
+    let numbers = |name: &'static str| {
+        page.lines(name).filter_map(|line| {
+            let (labels, number) = line.rsplit_once(' ')?;
+            let mut words = labels.split('"');
+            let (path, stage) = (words.nth(1)?, words.nth(1)?);
+            let is_measured = matches!(path, "read" | "write");
+            is_measured.then_some(())?;
+            Some((path.to_string(), stage.to_string(), number.parse::<f64>().ok()?))
+        })
+    };
+    let times = numbers("kattu_stage_seconds_sum")
+        .map(|(path, stage, seconds)| (format!("{path} {stage}"), seconds * 1e6));
+    let counts = numbers("kattu_stage_seconds_count").filter(|(_, stage, _)| stage == "answered");
+    times.chain(counts.map(|(path, _, count)| (format!("{path} samples"), count))).collect()
 }
 
 /// The link between two places.

@@ -37,6 +37,16 @@ pub enum Measure {
     Nanos,
     /// Bytes of one encoded record.
     EncodedBytes,
+    /// Entries that the leader had not applied when the last answer came.
+    Behind,
+    /// Time from the first request until the leader has applied all.
+    Applied,
+    /// Mean time from a read's receipt until it is known how it is confirmed.
+    ReadRouted,
+    /// Mean time from a read's receipt until it is proven that it misses nothing.
+    ReadConfirmed,
+    /// Mean time from a read's receipt to its answer.
+    ReadAnswered,
 }
 
 /// How far the highest term went: counted where leaders are killed or watched.
@@ -45,6 +55,11 @@ pub const TERMS: &str = "terms";
 pub const LEADER_KNOWN_US: &str = "leader_known_us";
 /// Bytes of all encoded records together.
 pub const ENCODED_BYTES: &str = "encoded_bytes";
+
+/// Entries that the leader had not applied when the last answer came.
+pub const BEHIND: &str = "entries_behind";
+/// Microseconds from the first request until the leader had applied all.
+pub const APPLIED_US: &str = "applied_us";
 
 /// Runs that a comparison needs: the interval of fewer says nothing.
 pub const RUNS_MIN: usize = 3;
@@ -55,7 +70,7 @@ pub const COUNTERS: [&str; 3] =
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 14] = [
+    pub const ALL: [Measure; 19] = [
         Measure::Millis,
         Measure::OpsPerS,
         Measure::P50,
@@ -70,6 +85,11 @@ impl Measure {
         Measure::Terms,
         Measure::Nanos,
         Measure::EncodedBytes,
+        Measure::Behind,
+        Measure::Applied,
+        Measure::ReadRouted,
+        Measure::ReadConfirmed,
+        Measure::ReadAnswered,
     ];
 
     /// Its name in files.
@@ -90,6 +110,11 @@ impl Measure {
             Measure::Terms => "terms",
             Measure::Nanos => "nanos_per_op",
             Measure::EncodedBytes => "encoded_bytes",
+            Measure::Behind => "entries_behind",
+            Measure::Applied => "applied_ms",
+            Measure::ReadRouted => "read_routed_us",
+            Measure::ReadConfirmed => "read_confirmed_us",
+            Measure::ReadAnswered => "read_answered_us",
         }
     }
 
@@ -111,6 +136,11 @@ impl Measure {
             Measure::Terms => "new terms per election, or per minute without load",
             Measure::Nanos => "time for a record, ns",
             Measure::EncodedBytes => "bytes of a record",
+            Measure::Behind => "entries not applied at the last answer",
+            Measure::Applied => "time until all requests are applied, ms",
+            Measure::ReadRouted => "mean time of a read until it is routed, µs",
+            Measure::ReadConfirmed => "mean time of a read until it is confirmed, µs",
+            Measure::ReadAnswered => "mean time of a read until it is answered, µs",
         }
     }
 
@@ -120,6 +150,10 @@ impl Measure {
         let ops = sample.ops as f64;
         let millis = |share| quantile(&sample.latencies_us, share).map(|micros| micros / 1e3);
         let counter = |name: &str| sample.counters.get(name).map(|went| went / ops);
+        let stage = |name: &str| {
+            let samples = sample.counters.get("read samples").filter(|samples| 0.0 < **samples)?;
+            sample.counters.get(&format!("read {name}")).map(|micros| micros / samples)
+        };
         let has_elections = sample.counters.contains_key(LEADER_KNOWN_US);
         match self {
             Measure::Millis => Some(sample.seconds * 1e3),
@@ -138,6 +172,11 @@ impl Measure {
             Measure::Terms => counter(TERMS).map(|terms| if has_elections { terms } else { terms * 60.0 }),
             Measure::Nanos => counter(ENCODED_BYTES).map(|_| sample.seconds * 1e9 / ops),
             Measure::EncodedBytes => counter(ENCODED_BYTES),
+            Measure::Behind => sample.counters.get(BEHIND).copied(),
+            Measure::Applied => sample.counters.get(APPLIED_US).map(|micros| micros / 1e3),
+            Measure::ReadRouted => stage("routed"),
+            Measure::ReadConfirmed => stage("confirmed"),
+            Measure::ReadAnswered => stage("answered"),
         }
     }
 }

@@ -205,7 +205,7 @@ impl Raft {
         let reply = PreVoteReply { campaign_term, granted, round };
         self.send_when_durable(self.envelope(from, Message::PreVoteReply(reply)), effects);
         if granted {
-            self.let_asker_go_first(now);
+            self.let_asker_go_first(now, from, request.last);
         }
     }
 

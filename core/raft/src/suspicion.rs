@@ -15,7 +15,10 @@
 //!   3. Any append of the leader, late or new, ends the suspicion.
 //!   4. Rounds that fail are repeated after about twice the time of the one before, at most [`ROUNDS`] of them, so that
 //!      one dead link does not cause campaigns for ever. After that the ordinary election timeout holds.
-//!   5. A voter that grants a pre-vote gives its sender time, and starts none itself meanwhile.
+//!   5. A voter that grants a pre-vote gives its sender time, and starts none itself meanwhile. If it has started one
+//!      already, one of the two gives way and counts no more answers: the one with the shorter log; of logs that end
+//!      alike, the one that comes later by priority, then id. Voters that are farther from each other than a step would
+//!      otherwise all win their pre-votes, and split the votes.
 //!   6. Off while leader leases are on: a vote hold may not be revoked for a hint. [L-3]
 //!
 //! The time between `kill -9` of a leader and the next one's first commit, with the default step of 2 ms, three voters,
@@ -38,7 +41,7 @@ use crate::contract::Effects;
 use crate::raft::Raft;
 use crate::role::{Campaign, Follower, Following, Role, Timer};
 use crate::trace::Trace;
-use crate::types::{Duration, Instant, NodeId};
+use crate::types::{Duration, EntryId, Instant, NodeId};
 use core::cmp::Reverse;
 
 /// Fast rounds of one suspicion. Their waits double: 2, 4, … 64 steps, a quarter of a second with the default step.
@@ -108,10 +111,14 @@ impl Raft {
     /// How many voters start a pre-vote before this one when `leader` is gone: those of higher priority, then those of
     /// lower id.
     fn rank_without(&self, leader: NodeId) -> u32 {
-        let key = |member: NodeId| (Reverse(self.priority_of(member)), member);
-        let own = key(self.config.id);
-        let before = self.voters().iter().filter(|&&voter| voter != leader && key(voter) < own);
+        let before = self.voters().iter().filter(|&&voter| voter != leader && self.comes_before(voter));
         u32::try_from(before.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether this voter starts a pre-vote before this peer does: it has a higher priority, or the same and a lower id.
+    fn comes_before(&self, voter: NodeId) -> bool {
+        let key = |member: NodeId| (Reverse(self.priority_of(member)), member);
+        key(voter) < key(self.config.id)
     }
 
     /// The fast round that this peer, whose wait is over, starts next; `None`: an ordinary one.
@@ -149,14 +156,19 @@ impl Raft {
         }
     }
 
-    /// This voter granted a pre-vote: it gives the sender time before it starts one itself.
-    pub(crate) fn let_asker_go_first(&mut self, now: Instant) {
+    /// This voter granted a pre-vote to a log that ends at `last`: it gives the sender time before it starts one itself,
+    /// or gives way with the one that it has started. An answer to that one counts no more.
+    pub(crate) fn let_asker_go_first(&mut self, now: Instant, asker: NodeId, last: EntryId) {
         let Some(step) = self.suspicion_step() else { return };
+        let gives_way = self.log.last() < last || self.comes_before(asker);
         match &mut self.role {
             Role::Follower(Follower { following: Some(Following { ask_at: Some(at), .. }), .. }) => {
                 *at = (*at).max(now + self.rng.duration(step * 8, step * 16));
             }
-            Role::PreCandidate(Campaign { fast_election: Some(_), timer, .. }) => {
+            Role::PreCandidate(Campaign { fast_election: Some(_), timer, votes, .. }) if gives_way => {
+                let me = self.config.id;
+                votes.retain(|&voter| voter == me);
+                self.pre_vote_round = self.pre_vote_round.next();
                 let timeout = self.rng.duration(step * 8, step * 16);
                 if timer.deadline() < now + timeout {
                     *timer = Timer { started: now, timeout };

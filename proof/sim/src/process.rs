@@ -24,7 +24,7 @@ use kattu_member::log::Completion;
 use kattu_member::member::Member;
 use kattu_member::progress::Progress;
 use kattu_member::step::{FINISH_UNITS, Note, Placed, Stage, Step};
-use kattu_member::tuning::{Delays, Setting, Threading};
+use kattu_member::tuning::{Setting, Threading, Tuning};
 use kattu_node::contract::{Doubt, Event, Members, Outcome, PeerMessage, Refusal, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::LogIndex;
@@ -86,7 +86,7 @@ impl Process {
         let capacity = Capacity::new(sh.settings.quota);
         let lease = tuned::lease_of(&sh.settings, sh.pace.drift);
         let node = Member::start(now, node, placed, capacity, room, sh.limits);
-        let node = node.with_tuning(sh.settings.log_io, lease, Delays::default());
+        let node = node.with_tuning(&Tuning { log_io: sh.settings.log_io, lease, ..Tuning::default() });
         let hands = Hands {
             member,
             run,

@@ -16,7 +16,7 @@
 //! | `opening` | from which tables a member starts, and how long its vote holds last |
 //! | `apply`, `progress` | the keeper, here or on a thread, and what it reports |
 //! | `log`, `log_orders`, `log_moves` | syncs, full disks, the next segment; a log on its own thread, and when it goes there |
-//! | `tuning` | the settings that change while it runs, by name and value |
+//! | `tuning`, `artefacts` | the settings that change while it runs, by name and value; two that are mistakes on purpose |
 //! | `capacity`, `computing`, `waiting` | when growth is refused; jobs that are not done; the clients that wait |
 //! | `peer_table`, `peer_address` | which members it knows, and where |
 //! | `handshake`, `proofs`, `join` | how members meet |
@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+pub mod artefacts;
 pub mod capacity;
 pub mod computing;
 pub mod dialler;

@@ -19,6 +19,7 @@
 //! Knows nothing of: threads, sockets, files, how a step is done.
 
 use crate::apply::{Apart, Batch, Desk};
+use crate::artefacts::{HeldBack, early_answer};
 use crate::capacity::Capacity;
 use crate::computing::Computing;
 use crate::host::{Arrivals, Brought, Call, Host};
@@ -27,7 +28,7 @@ use crate::progress::Progress;
 use crate::snapshots::Order;
 use crate::stages::{Sample, Stages, Wants};
 use crate::step::{Counts, FINISH_UNITS, Limits, Note, Placed, Stage, Step};
-use crate::tuning::{Delays, Setting, Threading, Tuning};
+use crate::tuning::{Setting, Threading, Tuning};
 use crate::waiting::Waiting;
 use kattu_node::alarms::Alarms;
 use kattu_node::compare::Health;
@@ -35,7 +36,7 @@ use kattu_node::contract::{
     Admitted, Effects, Event, Forward, KeeperTask, Members, Outcome, Refusal, Request, TASKS_KEPT, Ticket,
 };
 use kattu_node::{Keeper, Node};
-use kattu_raft::{Duration, Fetch, Instant, LeaderLease, LogBody, LogRecord, Timing};
+use kattu_raft::{Duration, Fetch, Instant, LogBody, LogRecord, Timing};
 use std::collections::VecDeque;
 
 /// How long a keeper that has applied something waits for more before it forgets what a compaction has left.
@@ -101,6 +102,7 @@ pub struct Member<C, A> {
     tables: VecDeque<Tables>,
     counts: Counts,
     stages: Stages,
+    held_back: HeldBack,
     events: Vec<Event>,
     calls: Vec<Call<C, A>>,
 }
@@ -177,15 +179,16 @@ impl<C, A> Member<C, A> {
             tables: VecDeque::new(),
             counts: Counts::default(),
             stages: Stages::default(),
+            held_back: HeldBack::default(),
             events: Vec::new(),
             calls: Vec::new(),
         }
     }
 
-    /// The same member, whose log is written there, and with other answers to what it can be tuned to.
+    /// The same member, which goes by this tuning in all that its node and its keeper do not decide.
     #[must_use]
-    pub fn with_tuning(mut self, log_io: Threading, lease: LeaderLease, delays: Delays) -> Member<C, A> {
-        self.tuning = Tuning { log_io, lease, delays, ..self.tuning };
+    pub fn with_tuning(mut self, tuning: &Tuning) -> Member<C, A> {
+        self.tuning = Tuning { node: self.tuning.node, apply: self.tuning.apply, ..*tuning };
         self.tuned = self.tuning;
         self
     }
@@ -304,6 +307,7 @@ impl<C, A> Member<C, A> {
         debug_assert_eq!(self.stage, Stage::Idle, "one batch at a time");
         self.counts.batches += 1;
         self.applied = false;
+        self.held_back.begin(self.tuning.artefacts.apply_entries_max);
         while let Some(completion) = host.completion()? {
             self.completed(host, completion)?;
         }
@@ -409,7 +413,11 @@ impl<C, A> Member<C, A> {
         if let Some(received) = received {
             self.stages.taken(ticket, &request, received, now);
         }
-        self.handle(host, now, Event::Client { ticket, request })
+        let answers_early = self.tuning.artefacts.early_answers && self.node.raft().is_leader();
+        let early = answers_early.then(|| early_answer(&request, self.node.raft().term())).flatten();
+        self.handle(host, now, Event::Client { ticket, request })?;
+        self.effects.reply.extend(early.map(|outcome| (ticket, outcome)));
+        Ok(())
     }
 
     /// Goes by these settings from now on, or by none of them.
@@ -433,12 +441,13 @@ impl<C, A> Member<C, A> {
     /// Tasks that the keeper has not done.
     #[must_use]
     pub fn tasks_waiting(&self) -> usize {
-        match &self.executor {
+        let of_keeper = match &self.executor {
             ApplyExecutor::Here(desk) => desk.keeper().waiting(),
             ApplyExecutor::Apart { delivered } => *delivered,
             ApplyExecutor::Returning { delivered, held } => delivered + held.len(),
             ApplyExecutor::Nowhere => unreachable!("only inside a move"),
-        }
+        };
+        of_keeper + self.held_back.len()
     }
 
     /// Whether the keeper is so far behind that clients have to be refused.
@@ -562,6 +571,10 @@ impl<C, A> Member<C, A> {
 
     /// Gives the keeper its tasks. One on this thread works as long as the slice lasts.
     fn apply<H: Host>(&mut self, host: &mut H) -> Result<Option<Batch<C>>, H::Stop> {
+        let counts = self.tuning.artefacts.apply_entries_max != 0 && !self.stops;
+        if counts || 0 < self.held_back.len() {
+            self.held_back.pass(&mut self.effects.apply, counts);
+        }
         let is_entry = |task: &KeeperTask| matches!(task, KeeperTask::Apply { .. });
         let entries = self.effects.apply.iter().filter(|task| is_entry(task)).count() as u64;
         self.counts.applied_entries += entries;

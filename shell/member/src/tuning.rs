@@ -11,6 +11,7 @@
 //!        3. Where a piece of work is done changes nothing else: what waits there moves with it, in order.
 //! Knows nothing of: files, HTTP, where settings come from.
 
+use crate::artefacts::Artefacts;
 use kattu_raft::{Duration, LeaderLease, ReadPath};
 use std::fmt;
 
@@ -37,6 +38,8 @@ pub struct Tuning {
     pub log_io: Threading,
     /// What experiments add to the member's work.
     pub delays: Delays,
+    /// The mistakes that experiments make on purpose.
+    pub artefacts: Artefacts,
 }
 
 /// Work that experiments add, to see what it would cost. All zero outside of them.
@@ -90,6 +93,10 @@ pub enum Setting {
     ApplyDelay(Duration),
     /// For experiments: time added to each sync.
     SyncDelay(Duration),
+    /// For experiments: most entries applied whenever something happens; 0: all.
+    ApplyEntriesMax(usize),
+    /// For experiments: puts are answered before they are stored.
+    UnsafeEarlyAnswers(bool),
 }
 
 /// A setting by its name: what it does, and how it is read.
@@ -216,6 +223,20 @@ pub const SETTINGS: &[Named] = &[
         read: |text| time(text).map(Setting::SyncDelay),
         show: |tuning| show_time(tuning.delays.sync),
     },
+    Named {
+        name: "apply-entries-max",
+        meaning: "entries applied whenever something happens, however many are committed: 0 to 65536, 0: all",
+        lab: true,
+        read: |text| number(text, 0, COUNT_MAX).map(Setting::ApplyEntriesMax),
+        show: |tuning| tuning.artefacts.apply_entries_max.to_string(),
+    },
+    Named {
+        name: "unsafe-early-answers",
+        meaning: "a leader answers puts before any disk has them, so acknowledged ones may be lost: on or off",
+        lab: true,
+        read: |text| on_or_off(text).map(Setting::UnsafeEarlyAnswers),
+        show: |tuning| switch(tuning.artefacts.early_answers),
+    },
 ];
 
 impl fmt::Display for Reads {
@@ -264,7 +285,8 @@ impl Tuning {
             ReadPath::Lease(lease) => lease,
             ReadPath::Log | ReadPath::Index => LEASE,
         };
-        Tuning { node, lease, apply: Threading::Inline, log_io: Threading::Inline, delays: Delays::default() }
+        let (delays, artefacts) = (Delays::default(), Artefacts::default());
+        Tuning { node, lease, apply: Threading::Inline, log_io: Threading::Inline, delays, artefacts }
     }
 
     /// How reads are confirmed.
@@ -299,6 +321,8 @@ impl Tuning {
                 Setting::ApplyGate(on) => self.node.apply_gate = on,
                 Setting::ApplyDelay(time) => self.delays.apply = time,
                 Setting::SyncDelay(time) => self.delays.sync = time,
+                Setting::ApplyEntriesMax(entries) => self.artefacts.apply_entries_max = entries,
+                Setting::UnsafeEarlyAnswers(on) => self.artefacts.early_answers = on,
             }
         }
         self
@@ -406,7 +430,7 @@ mod tests {
     }
 
     /// A value of each setting that is not the default.
-    const OTHERS: [(&str, &str); 14] = [
+    const OTHERS: [(&str, &str); 16] = [
         ("batching", "off"),
         ("batch-entries-max", "7"),
         ("batch-bytes-max", "8388608"),
@@ -421,6 +445,8 @@ mod tests {
         ("apply-gate", "on"),
         ("apply-delay", "10us"),
         ("sync-delay", "1s"),
+        ("apply-entries-max", "1"),
+        ("unsafe-early-answers", "on"),
     ];
 
     #[test]

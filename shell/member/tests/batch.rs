@@ -67,6 +67,8 @@ pub struct Bench {
     pub apart: Option<Apart<u64>>,
     /// No thread can be had for it.
     pub has_no_thread: bool,
+    /// Puts are answered before they are stored, and once more.
+    pub answered_early: bool,
 }
 
 impl Host for Bench {
@@ -203,6 +205,7 @@ pub fn carry_out(member: &mut Lone, bench: &mut Bench) {
                 bench.steps.push("answer");
                 bench.answers.push((client, outcome));
             }
+            Step::Unclaimed(..) if bench.answered_early => bench.steps.push("answered before"),
             Step::Unclaimed(ticket, outcome) => panic!("{ticket:?} is answered twice: {outcome:?}"),
             Step::Deliver(batch) => {
                 bench.steps.push("deliver");

@@ -1,10 +1,12 @@
 //! Tuning: what a member does with settings while clients wait, and that a keeper moves between threads with all that lies on it.
 
-use crate::batch::{Bench, ET, Lone, batch, catch_up, get, is_done, large_put, leader, put};
+use crate::batch::{Bench, ET, Lone, batch, carry_out, catch_up, get, is_done, large_put, leader, put};
+use kattu_kv::api as kv;
 use kattu_member::host::Host;
 use kattu_member::step::{LIMITS, Limits};
 use kattu_member::tuning::{Setting, Threading};
-use kattu_node::contract::Request;
+use kattu_node::command::encode_kv;
+use kattu_node::contract::{Outcome, Reply, ReplyBody, Request};
 use kattu_raft::LogBody;
 
 fn tune(member: &mut Lone, bench: &mut Bench, given: &[(&str, &str)]) {
@@ -156,4 +158,75 @@ fn settings_are_taken_together_or_not_at_all() {
     tune(&mut member, &mut bench, &[]);
     assert!(!bench.steps.contains(&"tune"));
     assert!(bench.now() >= kattu_raft::Instant(0));
+}
+
+#[test]
+fn entries_are_held_back_in_order_until_something_happens_and_a_member_that_stops_holds_nothing_back() {
+    let (mut member, mut bench) = leader(LIMITS);
+    tune(&mut member, &mut bench, &[("apply-entries-max", "1")]);
+    bench.calls.extend((0..8).map(|client| (client, large_put("a"))));
+    let answered = |bench: &Bench| -> Vec<u64> {
+        let all = bench.answers.iter().map(|(client, outcome)| {
+            assert!(is_done(outcome), "{outcome:?}");
+            *client
+        });
+        all.collect()
+    };
+    for entries in 1..=4 {
+        batch(&mut member, &mut bench);
+        assert_eq!(answered(&bench), (0..entries).collect::<Vec<_>>(), "one a batch");
+        assert_eq!(
+            (member.tasks_waiting() as u64, member.is_busy()),
+            (8 - entries, false),
+            "it waits for an arrival"
+        );
+    }
+    tune(&mut member, &mut bench, &[("apply-entries-max", "2")]);
+    assert_eq!(answered(&bench).len(), 5, "the batch had begun with the former limit");
+    batch(&mut member, &mut bench);
+    assert_eq!(answered(&bench).len(), 7);
+    let Ok(()) = member.stop(&mut bench);
+    carry_out(&mut member, &mut bench);
+    assert_eq!(answered(&bench), (0..8).collect::<Vec<_>>());
+}
+
+#[test]
+fn early_answers_are_for_puts_that_need_no_result_and_come_before_any_disk() {
+    let (mut member, mut bench) = leader(LIMITS);
+    tune(&mut member, &mut bench, &[("unsafe-early-answers", "on")]);
+    (bench.answered_early, bench.beside) = (true, true);
+    let before = kv::Put { key: b"a".to_vec(), prev_kv: true, ..kv::Put::default() };
+    let before = Request::Write(encode_kv(&kv::Command::Put(before)).into());
+    bench.calls.extend([(1, put("a")), (2, before), (3, large_put("a"))]);
+    batch(&mut member, &mut bench);
+    let revisions = |bench: &Bench| -> Vec<(u64, i64)> {
+        let revision = |(client, outcome): &(u64, Outcome)| match outcome {
+            Outcome::Done(Reply { body: ReplyBody::Kv(response), .. }) => (*client, response.revision.0),
+            other => panic!("{other:?}"),
+        };
+        bench.answers.iter().map(revision).collect()
+    };
+    assert_eq!(revisions(&bench), [(1, 0), (3, 0)], "nothing is stored yet");
+    assert!(!bench.completions.is_empty());
+    catch_up_beside(&mut member, &mut bench);
+    let mut all = revisions(&bench);
+    all.sort_unstable();
+    assert_eq!(all.len(), 3);
+    assert!(0 < all[1].1, "the one that needs its result has it: {all:?}");
+    let late = bench.steps.iter().filter(|step| **step == "answered before").count();
+    assert_eq!(late, 2);
+    // Off again, a put is answered once, when it is applied.
+    tune(&mut member, &mut bench, &[("unsafe-early-answers", "off")]);
+    (bench.answered_early, bench.beside) = (false, false);
+    bench.answers.clear();
+    bench.calls.push_back((4, put("b")));
+    batch(&mut member, &mut bench);
+    assert!(matches!(revisions(&bench)[..], [(4, revision)] if 0 < revision));
+}
+
+/// Batches until all that was stored beside the member is taken in.
+fn catch_up_beside(member: &mut Lone, bench: &mut Bench) {
+    while !bench.completions.is_empty() || member.is_busy() {
+        batch(member, bench);
+    }
 }

@@ -29,7 +29,7 @@ use kattu_member::opening::{self, Tables};
 use kattu_member::peer_address::PeerAddress;
 use kattu_member::peer_table::Own;
 use kattu_member::step::{CALLS_MAX, LIMITS, Placed};
-use kattu_member::tuning::{Threading, Tuning};
+use kattu_member::tuning::Threading;
 use kattu_node::contract::MemberInfo;
 use kattu_node::{Keeper, Node, NodeConfig};
 use kattu_raft::{Config, GroupId, Incarnation, Limits, NodeId, ReadPath, Recovered, Timing};
@@ -245,9 +245,8 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         clerk,
         woken_for,
     };
-    let Tuning { log_io, lease, delays, .. } = config.tuning;
     let member = kattu_member::member::Member::start(now, node, placed, Capacity::new(quota), room, LIMITS)
-        .with_tuning(log_io, lease, delays);
+        .with_tuning(&config.tuning);
     publish_tuning(&hands.clerk.metrics, member.tuning());
     let driver = Driver {
         member,

@@ -118,6 +118,10 @@ pub const LEVEL_TOO_LOW: EtcdError = EtcdError {
 pub const NO_FSYNC: &str = "--unsafe-no-fsync: this member does not wait for its disk, and a power cut loses what it \
                                    acknowledged: for experiments only";
 
+/// As loud.
+pub const EARLY_ANSWERS: &str = "unsafe-early-answers: this member answers puts before any disk has stored them, so that \
+                                 acknowledged ones may be lost: for experiments only";
+
 /// A timing that breaks a rule of the protocol.
 pub const BAD_TIMING: EtcdError = EtcdError {
     code: Code::InvalidArgument,

@@ -38,6 +38,9 @@ pub(crate) fn status_json(
     if own.unsafe_no_fsync {
         problems.push(errors::NO_FSYNC.to_string());
     }
+    if own.tuning.is_some_and(|tuning| tuning.artefacts.early_answers) {
+        problems.push(errors::EARLY_ANSWERS.to_string());
+    }
     let days = certificate.as_ref().map_or("null".to_string(), |it| it.days_left.to_string());
     problems.extend(certificate.into_iter().flat_map(|it| it.problems));
     if status.leader.is_none() {
@@ -229,11 +232,13 @@ mod tests {
 
     #[test]
     fn a_member_that_does_not_wait_for_its_disk_says_so_and_one_that_is_tuned_to_what() {
-        let settings = Setting::parse([("batching", "off")]).expect("a setting");
-        let tuning = Some(Tuning::default().with(&settings));
+        let given = [("batching", "off"), ("unsafe-early-answers", "on")];
+        let tuning = Some(Tuning::default().with(&Setting::parse(given).expect("settings")));
         let own = Own { name: "n1", tuning, unsafe_no_fsync: true };
         let json = status_json(&Status { leader: Some(NodeId(1)), ..Status::default() }, &own, 0, 0, None);
-        assert!(json.contains("\"tuned\":{\"batching\":\"off\"},"), "{json}");
+        let tuned = "\"tuned\":{\"batching\":\"off\",\"unsafe-early-answers\":\"on\"},";
+        assert!(json.contains(tuned), "{json}");
         assert!(json.contains("\"errors\":[\"--unsafe-no-fsync: "), "{json}");
+        assert!(json.contains(",\"unsafe-early-answers: "), "{json}");
     }
 }

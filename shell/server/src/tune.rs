@@ -73,6 +73,6 @@ mod tests {
         assert!(
             json.starts_with("{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"settings\":{\"batching\":\"off\",")
         );
-        assert!(json.ends_with(",\"sync-delay\":\"0\"}}"), "{json}");
+        assert!(json.ends_with(",\"unsafe-early-answers\":\"off\"}}"), "{json}");
     }
 }

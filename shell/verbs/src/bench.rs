@@ -65,6 +65,9 @@ pub(crate) struct BenchArgs {
     /// Sessions, shared by the clients: each write is executed once; 0 for none
     #[arg(long, default_value_t = 0, requires = "native", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     sessions: u32,
+    /// Open a session for each write, and close it after that: what a session that is kept saves
+    #[arg(long, requires = "native", conflicts_with = "sessions")]
+    session_each: bool,
     /// Operations that begin in a second, however fast answers come; else each client waits for its answers
     #[arg(long)]
     rate: Option<u32>,
@@ -132,6 +135,11 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome {
     if args.reach.endpoints.is_empty() {
         return Err(Ended::usage("no endpoint is given"));
     }
+    if args.session_each && 1 < args.pipeline {
+        return Err(Ended::usage(
+            "--session-each and --pipeline exclude each other: one write at a time is in its session",
+        ));
+    }
     if args.rate == Some(0) {
         return Err(Ended::usage("--rate 0: nothing would ever begin"));
     }
@@ -142,6 +150,7 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome {
                 total: args.key_space,
                 clients: 64,
                 sessions: 0,
+                session_each: false,
                 rate: None,
                 ..args.clone()
             };
@@ -175,7 +184,10 @@ fn words(args: &BenchArgs) -> String {
     };
     let mut words = format!("{operation}, {} clients, {} connections", args.clients, args.conns);
     if args.native {
-        words += &format!(", native, pipeline {}, {} sessions", args.pipeline, args.sessions);
+        words += &match args.session_each {
+            true => ", native, a session for each write".to_string(),
+            false => format!(", native, pipeline {}, {} sessions", args.pipeline, args.sessions),
+        };
     }
     if let Some(rate) = args.rate {
         words += &format!(", {rate} a second");

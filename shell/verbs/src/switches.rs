@@ -16,7 +16,7 @@ const OTHERS: [(&str, bool, &str); 3] = [
         true,
         "settings to begin with: raft, basic-raft (no optimisation), or as published: jraft, raftexample, zatt, logcabin",
     ),
-    ("lab", false, "allow what only experiments have: --apply-delay, --sync-delay"),
+    ("lab", false, "allow what only experiments have: the last flags of this list"),
     ("unsafe-no-fsync", false, "never wait for the disk: for experiments only"),
 ];
 

@@ -8,8 +8,9 @@ use crate::judge::{
     Claim, Findings, Table, Verdict, at_least, at_most, bars, cell, clients as words, line, lines, number,
     published as theirs, shown, table,
 };
-use crate::measured::{Measure, Measured};
+use crate::measured::{At, Measure, Measured};
 use crate::published::Published;
+use crate::statistics::Interval;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -28,6 +29,18 @@ const PUBLISHED_GAIN: f64 = 306.2 / 13.9;
 const LARGE: f64 = 2.0;
 /// The least that counts as a gain at all.
 const GAIN: f64 = 1.1;
+/// How committed entries are applied and puts answered: in words, and what the members are tuned to.
+const WAYS: [(&str, &[&str]); 4] = [
+    ("inline, all that is committed", &["apply=inline"]),
+    ("inline, one entry an event", &["apply=inline", "apply-entries-max=1"]),
+    (
+        "inline, one entry an event, answered early",
+        &["apply=inline", "apply-entries-max=1", "unsafe-early-answers=on"],
+    ),
+    ("thread, answered early", &["apply=thread", "unsafe-early-answers=on"]),
+];
+/// Too large to share an entry with another put, as entries of the published program are never shared.
+const LONE_BYTES: u32 = 1100;
 
 fn points(size: Size) -> Vec<Point> {
     let mut points = Vec::new();
@@ -46,6 +59,17 @@ fn points(size: Size) -> Vec<Point> {
                 let point = point.tuned(format!("apply={apply}")).tuned(format!("apply-delay={value}"));
                 points.push(point.takes(900 + requests * micros * 3 / 1000));
             }
+        }
+    }
+    for (way, settings) in WAYS {
+        for &requests in size.of(&[100_u32, 200, 300], &[100]) {
+            let load = Load::puts(requests.into(), 256).of_bytes(LONE_BYTES);
+            let mut point = Point::of("artefact", ClusterPlan::of(3), load).at("way", way);
+            point = point.at("requests", requests);
+            // A leader at rest has a dozen events a second.
+            let left = if way.contains("one entry") { u64::from(requests) * 80 } else { 0 };
+            point = point.takes(900 + left);
+            points.push(settings.iter().fold(point, |point, setting| point.tuned(*setting)));
         }
     }
     points
@@ -89,6 +113,7 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
         );
         findings.claims.extend(Claim::ratio_at_least(&says, "ours", pair, measure, GAIN));
     }
+    findings.claims.extend(artefacts(measured));
     let told = |delay: &str| {
         let (inline, thread) = (at("256", "inline", delay), at("256", "thread", delay));
         let (slow, fast) = (cell(inline, Measure::OpsPerS), cell(thread, Measure::OpsPerS));
@@ -148,8 +173,76 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
         .to_vec(),
         rows: rows.collect(),
     });
+    findings.tables.push(table(
+        "The published mistakes, made on purpose",
+        &measured.all(&[("grid", "artefact")]),
+        &["way", "requests"],
+        &[Measure::Millis, Measure::Applied, Measure::Behind],
+    ));
+    findings.paragraphs.extend(told_of_artefacts(measured));
     let all = measured.all(&[("grid", "delay")]);
     let measures = [Measure::P50, Measure::P99, Measure::OpsPerS, Measure::MembersCpu, Measure::LeaderCpu];
     findings.tables.push(table("All points with a delay", &all, &["clients", "apply", "delay"], &measures));
     findings
+}
+
+/// Most requests at which all ways of applying were measured.
+fn most(measured: &Measured, way: usize) -> Option<At<'_>> {
+    measured.all(&[("grid", "artefact"), ("way", WAYS[way].0)]).last().copied()
+}
+
+/// That the published numbers come back with the published mistakes.
+fn artefacts(measured: &Measured) -> Vec<Claim> {
+    let all = [0, 1, 2, 3].map(|way| most(measured, way));
+    let pair = |one: usize, other: usize| all[one].zip(all[other]);
+    let artefact = |says: &str, source: &str, what: &str, ratio: Interval, least: f64| Claim {
+        says: says.into(),
+        source: source.into(),
+        rule: format!(
+            "artefact if the interval of {what} lies at {least} or above: then the mistake alone gives the published effect; refuted if it lies below"
+        ),
+        because: format!("the ratio is {}", shown(ratio)),
+        verdict: match at_least(ratio, least) {
+            Verdict::Held => Verdict::Artefact,
+            other => other,
+        },
+    };
+    let mut claims = Vec::new();
+    if let Some(ratio) = pair(2, 0).and_then(|(slow, all)| slow.over(&all, Measure::Applied)) {
+        claims.push(artefact(
+            "On one thread, requests take many times as long until they are applied",
+            "the study, table 4, and its routine that applies one entry per call",
+            "the time until all is applied with one entry an event, over that with all that is committed,",
+            ratio,
+            PUBLISHED_GAIN,
+        ));
+    }
+    if let Some(ratio) = pair(0, 3).and_then(|(all, early)| all.over(&early, Measure::Millis)) {
+        claims.push(artefact(
+            "A load is over sooner if the leader answers when it has a request in its own log",
+            "the study, 5.1.5: the answer precedes the commit",
+            "the time of the load with answers after apply, over that with early ones,",
+            ratio,
+            GAIN,
+        ));
+    }
+    claims
+}
+
+fn told_of_artefacts(measured: &Measured) -> Option<String> {
+    let [all, one, early, thread] = [0, 1, 2, 3].map(|way| most(measured, way));
+    let requests = all?.coordinate("requests").to_string();
+    let told = |at, measure| cell(at, measure);
+    Some(format!(
+        "The published mistakes, made on purpose, with {requests} puts of {LONE_BYTES} bytes: all that is committed was applied after {} ms; with one \
+         entry an event after {} ms; and with early answers, too, the last answer came after {} ms, {} entries were not applied by then, and \
+         all were after {} ms. With a thread and early answers {} entries were behind. A leader at rest has few events: only what its \
+         heartbeats bring.",
+        told(all, Measure::Applied),
+        told(one, Measure::Applied),
+        told(early, Measure::Millis),
+        told(early, Measure::Behind),
+        told(early, Measure::Applied),
+        told(thread, Measure::Behind),
+    ))
 }

@@ -44,6 +44,8 @@ const NOTICED: [(&str, Option<&str>); 2] =
     [("a closed connection", None), ("silence", Some("--suspicion-delay=0"))];
 const PROTOCOLS: [&str; 7] =
     ["raft", "basic-raft", "jraft", "raftexample", "zatt", "logcabin", "raft with leases"];
+/// Milliseconds of `--suspicion-delay` unless it is given.
+const DEFAULT_SUSPICION: u64 = 2;
 /// The milliseconds of which the published shares are told.
 const LIMITS: [f64; 2] = [80.0, 100.0];
 /// Two medians this far apart count as equal.
@@ -65,7 +67,7 @@ fn points(size: Size) -> Vec<Point> {
     let waits = |flag: Option<&str>, timeout: u64| if flag.is_some() { timeout * 3 / 2 } else { 30 };
     for (noticed, flag) in NOTICED {
         for &timeout in size.of(&[50, 100, 200, 300, 500, 1000], &[100, 1000]) {
-            let point = point("timeout", noticed_by(flag), (10, 4), waits(flag, timeout));
+            let point = point("timeout", noticed_by(flag), (4, 4), waits(flag, timeout));
             points.push(point.at("noticed by", noticed).at("timeout", timeout).timed(timeout, timeout / 10));
         }
     }
@@ -75,7 +77,8 @@ fn points(size: Size) -> Vec<Point> {
         // A timeout below the published limits for silence; the default for closed connections.
         let timeout = if suspicion == 0 { 50 } else { 1000 };
         let cluster = ClusterPlan::of(MEMBERS).flag(&flag).proxied();
-        let point = point("published", cluster, (100, 5), 300 + timeout).at("noticed by", noticed);
+        let count = if suspicion <= DEFAULT_SUSPICION { 20 } else { 5 };
+        let point = point("published", cluster, (count, 5), 300 + timeout).at("noticed by", noticed);
         let point = point.at("suspicion", format!("{suspicion} ms")).at("timeout", timeout);
         points.push(point.timed(timeout, timeout / 10).far(Duration::from_millis(4)));
     }
@@ -85,23 +88,23 @@ fn points(size: Size) -> Vec<Point> {
             "raft with leases" => ClusterPlan::of(MEMBERS).flag("--lease-reads"),
             other => ClusterPlan::of(MEMBERS).flag(&format!("--protocol={other}")),
         };
-        points.push(point("protocol", cluster, (10, 4), 300).at("protocol", protocol).timed(300, 30));
+        points.push(point("protocol", cluster, (3, 4), 300).at("protocol", protocol).timed(300, 30));
     }
     let proxied = || ClusterPlan::of(MEMBERS).proxied();
     for &loss in size.of(&[0, 5, 10, 20, 30], &[0, 30]) {
         let mut point =
-            point("loss", proxied(), (10, 2), 1800).at("loss", format!("{loss} %")).timed(1000, 100);
+            point("loss", proxied(), (3, 2), 1800).at("loss", format!("{loss} %")).timed(1000, 100);
         point.links.all.loss = loss * 10;
         points.push(point);
     }
     for (name, distances) in TOPOLOGIES {
         if size == Size::Full || name == "five cities" {
-            let mut point = point("topology", proxied(), (10, 2), 1500).at("topology", name).timed(1000, 100);
+            let mut point = point("topology", proxied(), (3, 2), 1500).at("topology", name).timed(1000, 100);
             point.links.between = Some(distances);
             points.push(point);
         }
     }
-    let time = Duration::from_secs(if size == Size::Full { 10 } else { 4 });
+    let time = Duration::from_secs(if size == Size::Full { 3 } else { 4 });
     for &timeout in size.of(&[150, 300, 1000], &[300]) {
         let point = |network: &str| {
             let point = Point::of("watch", proxied(), Task::Watch(time)).at("network", network);

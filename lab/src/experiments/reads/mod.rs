@@ -3,9 +3,12 @@
 //! Knows nothing of: how a point is run.
 
 use crate::experiment::{ClusterPlan, Experiment, Face, Load, Members, Point, Size};
-use crate::judge::{Claim, Findings, at_most, bars, cell, lines, number, published as theirs, shown, table};
-use crate::measured::{Measure, Measured};
+use crate::judge::{
+    Claim, Findings, at_least, at_most, bars, cell, lines, number, published as theirs, shown, table,
+};
+use crate::measured::{At, Measure, Measured};
 use crate::published::Published;
+use crate::statistics::Interval;
 use std::time::Duration;
 
 /// The experiment.
@@ -28,6 +31,10 @@ const ALIKE: f64 = 1.5;
 const COSTS: f64 = 1.25;
 /// On links of 10 ms a put that is forwarded takes at least this much longer: one more round trip beside one.
 const FORWARDED: f64 = 1.5;
+/// Reads by one client on far links, where each takes tens of milliseconds.
+const FAR: u64 = 300;
+/// A session for each put takes at least this much longer than one that is kept: three commands beside one.
+const SESSIONS: f64 = 2.0;
 
 fn points(size: Size) -> Vec<Point> {
     let mut points = Vec::new();
@@ -44,6 +51,7 @@ fn points(size: Size) -> Vec<Point> {
                     if size == Size::Quick && clients == 64 && asked == "follower" {
                         continue;
                     }
+                    let full = if 0 < delay && clients == 1 { FAR } else { full };
                     let total = if size == Size::Full { full } else { quick };
                     let load = Load { operation: "range", ..Load::puts(total, clients) };
                     let load = load.at(members).with("--key-space=1000");
@@ -71,7 +79,11 @@ fn points(size: Size) -> Vec<Point> {
             ("follower, etcd", puts().at(Members::OneFollower)),
             ("leader, native", native(puts().at(Members::Leader))),
             ("follower, native", native(puts().at(Members::OneFollower))),
-            ("leader, native, session", native(puts().at(Members::Leader)).with("--sessions=1")),
+            ("leader, native, session kept", native(puts().at(Members::Leader)).with("--sessions=1")),
+            (
+                "leader, native, session for each put",
+                native(puts().at(Members::Leader)).with("--session-each"),
+            ),
         ] {
             let point = Point::of("put", ClusterPlan::of(3).proxied(), load).at("way", way).at("link", link);
             points.push(point.far(Duration::from_millis(delay)).takes(500 + total * (3 + 4 * delay)));
@@ -84,6 +96,28 @@ fn points(size: Size) -> Vec<Point> {
         points.push(point.tuned(format!("reads={path}")).takes(500 + seconds * 1000));
     }
     points
+}
+
+/// That the proof takes most of a read's time inside the leader, as published.
+fn proof_is_most(at: Option<At<'_>>, published: &Published) -> Option<Claim> {
+    let at = at?;
+    let share = published.table("inside").value(1.0, 1)?;
+    let (confirmed, answered) = (at.median(Measure::ReadConfirmed)?, at.median(Measure::ReadAnswered)?);
+    let routed = at.median(Measure::ReadRouted)?;
+    let ours = Interval {
+        median: (confirmed.median - routed.median) / answered.median * 100.0,
+        low: (confirmed.low - routed.high) / answered.high * 100.0,
+        high: (confirmed.high - routed.low) / answered.low * 100.0,
+    };
+    Some(Claim {
+        says: "Most of a read's time inside the leader is its proof".into(),
+        source: format!("the report, figure 5: the call for the last commit index is about {} % of the query", number(share)),
+        rule: "held if the interval of the share between routed and confirmed, of the time until it is answered, lies at 50 % or above, \
+               refuted if it lies below (`reads=index`, one client, links of 0 ms)"
+            .into(),
+        because: format!("the share is {} %", shown(ours)),
+        verdict: at_least(ours, 50.0),
+    })
 }
 
 fn judge(measured: &Measured, published: &Published) -> Findings {
@@ -148,6 +182,16 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
             verdict: at_most(ratio, ALIKE),
         });
     }
+    for (link, _) in LINKS {
+        let pair =
+            (put("leader, native, session for each put", link), put("leader, native, session kept", link));
+        let says = format!(
+            "A session for each put takes at least {SESSIONS} times as long as one that is kept (links of {link})"
+        );
+        let source = "ours: to open, to use and to close a session are three commands in the log";
+        findings.claims.extend(Claim::ratio_at_least(&says, source, pair, Measure::P50, SESSIONS));
+    }
+    findings.claims.extend(proof_is_most(at("index", "leader", "1", "0 ms"), published));
     let says = format!(
         "On links of 10 ms a forwarded put takes at least {FORWARDED} times as long as one that the leader receives"
     );
@@ -175,6 +219,18 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
          of all members per put.",
         index.0, lease.0, index.1, lease.1
     ));
+    findings.paragraphs.extend(LINKS.iter().filter_map(|(link, _)| {
+        let (index, lease) = (at("index", "leader", "1", link)?, at("lease", "leader", "1", link)?);
+        let told = |at, measure| cell(Some(at), measure);
+        Some(format!(
+            "Inside the leader, links of {link}: a read that asks a majority was confirmed after {} µs and answered after {} µs, one by lease \
+             after {} and {} µs (means).",
+            told(index, Measure::ReadConfirmed),
+            told(index, Measure::ReadAnswered),
+            told(lease, Measure::ReadConfirmed),
+            told(lease, Measure::ReadAnswered),
+        ))
+    }));
     for (link, _) in LINKS {
         for (clients, measure, id, title) in [
             ("1", Measure::P50, "latency", "Median latency of a read, one client"),
@@ -211,6 +267,18 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
         ]);
     }
     findings.tables.push(beside);
+    let mut stages = table(
+        "Reads by stage inside the member that is asked, one client, beside the published means",
+        &measured.all(&[("grid", "read"), ("clients", "1")]),
+        &["kind", "asked", "link"],
+        &[Measure::ReadRouted, Measure::ReadConfirmed, Measure::ReadAnswered],
+    );
+    for (row, name) in [(1.0, "published, before"), (2.0, "published, after")] {
+        let inside = format!("{} (the query with its proof)", theirs(table_of_theirs, row, 2));
+        let place = ["leader", "containers", "–", "–"].map(str::to_string);
+        stages.rows.push([name.to_string()].into_iter().chain(place).chain([inside]).collect());
+    }
+    findings.tables.push(stages);
     findings.tables.push(table(
         "Reads by 64 clients",
         &measured.all(&[("grid", "read"), ("clients", "64")]),

@@ -112,12 +112,19 @@ pub(super) async fn load(
         true => {
             let connections = native_connections(args).await?;
             sessions = open_sessions(args, &connections).await?;
-            let targets: Vec<Target> = match sessions.is_empty() {
+            let mut targets: Vec<Target> = match sessions.is_empty() {
                 true => connections.into_iter().map(Target::Client).collect(),
                 false => sessions.iter().cloned().map(Target::Session).collect(),
             };
             let load = load(Instant::now());
             let pipes = targets.len();
+            if args.session_each {
+                for target in targets.iter().cycle().take(clients) {
+                    let Target::Client(client) = target else { continue };
+                    running.spawn_local(ask_in_sessions(client.clone(), load.clone()));
+                }
+                targets.clear();
+            }
             for (number, target) in targets.into_iter().enumerate().take(clients) {
                 running.spawn_local(ask_much(target, depth(args, number, pipes), load.clone()));
             }
@@ -238,6 +245,35 @@ async fn ask_again_and_again(client: Client, load: Rc<Load>) {
         };
         load.record(start.elapsed(), outcome.err().map(Error::from));
     }
+}
+
+/// A client of the native protocol with one operation under way; each write is in a session of its own, whose beginning and end
+/// count.
+async fn ask_in_sessions(client: NativeClient, load: Rc<Load>) {
+    let args = &load.args;
+    while let Some(Next { number, writes, due }) = load.next() {
+        let mut key = vec![0; args.key_size as usize];
+        write_key(number, &mut key);
+        let start = due.unwrap_or_else(Instant::now);
+        if Instant::now() < start {
+            tokio::time::sleep_until(start.into()).await;
+        }
+        let outcome = match writes {
+            true => put_in_session(&client, key, vec![b'x'; args.val_size as usize]).await,
+            false => client.get(key).await.map(drop),
+        };
+        load.record(start.elapsed(), outcome.err());
+    }
+}
+
+async fn put_in_session(client: &NativeClient, key: Vec<u8>, value: Vec<u8>) -> Result<(), Error> {
+    let session = client.open_session(SessionOptions::default()).await?;
+    let put = session.put(key, value).await;
+    let outcome = match put {
+        Ok(pending) => pending.await.map(drop),
+        Err(error) => Err(error),
+    };
+    outcome.and(session.close().await)
 }
 
 /// Clients that share a connection, or a session, are one pipe with the operations of all of them under way.

@@ -317,9 +317,21 @@ pub const FLAGS: &[Flag] = &[
         "off",
         "a leader accepts no write before the last one is applied, as in basic-raft: on or off",
     ),
-    works("lab", Switch, "false", "allow what only experiments have: --apply-delay, --sync-delay"),
+    works("lab", Switch, "false", "allow what only experiments have: the flags whose help says so"),
     works("apply-delay", Text, "0", "with --lab: processor time added to each applied command: 0 to 1s"),
     works("sync-delay", Text, "0", "with --lab: time added to each sync of the log: 0 to 1s"),
+    works(
+        "apply-entries-max",
+        Text,
+        "0",
+        "with --lab: entries applied whenever something happens, however many are committed: 0 to 65536, 0: all",
+    ),
+    works(
+        "unsafe-early-answers",
+        Text,
+        "off",
+        "with --lab: a leader answers puts before any disk has them, so acknowledged ones may be lost: on or off",
+    ),
     works(
         "unsafe-no-fsync",
         Switch,
