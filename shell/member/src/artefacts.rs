@@ -4,7 +4,8 @@
 //! many are committed, and its leader answered clients when it had a request in its own log. [work 000, rows 179, 183]
 //!
 //! Rules: 1. Only experiments turn them on (`--lab`). Outside of them all is passed on at once, and nothing is answered early.
-//!        2. What is held back keeps its order, and a member that stops holds nothing back.
+//!        2. What is held back keeps its order, and a member that stops holds nothing back. Questions for the status are answered
+//!           at once: they depend on no entry, and tell how many are held back.
 //!        3. An early answer promises nothing: the put may be lost, and its revision reads 0.
 //! Knows nothing of: flags, the log, time.
 
@@ -43,7 +44,8 @@ impl HeldBack {
 
     /// Leaves in `tasks` those that may pass now, older ones first; without `counts` all.
     pub fn pass(&mut self, tasks: &mut Vec<KeeperTask>, counts: bool) {
-        self.tasks.extend(tasks.drain(..));
+        let asks = |task: &mut KeeperTask| !matches!(task, KeeperTask::Status { .. });
+        self.tasks.extend(tasks.extract_if(.., asks));
         while let Some(task) = self.tasks.front() {
             let is_entry = matches!(task, KeeperTask::Apply { .. });
             if is_entry && counts && self.left == 0 {

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of: how a point is run.
 
-use crate::experiment::{ClusterPlan, Experiment, Load, Point, Size};
+use crate::experiment::{ClusterPlan, Experiment, Load, Members, Point, Size};
 use crate::figures::Series;
 use crate::judge::{
     Claim, Findings, Table, Verdict, at_least, at_most, bars, cell, clients as words, line, lines, number,
@@ -62,8 +62,8 @@ fn points(size: Size) -> Vec<Point> {
         }
     }
     for (way, settings) in WAYS {
-        for &requests in size.of(&[100_u32, 200, 300], &[100]) {
-            let load = Load::puts(requests.into(), 256).of_bytes(LONE_BYTES);
+        for &requests in size.of(&[100_u32, 200], &[100]) {
+            let load = Load::puts(requests.into(), 256).of_bytes(LONE_BYTES).at(Members::Leader);
             let mut point = Point::of("artefact", ClusterPlan::of(3), load).at("way", way);
             point = point.at("requests", requests);
             // A leader at rest has a dozen events a second.
