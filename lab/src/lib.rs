@@ -20,6 +20,7 @@
 //! | `published.rs` | figures of others, as data |
 //! | `judge.rs` | claims and their verdicts |
 //! | `figures.rs`, `page.rs`, `report.rs` | figures, the page, and all that is made from samples |
+//! | `overview.rs` | one page over several runs: published statements beside the claims that judge them |
 //!
 //! Knows nothing of: what is inside a member.
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ pub mod figures;
 pub mod judge;
 pub mod machine;
 pub mod measured;
+pub mod overview;
 mod page;
 pub mod published;
 pub mod report;

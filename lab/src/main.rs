@@ -6,6 +6,7 @@
 use clap::{Args, Parser, Subcommand};
 use kattu_lab::experiment::{Experiment, Size};
 use kattu_lab::experiments;
+use kattu_lab::overview;
 use kattu_lab::report;
 use kattu_lab::results::{Folder, Summary};
 use kattu_lab::run::{self, Options, span};
@@ -34,7 +35,7 @@ enum Verb {
     Run(RunArgs),
     /// Make summary, figures and page again from the samples of earlier runs
     Report {
-        /// Folders of results
+        /// Folders of results, or folders of such folders
         #[arg(required = true, value_name = "DIR")]
         folders: Vec<PathBuf>,
     },
@@ -145,6 +146,7 @@ fn run_all(args: &RunArgs) -> Outcome {
         };
         let without = run::run(experiment, &options, &folder).map_err(Ended::failed)?;
         tell(&report::write(experiment, &folder).map_err(Ended::failed)?)?;
+        overview::write(&args.out).map_err(Ended::failed)?;
         failed.extend(without.into_iter().map(|it| format!("{}: {it}", experiment.name)));
     }
     match failed.is_empty() {
@@ -199,9 +201,22 @@ fn command(name: &str, args: &RunArgs) -> String {
 
 fn report_of(path: &Path) -> Outcome {
     let folder = Folder::at(path);
-    let run = folder.run_info().map_err(Ended::failed)?;
-    let run = run.ok_or_else(|| Ended::usage(format!("{}: has no run", path.display())))?;
+    let Some(run) = folder.run_info().map_err(Ended::failed)? else {
+        return report_of_all(path);
+    };
     tell(&report::write(find(&run.experiment)?, &folder).map_err(Ended::failed)?)
+}
+
+/// Reports of all runs in the folders of `path`, and the page over them.
+fn report_of_all(path: &Path) -> Outcome {
+    let folders = experiments::ALL.iter().map(|it| path.join(it.name));
+    for folder in folders.filter(|folder| folder.join("run.json").exists()) {
+        report_of(&folder)?;
+    }
+    match overview::write(path).map_err(Ended::failed)? {
+        Some(page) => kattu_output::print(format!("{}\n", page.display()).as_bytes()),
+        None => Err(Ended::usage(format!("{}: has no run", path.display()))),
+    }
 }
 
 /// The verdicts in a few lines, and where the page is.

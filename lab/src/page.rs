@@ -65,11 +65,17 @@ pub fn html(
         escaped(&run.command)
     ));
     add(&all_points(run, summary));
+    document(experiment.title, &body)
+}
+
+/// A whole document with this title and body, which needs no other file.
+#[must_use]
+pub fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<title>{} – kattu lab</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          {body}</body>\n</html>\n",
-        escaped(experiment.title)
+        escaped(title)
     )
 }
 
@@ -208,8 +214,9 @@ fn markdown(text: &str) -> String {
     text.split("\n\n").map(block).collect::<Vec<_>>().join("\n")
 }
 
-/// Text with `code`.
-fn inline(text: &str) -> String {
+/// Text with `code`, as HTML.
+#[must_use]
+pub fn inline(text: &str) -> String {
     let parts = escaped(text);
     let parts = parts.split('`').enumerate();
     parts

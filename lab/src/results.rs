@@ -176,6 +176,14 @@ impl Folder {
         self.read("machine.json")
     }
 
+    /// What the run says, if that was computed.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn summary(&self) -> Result<Option<Summary>, String> {
+        self.read("summary.json")
+    }
+
     /// All runs, in the order in which they were made.
     ///
     /// # Errors

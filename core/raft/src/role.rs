@@ -120,7 +120,7 @@ impl Default for PendingAck {
 pub(crate) struct Campaign {
     /// When it is given up.
     pub(crate) timer: Timer,
-    /// Voters that granted their votes, this peer included.
+    /// Voters that granted their votes, this peer included; none once a pre-candidate has given way.
     pub(crate) votes: BTreeSet<NodeId>,
     /// Set if a suspicion of the leader started it.
     pub(crate) fast_election: Option<FastElection>,

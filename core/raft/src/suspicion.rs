@@ -166,9 +166,10 @@ impl Raft {
                 *at = (*at).max(now + self.rng.duration(step * 8, step * 16));
             }
             Role::PreCandidate(Campaign { fast_election: Some(_), timer, votes, .. }) if gives_way => {
-                let me = self.config.id;
-                votes.retain(|&voter| voter == me);
-                self.pre_vote_round = self.pre_vote_round.next();
+                if !votes.is_empty() {
+                    votes.clear(); // its own, too, so that a request that comes twice changes nothing
+                    self.pre_vote_round = self.pre_vote_round.next();
+                }
                 let timeout = self.rng.duration(step * 8, step * 16);
                 if timer.deadline() < now + timeout {
                     *timer = Timer { started: now, timeout };

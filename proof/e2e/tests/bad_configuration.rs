@@ -84,6 +84,7 @@ fn flags_that_are_wrong_or_not_offered_are_refused_by_name() {
         (&["--election-priority", "256"], "--election-priority"),
         (&["--lease-reads", "--reads=log"], "--reads: log and --lease-reads exclude each other"),
         (&["--sync-delay=1ms"], "it needs --lab"),
+        (&["--unsafe-early-answers=on"], "it needs --lab"),
         (&["--protocol=paxos"], "not one of raft, basic-raft"),
         (&["--read-consistency", "eventual"], "--read-consistency"),
         (&["--cert-file", "a.pem"], "--cert-file"),

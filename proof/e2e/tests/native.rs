@@ -86,6 +86,7 @@ fn a_load_of_sessions_is_measured_and_its_sessions_are_closed() {
     let picture_at = picture.display().to_string();
     for words in [
         &["put", "--clients", "4", "--conns", "2", "--sessions", "2", "--pipeline", "16"][..],
+        &["put", "--clients", "4", "--conns", "2", "--session-each"],
         &["get", "--clients", "4", "--key-space", "100", "--serializable"],
         &["mixed", "--clients", "8", "--key-space", "100", "--rate", "5000", "--plot", &picture_at],
     ] {
@@ -98,4 +99,8 @@ fn a_load_of_sessions_is_measured_and_its_sessions_are_closed() {
     assert_eq!(left["sessions"], 0);
     run(&mut kattu(&cluster, &["bench", "put", "--pipeline", "4"])).expect_code(2);
     run(&mut kattu(&cluster, &["bench", "put", "--rate", "0"])).expect_code(2);
+    for more in [&["--sessions", "2"][..], &["--pipeline", "4"]] {
+        let words = [&["bench", "put", "--native", "--session-each"], more].concat();
+        run(&mut kattu(&cluster, &words)).expect_code(2);
+    }
 }

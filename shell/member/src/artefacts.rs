@@ -10,7 +10,7 @@
 //! Knows nothing of: flags, the log, time.
 
 use kattu_kv::api::{Answer, Response, Revision};
-use kattu_node::command::put_in;
+use kattu_node::command::put_of_store;
 use kattu_node::contract::{KeeperTask, Outcome, Reply, ReplyBody, Request};
 use kattu_raft::Term;
 use std::collections::VecDeque;
@@ -57,10 +57,10 @@ impl HeldBack {
     }
 }
 
-/// The answer to a put that nobody has stored yet; `None` for requests that need their result. [Rule 3]
+/// The answer to a put outside of sessions that nobody has stored yet; `None` for requests that need their result. [Rule 3]
 pub(crate) fn early_answer(request: &Request, term: Term) -> Option<Outcome> {
     let Request::Write(command) = request else { return None };
-    put_in(command).filter(|put| !put.prev_kv)?;
+    put_of_store(command).filter(|put| !put.prev_kv)?;
     let body = ReplyBody::Kv(Response { revision: Revision(0), answer: Answer::Put { prev_kv: None } });
     Some(Outcome::Done(Reply { term, strong: 0, body }))
 }

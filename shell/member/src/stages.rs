@@ -25,6 +25,8 @@ use kattu_raft::{Duration, EntryId, Instant, LogBody, LogIndex, LogRecord, Lsn};
 /// Between the end of a sample and the beginning of the next one on the same path: at most a thousand a second, each a dozen
 /// readings of the clock.
 pub const PAUSE: Duration = Duration::from_millis(1);
+/// The same between appends, of which a follower does little else: at most a hundred a second.
+pub const APPEND_PAUSE: Duration = Duration::from_millis(10);
 /// A sample that takes longer is given up.
 pub const LASTS_MAX: Duration = Duration::from_millis(10_000);
 /// Samples that wait to be taken; further ones are not kept.
@@ -331,7 +333,7 @@ impl Stages {
             && let Some(append) = self.append.take()
         {
             self.keep(append.times.sample(Path::Append, now));
-            self.append_after = now + PAUSE;
+            self.append_after = now + APPEND_PAUSE;
         }
         self.end_write();
     }

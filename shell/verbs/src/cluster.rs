@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 Shows each endpoint's own view, without a quorum. Exits with 3 if an endpoint cannot be reached, after showing the
 others. For a server of etcd only etcd's fields are shown.
 
-With --stages: where the time of requests goes. Members follow up to a thousand writes, reads and appends a second from
+With --stages: where the time of requests goes. Members follow up to a thousand writes, a thousand reads and a hundred appends a second from
 stage to stage. `after` is the mean time from the receipt of a request, or from the arrival of an append at a follower;
 `+` is that time less the one of the row before. A write is sent and stored at the same time, so that its stages overlap.
 Then: how much goes together.

@@ -74,8 +74,8 @@ fn points(size: Size) -> Vec<Point> {
     for &suspicion in size.of(&[0, 2, 10, 20, 50], &[0, 2, 50]) {
         let (noticed, flag) =
             (NOTICED[usize::from(suspicion == 0)].0, format!("--suspicion-delay={suspicion}"));
-        // A timeout below the published limits for silence; the default for closed connections.
-        let timeout = if suspicion == 0 { 50 } else { 1000 };
+        // A timeout below the published limits for silence; one of the published range for closed connections.
+        let timeout = if suspicion == 0 { 50 } else { 300 };
         let cluster = ClusterPlan::of(MEMBERS).flag(&flag).proxied();
         let count = if suspicion <= DEFAULT_SUSPICION { 20 } else { 5 };
         let point = point("published", cluster, (count, 5), 300 + timeout).at("noticed by", noticed);
@@ -104,7 +104,7 @@ fn points(size: Size) -> Vec<Point> {
             points.push(point);
         }
     }
-    let time = Duration::from_secs(if size == Size::Full { 3 } else { 4 });
+    let time = Duration::from_secs(if size == Size::Full { 2 } else { 4 });
     for &timeout in size.of(&[150, 300, 1000], &[300]) {
         let point = |network: &str| {
             let point = Point::of("watch", proxied(), Task::Watch(time)).at("network", network);

@@ -32,7 +32,7 @@ const COSTS: f64 = 1.25;
 /// On links of 10 ms a put that is forwarded takes at least this much longer: one more round trip beside one.
 const FORWARDED: f64 = 1.5;
 /// Reads by one client on far links, where each takes tens of milliseconds.
-const FAR: u64 = 300;
+const FAR: u64 = 150;
 /// A session for each put takes at least this much longer than one that is kept: three commands beside one.
 const SESSIONS: f64 = 2.0;
 
@@ -71,7 +71,8 @@ fn points(size: Size) -> Vec<Point> {
                 }
             }
         }
-        let total = if size == Size::Full { 300 } else { 60 };
+        let full = if 0 < delay { 100 } else { 300 };
+        let total = if size == Size::Full { full } else { 60 };
         let native = |load: Load| Load { face: Face::Native { connections: 1, pipeline: 1 }, ..load };
         let puts = || Load::puts(total, 1);
         for (way, load) in [
@@ -90,7 +91,7 @@ fn points(size: Size) -> Vec<Point> {
         }
     }
     for path in ["index", "lease"] {
-        let seconds = if size == Size::Full { 10 } else { 2 };
+        let seconds = if size == Size::Full { 5 } else { 2 };
         let load = Load::puts(seconds * 5, 1).at(Members::Leader).with("--rate=5");
         let point = Point::of("still", ClusterPlan::of(3).proxied(), load).at("reads", path);
         points.push(point.tuned(format!("reads={path}")).takes(500 + seconds * 1000));
