@@ -85,7 +85,7 @@ pub struct Sample {
     pub seconds: f64,
     /// Operations that failed.
     pub errors: u64,
-    /// All latencies: (microseconds, count), ascending.
+    /// All latencies: (microseconds, count), ascending, to 0.8 %.
     pub latencies_us: Vec<(u64, u64)>,
     /// Processor time of each member during the load, in microseconds.
     pub members_cpu_us: Vec<f64>,

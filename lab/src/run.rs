@@ -9,12 +9,13 @@
 //!           had the processors, and is marked: a machine that is never quiet can still be measured, and the page says so.
 //!        4. A point that fails in every attempt is left out in that repetition, and the others go on.
 //!        5. A run that is in the folder is not made again; one that is missing is, when the same command is given again.
-//! Knows nothing of: what is measured, statistics, pages.
+//! Knows nothing of: what is measured, medians, pages.
 
 use crate::bench_cluster::{BenchCluster, Measurement};
 use crate::experiment::{Experiment, Members, Point, START, Size, Task, groups};
 use crate::machine::Machine;
 use crate::results::{Folder, PointInfo, RunInfo, Sample, VERSION};
+use crate::statistics::rounded;
 use indicatif::{ProgressBar, ProgressStyle};
 use kattu_random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,7 +190,7 @@ fn sample_of(point: &Point, repetition: u32, attempt: u32, at: f64, measurement:
         ops: answer["ops"].as_u64().unwrap_or(0),
         seconds: answer["seconds"].as_f64().unwrap_or(0.0),
         errors: answer["errors"].as_u64().unwrap_or(0),
-        latencies_us: pairs.filter_map(pair).collect(),
+        latencies_us: rounded(&pairs.filter_map(pair).collect::<Vec<_>>()),
         members_cpu_us: measurement.members_cpu_us.clone(),
         client_cpu_us: measurement.client_cpu_us,
         leader: measurement.leader,

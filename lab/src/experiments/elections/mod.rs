@@ -172,7 +172,7 @@ fn judge(measured: &Measured, published: &Published) -> Findings {
     findings.claims.extend(Claim::ratio_at_least(&says, "ours", pair, Measure::P50, SOONER));
     findings.claims.extend(by_timeout(
         "The time of an election is proportional to the timeout, if followers wait for it",
-        "a Python implementation of Raft (the work numbered 001 in Kattu's plan), section III-A, figure 2: linear",
+        "a Raft key-value service in Python over gRPC, section III-A, figure 2: linear",
         10.0,
         at_timeout("silence", "1000"),
         at_timeout("silence", "100"),
