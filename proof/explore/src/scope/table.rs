@@ -314,7 +314,7 @@ pub const SCOPES: &[Scope] = &[
         in_flight_max: 1,
         sync: Sync::AtOnce,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated],
-        pinned: 190_469,
+        pinned: 200_841,
         ..TINY
     },
     Scope {
