@@ -91,9 +91,11 @@ impl Repairer<'_> {
                     cut.push((id, last, found));
                 }
                 let bound = found.max(last);
-                if (last < found || !group.begins_whole()) && known < Some(bound) {
-                    vote_floor::store(self.files, self.identity, id, bound)?;
-                    known = Some(bound);
+                if last < found || !group.begins_whole() {
+                    if known < Some(bound) {
+                        vote_floor::store(self.files, self.identity, id, bound)?;
+                    }
+                    known = known.max(Some(bound));
                 }
             }
             vote_floors.extend(known.map(|vote_floor| (id, vote_floor)));
