@@ -126,8 +126,9 @@ fn paragraph(link: &str, small: &[At<'_>], large: &[At<'_>]) -> Option<String> {
         Some((number(first / best_is), best.coordinate("depth").to_string(), number(best_is)))
     };
     let (of_small, of_large) = (gain(small)?, gain(large)?);
+    let links = if link == "loopback" { link.to_string() } else { format!("links of {link}") };
     Some(format!(
-        "On links of {link} the best depth for batches of 128 was {} ({} ms, {} times as fast as one message under way), for batches of \
+        "On {links} the best depth for batches of 128 was {} ({} ms, {} times as fast as one message under way), for batches of \
          1,024 it was {} ({} ms, {} times as fast).",
         of_small.1, of_small.2, of_small.0, of_large.1, of_large.2, of_large.0
     ))
