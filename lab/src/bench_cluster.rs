@@ -202,22 +202,15 @@ impl BenchCluster {
         let leader = self.prepare(point)?;
         let processes = self.processes();
         let term = self.term(leader);
-        let first_asked = |load: &Load| match load.asked.have(leader, leader) {
-            true => leader,
-            false => (0..processes.len()).find(|&it| load.asked.have(it, leader)).unwrap_or(leader),
-        };
-        let asked = match &point.load {
-            Task::Bench(load) => first_asked(load),
-            Task::Elections(_) | Task::Watch(_) | Task::Codec(_) => leader,
-        };
-        let counters = self.counters(leader, asked);
-        let before: Vec<Spent> = processes.iter().map(|&process| Spent::by(process)).collect();
         let load = match &point.load {
             Task::Bench(load) => load,
             Task::Elections(count) => return self.elections(*count, leader, &busy, all_before),
             Task::Watch(time) => return self.watch(*time, leader, &busy, all_before),
             Task::Codec(_) => return Err("a task without a cluster".into()),
         };
+        let asked = self.asked(load, leader).first().copied().unwrap_or(leader);
+        let counters = self.counters(leader, asked);
+        let before: Vec<Spent> = processes.iter().map(|&process| Spent::by(process)).collect();
         let begun = Instant::now();
         let (answer, client, told) = self.load(point, load, leader)?;
         let behind = self.behind(leader).filter(|_| point.faults.is_empty());
@@ -226,7 +219,8 @@ impl BenchCluster {
         let is_steady = !point.faults.is_empty() || (self.leader()? == leader && self.term(leader) == term);
         let others = busy.share_of_others(processor_time(&self.processes()).saturating_sub(all_before));
         if behind.is_some_and(|entries| 0.0 < entries) {
-            self.until_applied(leader)?;
+            let is_done = |it: &Self| Ok(it.behind(leader) == Some(0.0));
+            self.until_within(APPLY_LIMIT, LOOK_EVERY, "all applied", is_done)?;
         }
         let applied = begun.elapsed().as_secs_f64() * 1e6;
         let went = self.counters(leader, asked).into_iter().filter_map(|(name, after)| {
@@ -250,10 +244,8 @@ impl BenchCluster {
     ) -> Result<(Value, Duration, String), String> {
         let mut words = load.arguments();
         words.extend(["-o", "json", "--histogram", "--timeout", "30s"].map(str::to_string));
-        let mut asked: Vec<usize> =
-            (0..self.cluster.members.len()).filter(|&it| load.asked.have(it, leader)).collect();
-        asked.sort_by_key(|&it| it != leader);
-        let asked: Vec<String> = asked.into_iter().map(|it| self.cluster.members[it].address()).collect();
+        let asked = self.asked(load, leader).into_iter();
+        let asked: Vec<String> = asked.map(|it| self.cluster.members[it].address()).collect();
         let mut child = spawn(&self.program, &words, &asked.join(","))?;
         let begun = Instant::now();
         let mut faults = point.faults.clone();
@@ -387,24 +379,31 @@ impl BenchCluster {
         Some(last.saturating_sub(applied) as f64)
     }
 
-    fn until_applied(&self, leader: usize) -> Result<(), String> {
-        let end = Instant::now() + APPLY_LIMIT;
-        while self.behind(leader).is_none_or(|entries| 0.0 < entries) {
-            if end < Instant::now() {
-                return Err(format!("after {APPLY_LIMIT:?} still not all applied"));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
+    /// The members that a load asks, the leader first.
+    fn asked(&self, load: &Load, leader: usize) -> Vec<usize> {
+        let mut asked: Vec<usize> =
+            (0..self.cluster.members.len()).filter(|&it| load.asked.have(it, leader)).collect();
+        asked.sort_by_key(|&it| it != leader);
+        asked
     }
 
-    fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> Result<bool, String>) -> Result<(), String> {
-        let end = Instant::now() + SETTLE_LIMIT;
+    fn until(&self, what: &str, holds: impl FnMut(&Self) -> Result<bool, String>) -> Result<(), String> {
+        self.until_within(SETTLE_LIMIT, Duration::from_millis(10), what, holds)
+    }
+
+    fn until_within(
+        &self,
+        limit: Duration,
+        every: Duration,
+        what: &str,
+        mut holds: impl FnMut(&Self) -> Result<bool, String>,
+    ) -> Result<(), String> {
+        let end = Instant::now() + limit;
         while !holds(self)? {
             if end < Instant::now() {
-                return Err(format!("after {SETTLE_LIMIT:?} still not: {what}"));
+                return Err(format!("after {limit:?} still not: {what}"));
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(every);
         }
         Ok(())
     }
