@@ -222,6 +222,9 @@ impl Raft {
             }
             Role::PreCandidate(campaign) | Role::Candidate(campaign) => {
                 campaign.timer = canonical.timer(&campaign.timer);
+                if let Some(fast) = &mut campaign.fast_election {
+                    fast.began = canonical.stamp(fast.began);
+                }
             }
             Role::Leader(leader) => {
                 leader.since = CANONICAL_NOW;

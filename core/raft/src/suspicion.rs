@@ -14,7 +14,9 @@
 //!      leader for an election timeout; otherwise they ignore it. One lost link alone deposes no leader.
 //!   3. Any append of the leader, late or new, ends the suspicion.
 //!   4. Rounds that fail are repeated after about twice the time of the one before, at most [`ROUNDS`] of them, so that
-//!      one dead link does not cause campaigns for ever. After that the ordinary election timeout holds.
+//!      one dead link does not cause campaigns for ever. After that the ordinary election timeout holds. A yes to an
+//!      earlier round does not count, but shows that answers take longer than rounds so far: the round under way then
+//!      lasts twice as long as a round trip can take.
 //!   5. A voter that grants a pre-vote gives its sender time, and starts none itself meanwhile. If it has started one
 //!      already, one of the two gives way and counts no more answers: the one with the shorter log; of logs that end
 //!      alike, the one that comes later by priority, then id. Voters that are farther from each other than a step would
@@ -63,6 +65,8 @@ pub(crate) struct FastElection {
     pub(crate) round: u8,
     /// The leader that seems dead: its vote is not waited for.
     pub(crate) suspect: NodeId,
+    /// When the first round began, or the first one after a campaign.
+    pub(crate) began: Instant,
 }
 
 impl Raft {
@@ -126,11 +130,14 @@ impl Raft {
         let fast_election = match &self.role {
             Role::Follower(Follower { following: Some(following), .. }) => {
                 let asks = following.ask_at.is_some_and(|at| at <= now);
-                asks.then_some(FastElection { round: 0, suspect: following.leader })
+                asks.then_some(FastElection { round: 0, suspect: following.leader, began: now })
             }
-            Role::PreCandidate(campaign) | Role::Candidate(campaign) => campaign
-                .fast_election
-                .map(|fast_election| FastElection { round: fast_election.round + 1, ..fast_election }),
+            Role::PreCandidate(Campaign { fast_election, .. }) => {
+                fast_election.map(|fast| FastElection { round: fast.round + 1, ..fast })
+            }
+            Role::Candidate(Campaign { fast_election, .. }) => {
+                fast_election.map(|fast| FastElection { round: fast.round + 1, began: now, ..fast })
+            }
             Role::Follower(_) | Role::Leader(_) => None,
         };
         fast_election.filter(|fast_election| fast_election.round < ROUNDS && self.suspicion_step().is_some())
@@ -153,6 +160,17 @@ impl Raft {
                 Timer { started: now, timeout: self.rng.duration(shortest, shortest * 2) }
             }
             _ => self.election_timer(now),
+        }
+    }
+
+    /// A yes to an earlier round has come: the answers to the round under way need as long. [Rule 4]
+    pub(crate) fn wait_for_answers(&mut self, now: Instant) {
+        let longest = self.config.election_timeout;
+        if let Role::PreCandidate(Campaign { fast_election: Some(fast), timer, votes, .. }) = &mut self.role
+            && !votes.is_empty()
+        {
+            let twice = now.since(fast.began) * 2;
+            timer.timeout = timer.timeout.max(twice.min(longest));
         }
     }
 

@@ -103,11 +103,25 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener, to: usize) {
         // A connection that was closed before it was accepted is no loss.
         let Ok((socket, address)) = listener.accept().await else { continue };
         let Ok(face) = socket.local_addr() else { continue };
-        let Some(from) = opener(&shared, address, face) else { continue };
         number += 1;
-        let seed = Random::of_part(shared.seed, &format!("connection {from} {to} {number}")).number();
-        tokio::spawn(connection(shared.clone(), socket, from, to, seed));
+        tokio::spawn(accepted(shared.clone(), socket, (address, face), to, number));
     }
+}
+
+/// Passes on what one connection carries, once it is known which member opened it. The kernel's tables are read on another
+/// thread: that takes milliseconds where they are long, and other connections do not wait meanwhile.
+async fn accepted(
+    shared: Arc<Shared>,
+    socket: TcpStream,
+    (address, face): (SocketAddr, SocketAddr),
+    to: usize,
+    number: u64,
+) {
+    let known = shared.clone();
+    let opener = tokio::task::spawn_blocking(move || opener(&known, address, face));
+    let Ok(Some(from)) = opener.await else { return };
+    let seed = Random::of_part(shared.seed, &format!("connection {from} {to} {number}")).number();
+    connection(shared, socket, from, to, seed).await;
 }
 
 /// The member that opened a connection from this address to this face.

@@ -261,6 +261,17 @@ fn stays(at: &At<'_>) -> Option<Claim> {
 
 fn paragraphs(measured: &Measured) -> Vec<String> {
     let mut paragraphs = Vec::new();
+    let longest = |noticed| measured.all(&[("grid", "timeout"), ("noticed by", noticed)]).last().copied();
+    let [closed, silent] = NOTICED.map(|(noticed, _)| longest(noticed));
+    if let Some(at) = closed {
+        paragraphs.push(format!(
+            "Without delays on links and with an election timeout of {} ms, half of the elections were over within {} ms where a \
+             closed connection was noticed, and within {} ms where followers waited for the timeout.",
+            at.coordinate("timeout"),
+            cell(closed, Measure::P50),
+            cell(silent, Measure::P50)
+        ));
+    }
     for at in measured.all(&[("grid", "published")]) {
         let latencies = at.latencies();
         let millis =
