@@ -69,6 +69,10 @@ impl Cluster {
         etcdctl: &Path,
         in_tls: bool,
     ) -> Result<Cluster, Failure> {
+        if !etcdctl.exists() {
+            let missing = format!("no {}: the members are asked for their leader with it", etcdctl.display());
+            return Err(Failure::new(missing).then("cargo xtask tools"));
+        }
         if folder.exists() {
             std::fs::remove_dir_all(folder)?;
         }

@@ -13,6 +13,7 @@ use super::report::{self, Header, median_of};
 use crate::commands::misused;
 use crate::shell::{self, Failure};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Puts of a long run.
 pub(super) const TOTAL: u64 = 10_000;
@@ -35,6 +36,7 @@ pub(super) struct Cost {
 /// Runs every binary so many times in turns, prints a line for each run and the medians.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
     let settings = settings(words)?;
+    find_valgrind()?;
     Header::now(settings.rounds as usize, false).print();
     println!("\n| program | round | instructions per put, leader | follower |\n|---|---|---|---|");
     let mut costs = vec![Vec::new(); settings.programs.len()];
@@ -58,6 +60,16 @@ pub fn run(words: &[&str]) -> Result<(), Failure> {
         dearer.extend(report::price(name, &of(this), &of(other)));
     }
     report::judge_price(&dearer)
+}
+
+/// An error if this machine cannot count instructions.
+pub(super) fn find_valgrind() -> Result<(), Failure> {
+    let asked = Command::new("valgrind").arg("--version").output();
+    if !asked.is_ok_and(|out| out.status.success()) {
+        return Err(Failure::new("no valgrind on this machine: it counts the instructions")
+            .then("install the package valgrind"));
+    }
+    Ok(())
 }
 
 /// Instructions of each role, and of all members, which is the cost of a put.

@@ -11,7 +11,6 @@ use super::report::Header;
 use super::{counts, instructions, trend};
 use crate::shell::{self, Failure};
 use std::path::Path;
-use std::process::Command;
 
 const USAGE: &str = "cargo xtask bench record [--rounds N] [--dirty]";
 
@@ -83,11 +82,7 @@ fn find_programs() -> Result<(), Failure> {
     if !etcdctl.exists() {
         return Err(Failure::new(format!("no {}", etcdctl.display())).then("cargo xtask tools"));
     }
-    let valgrind = Command::new("valgrind").arg("--version").output();
-    if !valgrind.is_ok_and(|out| out.status.success()) {
-        return Err(Failure::new("no valgrind on this machine: it counts the instructions"));
-    }
-    Ok(())
+    instructions::find_valgrind()
 }
 
 /// The medians of all rounds, of the leader and of a follower: instructions of the release build, the rest of the build
