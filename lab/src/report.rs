@@ -46,11 +46,33 @@ pub fn write(experiment: &Experiment, folder: &Folder) -> Result<(PathBuf, Summa
     Ok((path.join("index.html"), summary))
 }
 
-/// How often runs were discarded, by reason.
+/// How often runs were discarded, by reason. Addresses are left out: they differ from run to run.
 fn reasons(samples: &[Sample]) -> BTreeMap<String, usize> {
     let mut reasons = BTreeMap::new();
-    for reason in samples.iter().filter_map(|sample| sample.discarded.clone()) {
-        *reasons.entry(reason).or_insert(0) += 1;
+    for reason in samples.iter().filter_map(|sample| sample.discarded.as_deref()) {
+        let kind = reason.split_once(" (endpoint ").map_or(reason, |(kind, _)| kind);
+        *reasons.entry(kind.to_string()).or_insert(0) += 1;
     }
     reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::tests::sample;
+
+    #[test]
+    fn reasons_that_differ_in_an_address_are_one() {
+        let discarded = |reason: &str| Sample { discarded: Some(reason.into()), ..sample("a", 1, 1.0) };
+        let samples = [
+            discarded("outcome unknown: timed out (endpoint 127.0.0.1:2379)"),
+            sample("a", 2, 1.0),
+            discarded("outcome unknown: timed out (endpoint 127.0.0.2:2379)"),
+            discarded("others had more than 10 % of the processors"),
+        ];
+        let counted: Vec<(String, usize)> = reasons(&samples).into_iter().collect();
+        let expected =
+            [("others had more than 10 % of the processors", 1), ("outcome unknown: timed out", 2)];
+        assert_eq!(counted, expected.map(|(reason, count)| (reason.to_string(), count)));
+    }
 }
