@@ -43,6 +43,9 @@ struct Placed {
     what: Cursor,
     mark: usize,
     next: Cursor,
+    /// Open operations, with their classes, at the end of the order up to here that conflict with none after them. The
+    /// last one is always among them.
+    loose: Vec<(usize, usize)>,
 }
 
 /// Open operations with the same step, by invocation.
@@ -68,7 +71,7 @@ pub(super) fn search(part: &Part, steps_left: &mut u64) -> Found {
         }
         *steps_left -= 1;
         let mark = state.mark();
-        let loose = loose(&order, &classes, &reaches);
+        let loose: &[(usize, usize)] = order.last().map_or(&[], |placed| &placed.loose);
         let (fits, what, next) = match cursor {
             Cursor::Must(node) if List::is_end(node) => {
                 cursor = Cursor::May { class: 0, guess: 0 };
@@ -127,11 +130,13 @@ pub(super) fn search(part: &Part, steps_left: &mut u64) -> Found {
         };
         let now = placed ^ scatter(operation as u64, 1);
         let mut configuration = now ^ state.hash().rotate_left(64);
+        let mut still: Vec<(usize, usize)> = Vec::new();
         if let Cursor::May { class, .. } = what {
             // The loose operations also decide what may follow.
-            let still = loose.iter().filter(|&&(_, open)| !reaches[open].meets(&reaches[operation]));
-            configuration = still.fold(configuration, |all, &(_, open)| all ^ scatter(open as u64, 2));
-            configuration ^= scatter(operation as u64, 2) ^ scatter(class as u64, 3);
+            still.extend(loose.iter().filter(|&&(_, open)| !reaches[open].meets(&reaches[operation])));
+            still.push((class, operation));
+            configuration = still.iter().fold(configuration, |all, &(_, open)| all ^ scatter(open as u64, 2));
+            configuration ^= scatter(class as u64, 3);
         }
         if !seen.insert(configuration) {
             state.back(mark);
@@ -146,31 +151,10 @@ pub(super) fn search(part: &Part, steps_left: &mut u64) -> Found {
             }
             Cursor::May { class, .. } => classes[class].used += 1,
         }
-        order.push(Placed { what, mark, next });
+        order.push(Placed { what, mark, next, loose: still });
         cursor = list.first();
     }
     Found::Order
-}
-
-/// Open operations, with their classes, at the end of an order that conflict with none after them; the last one is
-/// always among them.
-fn loose(order: &[Placed], classes: &[Class], reaches: &[Reach]) -> Vec<(usize, usize)> {
-    let mut taken: Vec<usize> = Vec::new();
-    let mut open: Vec<(usize, usize)> = Vec::new();
-    for placed in order.iter().rev() {
-        let Cursor::May { class, .. } = placed.what else { break };
-        // The last one taken of a class is the last one in the order.
-        let later = taken.iter().filter(|&&other| other == class).count();
-        taken.push(class);
-        let operation = classes[class].members[classes[class].used - 1 - later];
-        open.push((class, operation));
-    }
-    open.reverse();
-    let is_loose = |place: usize| {
-        let (_, operation) = open[place];
-        !open[place + 1..].iter().any(|&(_, later)| reaches[operation].meets(&reaches[later]))
-    };
-    (0..open.len()).filter(|&place| is_loose(place)).map(|place| open[place]).collect()
 }
 
 /// Keys that an operation may write, and keys that it reads or writes; ascending.
