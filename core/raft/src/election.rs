@@ -219,15 +219,14 @@ impl Raft {
     ) {
         // A voter that granted an earlier round may have heard a leader since. Version 0.1 does not count rounds.
         let of_this_round = reply.round == self.pre_vote_round || reply.round == Round(0);
-        let answers_this = reply.campaign_term == self.term.next() && of_this_round;
-        if !reply.granted {
+        if !reply.granted || reply.campaign_term != self.term.next() {
             return;
         }
-        if answers_this && self.count_vote(from) {
+        if !of_this_round {
+            self.wait_for_answers(now);
+        } else if self.count_vote(from) {
             let fast_election = self.fast_campaign();
             self.campaign(now, fast_election, false, effects);
-        } else if !answers_this && reply.campaign_term == self.term.next() {
-            self.wait_for_answers(now);
         }
     }
 
