@@ -137,6 +137,17 @@ impl Eyes {
         if sh.diverged.is_divergent(self.id) {
             return Ok(sh.observer.applied_within(self.id, entry)?);
         }
+        if entry.head.kind == EntryKind::Command && entry.payload().and_then(Parts::of).is_some() {
+            sh.counts.bundles += 1;
+        }
+        if !sh.observer.is_blind() {
+            self.judge_level(sh, keeper, entry)?; // a lie may be of any level, and stays in the log
+        }
+        Ok(sh.observer.applied(self.id, entry, keeper)?)
+    }
+
+    /// No entry has a form that a member of an older version could not read, before the cluster's level says so.
+    fn judge_level(&self, sh: &Shared, keeper: &Keeper, entry: &Entry) -> Result<(), End> {
         let older = sh.older.map(id_of);
         let has_older = || keeper.members().list.iter().any(|info| Some(info.id) == older);
         let early = |what| {
@@ -155,11 +166,11 @@ impl Eyes {
         {
             return early("is about a session before the cluster knows them");
         }
-        if entry.head.kind == EntryKind::Command && entry.payload().and_then(Parts::of).is_some() {
-            sh.counts.bundles += 1;
-            if keeper.health().level < BUNDLES {
-                return early("holds several commands before the cluster knows that");
-            }
+        if entry.head.kind == EntryKind::Command
+            && entry.payload().and_then(Parts::of).is_some()
+            && keeper.health().level < BUNDLES
+        {
+            return early("holds several commands before the cluster knows that");
         }
         if entry.head.kind == EntryKind::Config
             && entry.payload().is_some_and(is_extended)
@@ -170,7 +181,7 @@ impl Eyes {
         if older.is_some() && keeper.health().level != 0 && has_older() {
             return early("uses a feature level that an older member does not know");
         }
-        Ok(sh.observer.applied(self.id, entry, keeper)?)
+        Ok(())
     }
 }
 

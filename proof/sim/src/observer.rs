@@ -35,6 +35,11 @@ impl Observer {
         Observer { invariants: Invariants::new(voters), blind, looks: 0 }
     }
 
+    /// Whether a member lies, or has lied: what is safe is not judged.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.blind
+    }
+
     /// Runs a judge, unless the observer is blind.
     fn ask<T: Default>(
         &mut self,
