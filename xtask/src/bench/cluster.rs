@@ -38,6 +38,15 @@ impl Program {
     }
 }
 
+/// An error if the tool by which members are asked is missing.
+pub fn find_tool(etcdctl: &Path) -> Result<(), Failure> {
+    if etcdctl.exists() {
+        return Ok(());
+    }
+    let missing = format!("no {}: the members are asked for their leader with it", etcdctl.display());
+    Err(Failure::new(missing).then("cargo xtask tools"))
+}
+
 /// A running cluster; dropped, it is stopped and its data removed.
 pub struct Cluster {
     children: Vec<Child>,
@@ -69,10 +78,7 @@ impl Cluster {
         etcdctl: &Path,
         in_tls: bool,
     ) -> Result<Cluster, Failure> {
-        if !etcdctl.exists() {
-            let missing = format!("no {}: the members are asked for their leader with it", etcdctl.display());
-            return Err(Failure::new(missing).then("cargo xtask tools"));
-        }
+        find_tool(etcdctl)?;
         if folder.exists() {
             std::fs::remove_dir_all(folder)?;
         }

@@ -6,6 +6,7 @@
 //!        measurement, which takes minutes.
 //! Knows nothing of: how instructions, calls and bytes are counted.
 
+use super::cluster::find_tool;
 use super::costs::{self, Line, Member};
 use super::report::Header;
 use super::{counts, instructions, trend};
@@ -78,10 +79,7 @@ fn refuse_changes(changes: &str) -> Result<(), Failure> {
 
 /// An error if a program of the measurement is missing: better now than after the builds.
 fn find_programs() -> Result<(), Failure> {
-    let etcdctl = shell::tools_dir().join("etcd36/etcdctl");
-    if !etcdctl.exists() {
-        return Err(Failure::new(format!("no {}", etcdctl.display())).then("cargo xtask tools"));
-    }
+    find_tool(&shell::tools_dir().join("etcd36/etcdctl"))?;
     instructions::find_valgrind()
 }
 
