@@ -456,7 +456,7 @@ pub(crate) mod tests {
         let yes = crate::message::PreVoteReply { campaign_term: Term(1), granted: true, round: Round(1) };
         raft.step(now - silence, from_two(0, Message::PreVoteReply(yes)), &mut effects);
         raft.persisted(now - silence, effects.persist[0].lsn, &mut effects);
-        let yes = crate::message::VoteReply { granted: true };
+        let yes = crate::message::VoteReply { granted: true, last: crate::types::EntryId::default() };
         raft.step(now - silence, from_two(1, Message::VoteReply(yes)), &mut effects);
         assert!(raft.is_leader());
         raft.drained(now - silence, &mut effects);

@@ -74,8 +74,8 @@ mod tests {
     use crate::message::{AppendReply, PreVoteReply, Room, VoteReply};
     use crate::role::Role;
     use crate::{
-        Config, Duration, Effects, EntryKind, Envelope, Form, GroupId, Incarnation, Instant, LogIndex,
-        Message, NodeId, Raft, Recovered, Round, Term,
+        Config, Duration, Effects, EntryId, EntryKind, Envelope, Form, GroupId, Incarnation, Instant,
+        LogIndex, Message, NodeId, Raft, Recovered, Round, Term,
     };
     use alloc::vec;
 
@@ -96,7 +96,11 @@ mod tests {
         let yes = PreVoteReply { campaign_term: Term(1), granted: true, round: Round(1) };
         raft.step(NOW, from(2, 0, Message::PreVoteReply(yes)), &mut effects);
         raft.persisted(NOW, effects.persist[0].lsn, &mut effects);
-        raft.step(NOW, from(2, 1, Message::VoteReply(VoteReply { granted: true })), &mut effects);
+        raft.step(
+            NOW,
+            from(2, 1, Message::VoteReply(VoteReply { granted: true, last: EntryId::default() })),
+            &mut effects,
+        );
         for command in [b"coded", b"whole"] {
             raft.propose(NOW, EntryKind::Command, command, &mut effects).expect("it leads");
         }

@@ -243,7 +243,8 @@ impl Raft {
             self.wait_for_elected(now, effects);
         }
         // Held until the vote is on disk: a vote that a crash erases could be cast twice in one term.
-        self.send_when_durable(self.envelope(from, Message::VoteReply(VoteReply { granted })), effects);
+        let reply = VoteReply { granted, last: request.last };
+        self.send_when_durable(self.envelope(from, Message::VoteReply(reply)), effects);
     }
 
     /// A voter that has granted its vote waits a whole timeout for the outcome and drops its own pre-vote: late answers
@@ -264,6 +265,11 @@ impl Raft {
         reply: &VoteReply,
         effects: &mut Effects,
     ) {
+        // An earlier run, in a newer copy of this directory, may have campaigned in the same term with a longer log. Its
+        // vote says nothing about this log. [reminder rule 6]
+        if self.log.last() < reply.last {
+            return;
+        }
         let has_asked = self.durability.hard_state_is_durable();
         if !reply.granted {
             self.note_refusal(now, from);

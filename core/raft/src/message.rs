@@ -174,6 +174,8 @@ pub struct Vote {
 pub struct VoteReply {
     /// Whether the vote was granted.
     pub granted: bool,
+    /// The candidate's last entry, from the request answered; zero from a member of an older version, which does not name it.
+    pub last: EntryId,
 }
 
 /// Follower → leader: one batch of waiting reads.

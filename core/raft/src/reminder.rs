@@ -25,6 +25,10 @@
 //!      vote.
 //!   4. A voter that does not answer in an election timeout is not waited for, and what only that voter knows is
 //!      missed. Lost links are dialed again in half of that time.
+//!   6. Its own campaign is the exception: if no request of it was read by then, no other voter knows its term, and this
+//!      member may vote in that term again. A late request may still get a vote, and this member may campaign in that
+//!      term with a shorter log. So a vote names the last entry of the log that it was given for, and a candidate whose log
+//!      ends before that does not count it.
 //!
 //! A new voter (without an earlier run) waits for every other one, for as long as it takes. A group begins when all of
 //! its first voters have met; then each knows the directories of all, and admits no other. A voter that has lost its

@@ -31,6 +31,9 @@ const PRODUCT: u16 = 2;
 /// The first protocol version in which rounds of pre-votes are counted.
 const ROUNDS: u16 = 2;
 
+/// The first protocol version in which a vote names the log that it was given for.
+const LASTS: u16 = 4;
+
 pub(crate) fn kind_of(message: &PeerMessage, protocol: u16) -> u8 {
     match message {
         PeerMessage::Raft(envelope) => match &envelope.message {
@@ -161,7 +164,12 @@ fn put_raft(crc: Crc, protocol: u16, message: &Message, out: &mut Vec<u8>) {
             put_id(vote.last, out);
             out.put_u8(vote.transfer.into());
         }
-        Message::VoteReply(reply) => out.put_u8(reply.granted.into()),
+        Message::VoteReply(reply) => {
+            out.put_u8(reply.granted.into());
+            if LASTS <= protocol {
+                put_id(reply.last, out);
+            }
+        }
         Message::ReadIndex(read) => out.put_u64(read.batch),
         Message::ReadIndexReply(reply) => {
             out.put_u64(reply.batch);
@@ -488,7 +496,11 @@ fn take_raft(protocol: u16, kind: u8, reader: &mut Reader<'_>) -> Result<Message
         kind::VOTE => {
             Message::Vote(Vote { last: take_id(reader, "last")?, transfer: reader.bool("transfer")? })
         }
-        kind::VOTE_REPLY => Message::VoteReply(VoteReply { granted: reader.bool("granted")? }),
+        kind::VOTE_REPLY => {
+            let granted = reader.bool("granted")?;
+            let last = if protocol < LASTS { EntryId::default() } else { take_id(reader, "last")? };
+            Message::VoteReply(VoteReply { granted, last })
+        }
         kind::READ_INDEX => Message::ReadIndex(ReadIndex { batch: reader.u64("batch")? }),
         kind::READ_INDEX_REPLY => {
             let batch = reader.u64("batch")?;

@@ -32,6 +32,7 @@ const ELSEWHERE: &[&str] = &[
     "reminded-of-acknowledgements-and-owes-none",
     "reminded-of-commits-and-votes-below",
     "reminded-of-commits-and-leads-below",
+    "counts-votes-for-an-earlier-log",
     "begins-without-the-others",
     "answered-by-one-and-has-a-past",
     "lease-counted-in-one-set",

@@ -29,7 +29,7 @@
 //! | `removed-id-used-again`, `snapshot-lacks-the-change-before-it`, `vote-by-refilled-disk`, `roll-told-from-memory`, `vote-before-publication`, `change-answered-before-it-is-complete` | a member joins and leaves once, completely, and as it was answered (`members.rs`) |
 //! | `floor-forgotten-at-restart`, `names-in-doubt-taken-for-durable` | a repaired log has the same vote floor after a restart (`damaged.rs`) |
 //! | `told-of-lost-entries-and-votes-on` | a member informed of a loss on its disk votes by what it had (`damaged.rs`) |
-//! | `returns-without-asking`, `reminded-of-a-term-and-votes-in-it`, `reminded-of-acknowledgements-and-owes-none`, `reminded-of-commits-and-votes-below`, `reminded-of-commits-and-leads-below`, `begins-without-the-others`, `answered-by-one-and-has-a-past` | a started member learns from the others what it acknowledged before it votes or campaigns (`returning.rs`) |
+//! | `returns-without-asking`, `reminded-of-a-term-and-votes-in-it`, `reminded-of-acknowledgements-and-owes-none`, `reminded-of-commits-and-votes-below`, `reminded-of-commits-and-leads-below`, `counts-votes-for-an-earlier-log`, `begins-without-the-others`, `answered-by-one-and-has-a-past` | a started member learns from the others what it acknowledged before it votes or campaigns, and counts no votes for a log that it has lost (`returning.rs`) |
 //! | `own-disk-compared-with-the-slowest`, `slow-disk-left-at-once` | a leader on a slow disk transfers leadership, and not again and again (`slow_disks.rs`) |
 //! | `forwarded-command-unchecked` | damage on the way is noticed, in whichever field (`frames.rs`) |
 //! | `level-forgotten-with-the-link-out` | the cluster rises to the level that all its members have announced (`levels.rs`) |
@@ -155,6 +155,7 @@ pub fn trial(name: &str, seed: u64) {
         "reminded-of-commits-and-votes-below" | "reminded-of-commits-and-leads-below" => {
             returning::with_what_is_committed(seed);
         }
+        "counts-votes-for-an-earlier-log" => returning::and_hears_votes_for_its_earlier_run(seed),
         "begins-without-the-others" => returning::for_the_first_time(seed),
         "answered-by-one-and-has-a-past" => returning::for_the_first_time_among_others(seed),
         "told-of-lost-entries-and-votes-on" => damaged::a_member_that_is_told_of_a_loss(seed),

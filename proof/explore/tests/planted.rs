@@ -135,6 +135,7 @@ const BEYOND: &[(&str, &str)] = &[
     ("reminded-of-acknowledgements-and-owes-none", "nobody asks first in a scope"),
     ("reminded-of-commits-and-votes-below", "nobody asks first in a scope"),
     ("reminded-of-commits-and-leads-below", "nobody asks first in a scope"),
+    ("counts-votes-for-an-earlier-log", "no directory is rolled back in a scope"),
     ("begins-without-the-others", "nobody asks first in a scope"),
     ("answered-by-one-and-has-a-past", "nobody asks first in a scope"),
     ("unknown-critical-extension-ignored", "all members of a scope are of one version"),

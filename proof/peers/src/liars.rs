@@ -168,7 +168,7 @@ impl Bytes<'_> {
                 Message::PreVoteReply(PreVoteReply { campaign_term, granted, round })
             }
             11 => Message::Vote(Vote { last: self.position(), transfer: self.flag() }),
-            12 => Message::VoteReply(VoteReply { granted: self.flag() }),
+            12 => Message::VoteReply(VoteReply { granted: self.flag(), last: self.position() }),
             13 => Message::ReadIndex(ReadIndex { batch: self.number() }),
             14 => {
                 let index = self.flag().then(|| LogIndex(self.number()));
@@ -240,7 +240,12 @@ impl Among {
             among.hears(NodeId(2), 200, 0, Message::PreVoteReply(granted));
             among.settle();
             let term = among.raft.term().0;
-            among.hears(NodeId(2), 200, term, Message::VoteReply(VoteReply { granted: true }));
+            among.hears(
+                NodeId(2),
+                200,
+                term,
+                Message::VoteReply(VoteReply { granted: true, last: EntryId::default() }),
+            );
             among.settle();
         }
         among

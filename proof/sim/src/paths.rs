@@ -146,6 +146,12 @@ pub(crate) struct Path {
     museum: VecDeque<Old>,
 }
 
+/// Whether a frame asks for a vote. [docs/formats/frame.md]
+fn asks_for_vote(frame: &[u8]) -> bool {
+    const VOTE: u8 = 20;
+    frame.get(5) == Some(&VOTE)
+}
+
 #[derive(Clone, Debug)]
 struct Old {
     bytes: SharedBytes,
@@ -265,11 +271,11 @@ impl Paths {
         Some(old[self.dice.below(old.len() as u64) as usize].bytes.clone())
     }
 
-    /// Nothing arrives any more of what a member whose process has ended had sent, and nothing of it is repeated later.
+    /// Of what a member whose process has ended had sent, only its requests for votes arrive any more, or are repeated.
     pub(crate) fn forget_sent(&mut self, from: usize) {
         for to in 0..self.members {
             let at = self.at(from, to);
-            self.paths[at].museum.clear();
+            self.paths[at].museum.retain(|old| asks_for_vote(&old.bytes));
             for lane in &mut self.lanes[at] {
                 lane.void_before = lane.connection;
             }
@@ -284,7 +290,7 @@ impl Paths {
             return None;
         }
         let lane = self.lane(flying.from, flying.to, flying.lane);
-        if flying.connection < lane.void_before {
+        if flying.connection < lane.void_before && !asks_for_vote(&flying.bytes) {
             return None;
         }
         let is_late = lane.connection != flying.connection || !lane.is_up;

@@ -119,7 +119,9 @@ pub fn one_of_each_v1() -> Vec<(&'static str, Frame)> {
             envelope(Message::PreVoteReply(PreVoteReply { campaign_term, granted: true, round })),
         ),
     ];
-    appends.chain(replies).chain(pre_votes).collect()
+    let vote =
+        ("vote-reply", envelope(Message::VoteReply(VoteReply { granted: true, last: EntryId::default() })));
+    appends.chain(replies).chain(pre_votes).chain([vote]).collect()
 }
 
 /// Every kind of frame, by name; the names are those of the golden files.
@@ -200,7 +202,7 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
             })),
         ),
         ("vote", envelope(Message::Vote(Vote { last, transfer: false }))),
-        ("vote-reply", envelope(Message::VoteReply(VoteReply { granted: true }))),
+        ("vote-reply", envelope(Message::VoteReply(VoteReply { granted: true, last }))),
         ("read-index", envelope(Message::ReadIndex(ReadIndex { batch: 3 }))),
         (
             "read-index-reply",

@@ -52,7 +52,7 @@ pub(super) fn votes_of_nobody_asked(seed: u64) {
     assert_eq!(raft.term(), campaign_term, "scene: it campaigns");
     let heard = catch_unwind(AssertUnwindSafe(|| {
         for from in others {
-            let granted = Message::VoteReply(VoteReply { granted: true });
+            let granted = Message::VoteReply(VoteReply { granted: true, last: EntryId::default() });
             raft.step(now, says(from, campaign_term, granted), &mut effects);
         }
         !raft.is_leader() && !effects.distrust.is_empty()

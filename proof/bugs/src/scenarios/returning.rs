@@ -2,10 +2,10 @@
 //!
 //! Knows nothing of: directories.
 
-use kattu_raft::message::{Reminder, Standing, Vote};
+use kattu_raft::message::{PreVoteReply, Reminder, Standing, Vote, VoteReply};
 use kattu_raft::{
     Config, Duration, Effects, EntryId, Envelope, GroupId, HardState, Incarnation, Instant, LeadershipConfig,
-    LogIndex, Lsn, Message, NodeId, Raft, Recovered, Term,
+    LogIndex, Lsn, Message, NodeId, Raft, Recovered, Round, Term,
 };
 
 const GROUP: GroupId = GroupId(0);
@@ -151,6 +151,29 @@ pub(super) fn with_what_is_committed(seed: u64) {
         kept + 2
     );
     assert!(start.votes(7, kept + 2), "who_returns_votes_for_what_is_committed: it votes for nobody at all");
+}
+
+/// An earlier run, in a newer copy of the directory, asked for votes in the same term, for a longer log.
+pub(super) fn and_hears_votes_for_its_earlier_run(seed: u64) {
+    let kept = 1 + seed % 5;
+    let mut start = Start::new(seed, kept);
+    start.wait(Duration::from_millis(1));
+    start.is_reminded(2, 2, kept, 0);
+    start.is_reminded(3, 2, kept, 0);
+    start.wait(HEARTBEAT * 30);
+    let campaign_term = start.raft.term().next();
+    let yes = PreVoteReply { campaign_term, granted: true, round: Round(0) };
+    let said = start.hears(2, 2, Message::PreVoteReply(yes));
+    assert!(said.iter().any(|it| matches!(it.message, Message::Vote(_))), "it campaigns: {said:?}");
+    let vote = |last| Message::VoteReply(VoteReply { granted: true, last: EntryId::new(2, last) });
+    start.hears(2, campaign_term.0, vote(kept + 1));
+    assert!(
+        !start.raft.is_leader(),
+        "who_returns_counts_votes_for_its_log: it leads with a log up to {kept} by a vote for one up to {}",
+        kept + 1
+    );
+    start.hears(3, campaign_term.0, vote(kept));
+    assert!(start.raft.is_leader(), "who_returns_counts_votes_for_its_log: it counts no votes at all");
 }
 
 /// An initial member, without a past.

@@ -417,8 +417,8 @@ pub(super) struct Ghost {
     pub(super) chosen_in: Vec<Term>,
     pub(super) created: HashMap<EntryId, Created>,
     pub(super) reigns: BTreeMap<Term, Reign>,
-    /// (term, candidate) → the last entry it campaigned with.
-    pub(super) campaigns: BTreeMap<(Term, NodeId), EntryId>,
+    /// (term, candidate) → the last entries it campaigned with: several if its directory was rolled back in between.
+    pub(super) campaigns: BTreeMap<(Term, NodeId), BTreeSet<EntryId>>,
     /// (term, voter) → the candidate it voted for.
     pub(super) votes: BTreeMap<(Term, NodeId), NodeId>,
     /// (term, candidate) → voters whose vote for it is on disk.
@@ -486,6 +486,17 @@ impl Ghost {
         let leaders = self.members.iter().filter(|other| other.runs && other.leads.is_some());
         let counts = |leader: &Member| Some((leader.id, *leader.matched.get(&member)?));
         Owed { committed: self.chosen.last().index, counted: leaders.filter_map(counts).collect() }
+    }
+
+    /// A member's votes for itself that nobody else shares are void when its directory is rolled back: it led with none
+    /// of them, and never will, because a candidate counts only votes for its present log.
+    pub(super) fn forget_campaigns(&mut self, member: NodeId) {
+        for ((term, candidate), voters) in &mut self.ballots {
+            if *candidate == member && voters.iter().all(|voter| *voter == member) {
+                voters.clear();
+                self.votes.remove(&(*term, member));
+            }
+        }
     }
 
     /// A member leads no more, or its process ended.

@@ -299,10 +299,11 @@ impl Invariants {
         self.forget_votes(member);
     }
 
-    /// The same; but its votes stay, and of its log what is committed or counted by a leader that still leads. The others
-    /// must remind it of that. (F19)
+    /// The same; but its votes stay, unless only this member knew of them, and of its log what is committed or counted by
+    /// a leader that still leads. The others must remind it of that. (F19)
     pub fn returns_older(&mut self, member: NodeId) {
         let owed = self.ghost.owed_by(member);
+        self.ghost.forget_campaigns(member);
         let place = self.ghost.place(member);
         self.ghost.at_mut(place).harm = Some(Harm::Older(Some(owed)));
     }

@@ -211,6 +211,26 @@ fn a_second_vote_is_caught_even_if_the_first_was_forgotten() {
 }
 
 #[test]
+fn a_vote_for_itself_that_nobody_shared_is_void_in_an_older_directory() {
+    for shared in [false, true] {
+        let mut cluster = Cluster::new();
+        cluster.votes(2, 1, 2).expect("a campaign");
+        if shared {
+            cluster.votes(1, 1, 2).expect("its request was read");
+        }
+        cluster.invariants.crashed(NodeId(2)).expect("it ran");
+        cluster.invariants.returns_older(NodeId(2));
+        cluster.invariants.restarted(NodeId(2), &Recovered::default()).expect("an older directory");
+        (cluster.lsns[1], cluster.views[1]) = (0, idle());
+        cluster.votes(3, 1, 3).expect("a campaign");
+        match shared {
+            false => cluster.votes(2, 1, 3).expect("its own campaign ended with its process"),
+            true => caught(cluster.votes(2, 1, 3), "votes"),
+        }
+    }
+}
+
+#[test]
 fn a_vote_for_a_shorter_log_is_caught() {
     let mut cluster = Cluster::led();
     cluster.appends(2, vec![entry(1, 1, "noop")]).expect("2 follows");
@@ -220,7 +240,7 @@ fn a_vote_for_a_shorter_log_is_caught() {
 
 #[test]
 fn a_vote_that_leaves_before_it_is_durable_is_caught() {
-    let grant = || vec![(1, Message::VoteReply(VoteReply { granted: true }))];
+    let grant = || vec![(1, Message::VoteReply(VoteReply { granted: true, last: EntryId::default() }))];
     let mut cluster = Cluster::new();
     cluster.votes(1, 1, 1).expect("a campaign");
     cluster.step(2, vec![hard(1, 1)], vec![], |view| view.term = Term(1)).expect("on its way");

@@ -30,11 +30,11 @@ pub(super) fn recorded(ghost: &mut Ghost, place: usize, hard: HardState) -> Chec
         expect(member.log.last() == last, NAME, || {
             format!("{id:?} campaigns with a log up to {}; it had promised to keep {last}", member.log.last())
         })?;
-        ghost.campaigns.insert((hard.term, id), last);
+        ghost.campaigns.entry((hard.term, id)).or_default().insert(last);
         return Ok(());
     }
     let campaign = ghost.campaigns.get(&(hard.term, candidate));
-    expect(campaign.is_some_and(|candidate| last <= *candidate), NAME, || {
+    expect(campaign.is_some_and(|logs| logs.last().is_some_and(|log| last <= *log)), NAME, || {
         format!(
             "{id:?}, whose log ends at {last}, votes in {:?} for {candidate:?}, whose log ends at {campaign:?}",
             hard.term
@@ -59,7 +59,7 @@ pub(super) fn sent(ghost: &Ghost, place: usize, envelope: &Envelope) -> Checked 
         Message::VoteReply(reply) if reply.granted => envelope.to,
         Message::Vote(request) => {
             let campaign = ghost.campaigns.get(&(term, id));
-            expect(campaign == Some(&request.last), NAME, || {
+            expect(campaign.is_some_and(|logs| logs.contains(&request.last)), NAME, || {
                 format!("{id:?} campaigns in {term:?} with {}; its log ended at {campaign:?}", request.last)
             })?;
             id
