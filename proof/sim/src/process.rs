@@ -159,6 +159,7 @@ impl Process {
                 if hands.turns.is_busy(sh) {
                     return Ok(());
                 }
+                hands.turns.begin(sh.now);
                 hands.eyes.events_in_batch = 0;
                 self.member.limit(sh.limits, sh.settings.quota);
                 self.member.begin(&mut Now { hands, sh })?;
@@ -251,7 +252,7 @@ impl Process {
         self.look_for_compaction(sh);
         self.judge_jobs(sh)?;
         let Hands { turns, eyes, .. } = &mut self.hands;
-        turns.judge(self.member.deadline() <= eyes.clock().at(sh.now))?;
+        turns.judge(self.member.deadline() <= eyes.clock().at(turns.began()))?;
         turns.spend(sh, eyes.events_in_batch, std::mem::take(&mut eyes.work))
     }
 

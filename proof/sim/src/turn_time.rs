@@ -1,7 +1,8 @@
 //! Turn time: how long the turns of a member's thread take, and when it looks for work by itself.
 //!
 //! Judge: what is due is done. A turn after which something is still due is followed by the next one at once: a member
-//!        that cannot do what is due would turn in vain until it can, with its whole processor.
+//!        that cannot do what is due would turn in vain until it can, with its whole processor. What becomes due during
+//!        a turn, which a slow disk can make longer than any interval, is for the next one.
 //! Knows nothing of: what a turn does.
 
 use crate::clock::MS;
@@ -25,13 +26,15 @@ pub(crate) struct TurnTime {
     free_at: u64,
     wake_at: u64,
     timer_at: u64,
-    /// Turns in a row after which something was still due.
+    /// When its present turn began.
+    began: u64,
+    /// Turns in a row after which something was still due that had been due when they began.
     turns_due: u32,
 }
 
 impl TurnTime {
     pub(crate) fn new(member: usize, run: u32) -> TurnTime {
-        TurnTime { member, run, free_at: 0, wake_at: 0, timer_at: 0, turns_due: 0 }
+        TurnTime { member, run, free_at: 0, wake_at: 0, timer_at: 0, began: 0, turns_due: 0 }
     }
 
     fn plan(&self, sh: &mut Shared, at: u64) {
@@ -57,6 +60,16 @@ impl TurnTime {
         }
     }
 
+    /// A turn begins.
+    pub(crate) fn begin(&mut self, now: u64) {
+        self.began = now;
+    }
+
+    /// When the present turn began, or the last one.
+    pub(crate) fn began(&self) -> u64 {
+        self.began
+    }
+
     /// A turn is over that handled so many events and did this work: it takes its time from now on.
     pub(crate) fn spend(&mut self, sh: &mut Shared, events: u64, work: Work) -> Result<(), End> {
         let slowness = sh.service.slowness(self.member);
@@ -68,7 +81,7 @@ impl TurnTime {
         Ok(())
     }
 
-    /// A turn is over, and after it something is due, or nothing is.
+    /// A turn is over, and after it something is due that was due when it began, or nothing is.
     pub(crate) fn judge(&mut self, is_due: bool) -> Result<(), End> {
         self.turns_due = if is_due { self.turns_due + 1 } else { 0 };
         if self.turns_due <= TURNS_DUE_MAX {
