@@ -33,4 +33,4 @@ pub mod show;
 pub mod storm;
 mod world;
 
-pub use world::{HEADER, Held, Jobs, Peer, Proof, Work, World, config, encoder};
+pub use world::{HEADER, Held, Jobs, Peer, Proof, Watch, Work, World, config, encoder};

@@ -2,7 +2,7 @@
 //! of the unsynced records. One seed decides all of it. Then the faults end and the group must converge.
 
 use crate::clock::Clock;
-use crate::{Proof, World, config};
+use crate::{Proof, Watch, World, config};
 use kattu_raft::{
     Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId, ReadPath,
     Timing, Tuning,
@@ -636,15 +636,20 @@ pub fn storm(seed: u64, steps: usize) -> World {
 
 /// The same, with these clocks.
 pub fn with_clocks(seed: u64, steps: usize, clocks: Clocks) -> World {
-    of(seed, steps, clocks, false)
+    of(seed, steps, clocks, false, None)
 }
 
 /// A storm in which the configuration changes the election timeout, again and again.
 pub fn with_timings(seed: u64, steps: usize) -> World {
-    of(seed, steps, Clocks::Within, true)
+    of(seed, steps, Clocks::Within, true, None)
 }
 
-fn of(seed: u64, steps: usize, clocks: Clocks, timings_change: bool) -> World {
+/// A storm whose effects are all seen.
+pub fn watched(seed: u64, steps: usize, watch: Watch) -> World {
+    of(seed, steps, Clocks::Within, false, Some(watch))
+}
+
+fn of(seed: u64, steps: usize, clocks: Clocks, timings_change: bool, watch: Option<Watch>) -> World {
     let mut dice = Dice(seed);
     let mut configs = draw_group(&mut dice);
     draw_leadership(&mut dice, &mut configs, clocks);
@@ -657,6 +662,7 @@ fn of(seed: u64, steps: usize, clocks: Clocks, timings_change: bool) -> World {
     let loser = Some(configs[dice.roll(configs.len())].id).filter(|_| may_lose);
     let mut world = World::new(configs, seed);
     world.weather = Weather { members_change, timings_change, loser };
+    world.watch = watch;
     let mut timings = Dice(seed ^ 0x5469_6d69_6e67);
     world.leading.believes_leases = clocks == Clocks::Beyond;
     for id in world.ids() {

@@ -174,7 +174,12 @@ pub struct World {
     pub show_disk: bool,
     /// The state of a storm.
     pub weather: storm::Weather,
+    /// Sees all effects of members, in their order.
+    pub watch: Option<Watch>,
 }
+
+/// Sees what a member wants done.
+pub type Watch = Box<dyn FnMut(NodeId, &Effects)>;
 
 impl World {
     /// A world in which no member runs yet.
@@ -196,6 +201,7 @@ impl World {
             show_messages: false,
             show_disk: false,
             weather: storm::Weather::default(),
+            watch: None,
         }
     }
 
@@ -304,6 +310,9 @@ impl World {
     }
 
     fn carry_out(&mut self, id: NodeId, effects: Effects) {
+        if let Some(watch) = &mut self.watch {
+            watch(id, &effects);
+        }
         let Effects {
             persist,
             send,
