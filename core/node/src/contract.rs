@@ -142,7 +142,7 @@ pub enum Event {
         /// Bytes of its file.
         bytes: u64,
     },
-    /// That snapshot failed and left no file; it is tried again when the log has grown.
+    /// That snapshot failed and left no file; it is tried again when the log has grown, or for a peer that waits.
     SnapshotFailed {
         /// The last entry that it would have covered.
         last: EntryId,

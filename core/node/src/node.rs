@@ -212,7 +212,7 @@ impl Node {
             Event::ChunkStored(stored) => self.raft.chunk_stored(now, stored, out),
             Event::SnapshotUnreadable { last } => self.raft.snapshot_unreadable(last, out),
             Event::SnapshotTaken { meta, bytes } => self.on_snapshot_taken(now, meta, bytes, out),
-            Event::SnapshotFailed { last } => self.on_snapshot_failed(last),
+            Event::SnapshotFailed { last } => self.on_snapshot_failed(now, last),
             Event::Space(space) => {
                 self.space = space;
                 self.raft.set_log_space(space.log_bytes);

@@ -13,7 +13,8 @@
 //! While a member catches up to which the
 //! snapshot before this one was sent, the log behind that one is kept, too: at most twice as long. Bytes count, not
 //! time: an idle replica takes no snapshot. A failed one is tried again when the log has grown by a part of that once
-//! more. A peer that waits for a snapshot gets one however short the log is, and also if the newest one covers the whole
+//! more, or, if a peer waits for it, after a rest: on a full disk that has space again, nobody may write before that
+//! peer is there. A peer that waits for a snapshot gets one however short the log is, and also if the newest one covers the whole
 //! log: then its file is damaged or gone, and it is taken anew, once.
 //!
 //! In:    entries delivered to the keeper; the results of snapshots.
@@ -78,6 +79,8 @@ pub(crate) struct Snapshots {
     since: u64,
     /// No further snapshot before `since` has reached this: the last one failed.
     not_before: u64,
+    /// Or, if a peer waits for one, before this moment.
+    again_at: Instant,
     /// Bytes of the last snapshot.
     size: u64,
     /// Until the first one since the start: it is due at so many parts, of so many, of what makes the others due.
@@ -101,6 +104,7 @@ impl Snapshots {
             newest: None,
             since: 0,
             not_before: 0,
+            again_at: Instant(0),
             size: 0,
             first: Some((1, 1)),
             under_way: None,
@@ -162,9 +166,14 @@ impl Snapshots {
         self.limits.log_bytes_min.max(self.limits.log_bytes_max).max(sizes) < self.since
     }
 
+    /// Whether the last one failed, and the log has not grown enough since.
+    fn has_failed(&self) -> bool {
+        self.under_way.is_none() && self.since < self.not_before
+    }
+
     /// When a snapshot becomes due without another entry.
     fn deadline(&self) -> Instant {
-        let waits = self.under_way.is_none() && self.due_at() < self.since && self.not_before <= self.since;
+        let waits = self.under_way.is_none() && self.due_at() < self.since && !self.has_failed();
         if waits && !self.is_at_bound() { self.rests_until } else { Instant::NEVER }
     }
 }
@@ -196,7 +205,11 @@ impl Node {
     /// When a snapshot becomes due without another event. Never while none can be taken: a replica that waits for the
     /// leader's, or that joined and does not know the group yet, would wake at a moment that is past, again and again.
     pub(crate) fn snapshot_deadline(&self) -> Instant {
-        let at = self.snapshots.deadline();
+        let at = match self.snapshots.has_failed() {
+            true if self.raft.wants_snapshot() => self.snapshots.again_at,
+            true => Instant::NEVER,
+            false => self.snapshots.deadline(),
+        };
         let may_be_taken =
             || self.snapshots.newest.is_some_and(|(last, _)| self.raft.may_take_snapshot(last));
         if at != Instant::NEVER && may_be_taken() { at } else { Instant::NEVER }
@@ -209,14 +222,14 @@ impl Node {
         if let Some(first) = &mut snapshots.first {
             *first = turn_of(self.config.raft.id, self.raft.membership());
         }
-        if snapshots.under_way.is_some() || snapshots.since < snapshots.not_before {
+        if snapshots.under_way.is_some() || snapshots.has_failed() && now < snapshots.again_at {
             return;
         }
         // No entry came after the newest one, and a peer waits: that one is damaged or gone. If the disk ruins it once
         // more it is not taken again and again: the next one is taken when the log has grown.
         let is_anew = snapshots.since == 0;
         let has_rested = snapshots.rests_until <= now || snapshots.is_at_bound();
-        let is_due = snapshots.due_at() < snapshots.since && has_rested;
+        let is_due = snapshots.due_at() < snapshots.since && has_rested && !snapshots.has_failed();
         let is_wanted = self.raft.wants_snapshot() && !(is_anew && snapshots.anew == Some(last));
         if !is_due && !is_wanted {
             return;
@@ -260,10 +273,13 @@ impl Node {
     }
 
     /// A snapshot failed and left no file.
-    pub(crate) fn on_snapshot_failed(&mut self, last: EntryId) {
+    pub(crate) fn on_snapshot_failed(&mut self, now: Instant, last: EntryId) {
+        let rest_min = self.raft.timing().election_timeout;
         let snapshots = &mut self.snapshots;
-        if snapshots.under_way.take_if(|under_way| under_way.last == last).is_some() {
+        if let Some(failed) = snapshots.under_way.take_if(|under_way| under_way.last == last) {
             snapshots.not_before = snapshots.since + (snapshots.due_at() / RETRY_PART).max(1);
+            snapshots.again_at = now + (now.since(failed.since) * REST).max(rest_min);
+            snapshots.anew = None; // there is no file that the disk could have ruined
         }
     }
 

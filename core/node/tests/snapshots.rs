@@ -331,6 +331,26 @@ fn a_snapshot_that_fails_is_tried_again_when_the_log_has_grown() {
 }
 
 #[test]
+fn a_snapshot_that_fails_is_tried_again_for_a_peer_that_waits_though_nobody_writes() {
+    let mut world = World::with_snapshots(3, SMALL);
+    let leader = world.elect();
+    let follower = world.follower();
+    write(&mut world, leader, 0..200, "new");
+    world.pass(Duration::from_millis(300));
+    world.kill(follower);
+    for id in [leader, follower] {
+        world.members.get_mut(&NodeId(id)).unwrap().snapshots.clear();
+    }
+    (world.full, world.tried) = (true, 0);
+    world.restart(follower);
+    world.pass(Duration::from_secs(10));
+    assert!((2..=12).contains(&world.tried), "once an election timeout at most, not {}", world.tried);
+    world.full = false;
+    world.pass(Duration::from_secs(3));
+    assert_eq!(read(&mut world, follower, "k3", Consistency::Linearizable), Some(Some("new".into())));
+}
+
+#[test]
 fn a_lone_member_keeps_the_log_back_to_the_snapshot_before() {
     let mut world = World::with_snapshots(1, SMALL);
     let leader = world.elect();

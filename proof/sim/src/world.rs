@@ -1096,7 +1096,10 @@ impl World {
     fn puts_snapshots_back(&mut self, member: usize, base: LogIndex) -> bool {
         let state = &self.members[member];
         let is_covered = state.disk.good_snapshots().iter().any(|last| base <= last.index);
-        let is_another_fault = state.hurt.is_some() || state.half_repaired.is_some() || state.lied_to;
+        // A single member that has lost one snapshot already has nobody to ask when it loses the other.
+        let is_alone = self.current().len() == 1;
+        let is_another_fault =
+            state.hurt.is_some() && !is_alone || state.half_repaired.is_some() || state.lied_to;
         let puts =
             !is_covered && !is_another_fault && state.disk.has_lost_a_snapshot() && !self.may_be_lost(member);
         if puts {
