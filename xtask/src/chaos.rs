@@ -11,8 +11,8 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(900);
 /// Seconds after which the slice of every commit begins no further trial.
-const CHAOS_SECONDS: &str = "40";
-const KILLS_SECONDS: &str = "30";
+const CHAOS_SECONDS: &str = "30";
+const KILLS_SECONDS: &str = "25";
 const FLIPS_SECONDS: &str = "20";
 /// More than there is time for.
 const TRIALS: &str = "100";

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 /// Seconds each target gets in the slice.
-const SLICE_SECONDS: u64 = 30;
+const SLICE_SECONDS: u64 = 20;
 
 /// Coverage instrumentation for libFuzzer; the stable compiler accepts these flags of LLVM.
 const COVERAGE_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

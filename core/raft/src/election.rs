@@ -29,7 +29,7 @@ use crate::read::ReadQueue;
 use crate::role::{Campaign, Follower, Leader, Role, Timer};
 use crate::suspicion::FastElection;
 use crate::trace::Trace;
-use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Term};
+use crate::types::{Duration, EntryId, Instant, LogIndex, NodeId, Round, Term};
 use crate::yielding::Yielding;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -243,7 +243,8 @@ impl Raft {
             self.wait_for_elected(now, effects);
         }
         // Held until the vote is on disk: a vote that a crash erases could be cast twice in one term.
-        let reply = VoteReply { granted, last: request.last };
+        let last = if granted { request.last } else { EntryId::default() };
+        let reply = VoteReply { granted, last };
         self.send_when_durable(self.envelope(from, Message::VoteReply(reply)), effects);
     }
 

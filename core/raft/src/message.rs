@@ -174,7 +174,8 @@ pub struct Vote {
 pub struct VoteReply {
     /// Whether the vote was granted.
     pub granted: bool,
-    /// The candidate's last entry, from the request answered; zero from a member of an older version, which does not name it.
+    /// The last entry of the log that it was granted for, from the request; zero in a refusal, and from a member of an
+    /// older version.
     pub last: EntryId,
 }
 

@@ -433,7 +433,7 @@ impl Raft {
                 let PreVote { campaign_term, round, .. } = request;
                 Message::PreVoteReply(PreVoteReply { campaign_term, granted: false, round })
             }
-            Message::Vote(request) => Message::VoteReply(VoteReply { granted: false, last: request.last }),
+            Message::Vote(_) => Message::VoteReply(VoteReply { granted: false, last: EntryId::default() }),
             Message::ReadIndex(request) => {
                 Message::ReadIndexReply(ReadIndexReply { batch: request.batch, index: None })
             }

@@ -159,7 +159,6 @@ impl Process {
                 if hands.turns.is_busy(sh) {
                     return Ok(());
                 }
-                hands.turns.begin(sh.now);
                 hands.eyes.events_in_batch = 0;
                 self.member.limit(sh.limits, sh.settings.quota);
                 self.member.begin(&mut Now { hands, sh })?;

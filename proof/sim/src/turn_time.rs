@@ -41,12 +41,15 @@ impl TurnTime {
         sh.queue.plan(at, Planned::Wake { member: self.member, run: self.run });
     }
 
-    /// Whether the thread is still at its last turn; it is planned to look when that is over.
+    /// Whether the thread is still at its last turn; it is planned to look when that is over. Otherwise a turn begins.
     pub(crate) fn is_busy(&mut self, sh: &mut Shared) -> bool {
         let is_busy = sh.now < self.free_at;
         if is_busy && self.wake_at != self.free_at {
             self.wake_at = self.free_at;
             self.plan(sh, self.free_at);
+        }
+        if !is_busy {
+            self.began = sh.now;
         }
         is_busy
     }
@@ -58,11 +61,6 @@ impl TurnTime {
             self.timer_at = at;
             self.plan(sh, at);
         }
-    }
-
-    /// A turn begins.
-    pub(crate) fn begin(&mut self, now: u64) {
-        self.began = now;
     }
 
     /// When the present turn began, or the last one.
