@@ -330,14 +330,20 @@ fn a_snapshot_that_fails_is_tried_again_when_the_log_has_grown() {
     assert!(status(&mut world, leader).snapshot > LogIndex(0));
 }
 
-#[test]
-fn a_snapshot_that_fails_is_tried_again_for_a_peer_that_waits_though_nobody_writes() {
+/// Three members that have written 200 keys and taken snapshots; the leader, and a follower that has ended.
+fn with_a_follower_down() -> (World, u64, u64) {
     let mut world = World::with_snapshots(3, SMALL);
     let leader = world.elect();
     let follower = world.follower();
     write(&mut world, leader, 0..200, "new");
     world.pass(Duration::from_millis(300));
     world.kill(follower);
+    (world, leader, follower)
+}
+
+#[test]
+fn a_snapshot_that_fails_is_tried_again_for_a_peer_that_waits_though_nobody_writes() {
+    let (mut world, leader, follower) = with_a_follower_down();
     for id in [leader, follower] {
         world.members.get_mut(&NodeId(id)).unwrap().snapshots.clear();
     }
@@ -368,12 +374,7 @@ fn a_lone_member_keeps_the_log_back_to_the_snapshot_before() {
 
 #[test]
 fn a_member_whose_snapshots_are_all_lost_serves_nothing_until_its_leader_has_sent_one() {
-    let mut world = World::with_snapshots(3, SMALL);
-    let leader = world.elect();
-    let follower = world.follower();
-    write(&mut world, leader, 0..200, "new");
-    world.pass(Duration::from_millis(300));
-    world.kill(follower);
+    let (mut world, _, follower) = with_a_follower_down();
     let member = world.members.get_mut(&NodeId(follower)).unwrap();
     assert!(!member.snapshots.is_empty());
     member.snapshots.clear();
