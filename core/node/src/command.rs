@@ -13,7 +13,7 @@ use crate::session::{self, SessionCommand, SessionHeader};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
-use kattu_raft::{Duration, EntryKind, Membership, NodeId, Timing};
+use kattu_raft::{Duration, EntryKind, Membership, NodeId, Protocol, Timing};
 
 const FOR_STORE: u8 = 0;
 const PUBLISH: u8 = 1;
@@ -28,6 +28,8 @@ const PROMOTE: u8 = 3;
 const UPDATE: u8 = 4;
 /// Since feature level [`level::EXTENSIONS`].
 const TIMING: u8 = 5;
+/// Since feature level [`level::NB_RAFT`].
+const PROTOCOL: u8 = 6;
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,6 +212,13 @@ impl MemberChange {
                     out.extend_from_slice(&nanos.to_le_bytes());
                 }
             }
+            MemberChange::Protocol(protocol) => {
+                begin(PROTOCOL, &NodeId(0));
+                let value = protocol.encode();
+                let len = u16::try_from(value.len()).expect("a protocol has few parameters");
+                out.extend_from_slice(&len.to_le_bytes());
+                out.extend_from_slice(&value);
+            }
         }
         out
     }
@@ -232,6 +241,10 @@ impl MemberChange {
             TIMING if id == NodeId(0) => {
                 let election_timeout = take_time(rest)?;
                 MemberChange::Timing(Timing { election_timeout, heartbeat_interval: take_time(rest)? })
+            }
+            PROTOCOL if id == NodeId(0) => {
+                let len = take_u16(rest)?;
+                MemberChange::Protocol(Protocol::decode(take(rest, len)?).map_err(|_| Malformed)?)
             }
             _ => return Err(Malformed),
         })
@@ -416,6 +429,7 @@ mod tests {
     use super::*;
     use alloc::boxed::Box;
     use alloc::vec;
+    use kattu_raft::policy::WindowSize;
 
     #[test]
     fn a_publication_survives_its_bytes_and_no_truncation_of_them() {
@@ -441,6 +455,8 @@ mod tests {
                 election_timeout: Duration::from_millis(1500),
                 heartbeat_interval: Duration::from_nanos(1),
             }),
+            MemberChange::Protocol(Protocol::Raft),
+            MemberChange::Protocol(Protocol::NbRaft(WindowSize { entries: 10_000, bytes: 64 << 20 })),
         ];
         for change in changes {
             let mut bytes = change.encode();

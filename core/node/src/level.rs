@@ -22,6 +22,7 @@
 //! | 3 | configurations with extensions: the election timeout and the protocol are the cluster's, no member's own |
 //! | 4 | sessions of clients, in the log and in the tables ([`crate::session`]) |
 //! | 5 | several puts in one entry ([`crate::bundle`]) |
+//! | 6 | the protocol nb-raft: followers keep entries after a gap, and name them to their leader ([`kattu_raft::policy`]) |
 //!
 //! Knows nothing of: handshakes, the features themselves.
 
@@ -49,8 +50,11 @@ pub const SESSIONS: u16 = 4;
 /// The level that brings several puts in one entry. [`crate::bundle`]
 pub const BUNDLES: u16 = 5;
 
+/// The level that brings windows of followers. [`kattu_raft::policy::Intake`]
+pub const NB_RAFT: u16 = 6;
+
 /// The newest level that this version knows.
-pub const KNOWN: u16 = BUNDLES;
+pub const KNOWN: u16 = NB_RAFT;
 
 /// The leading byte of a raise (docs/formats/command.md).
 pub(crate) const BYTE: u8 = 7;

@@ -26,7 +26,7 @@ use crate::contract::{
     Effects, MemberChange, MemberInfo, MemberRefusal, Members, Outcome, PeerMessage, Refusal, Reply,
     ReplyBody, Ticket,
 };
-use crate::level::EXTENSIONS;
+use crate::level::{EXTENSIONS, NB_RAFT};
 use crate::node::{Node, answer};
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -150,6 +150,15 @@ impl Changes {
                 }
                 if of_all(*timing).check().is_err() {
                     return Err(MemberRefusal::BadTiming);
+                }
+            }
+            MemberChange::Protocol(protocol) => {
+                if level < NB_RAFT {
+                    return Err(MemberRefusal::LevelTooLow);
+                }
+                let sets = Extensions { protocol: Some(*protocol), ..Extensions::default() };
+                if sets.check().is_err() {
+                    return Err(MemberRefusal::BadProtocol);
                 }
             }
         }
@@ -360,10 +369,9 @@ impl Node {
     }
 }
 
-/// What a configuration says besides its members, if it sets this timing. Plain Raft is the only protocol that this
-/// version knows.
+/// What a configuration says besides its members, if it sets this timing only.
 fn of_all(timing: Timing) -> Extensions {
-    Extensions { timing: Some(timing), protocol: Some(Protocol::Raft), unknown: Vec::new() }
+    Extensions { timing: Some(timing), ..Extensions::default() }
 }
 
 /// The membership that a change leads to. Extensions that this version does not know stay as they are.
@@ -386,8 +394,10 @@ fn after(current: &Membership, change: &MemberChange) -> Membership {
         }
         MemberChange::Update { .. } => {}
         MemberChange::Timing(timing) => {
-            extensions = Extensions { unknown: extensions.unknown, ..of_all(*timing) };
+            let protocol = extensions.protocol.or(Some(Protocol::Raft));
+            extensions = Extensions { timing: Some(*timing), protocol, ..extensions };
         }
+        MemberChange::Protocol(protocol) => extensions.protocol = Some(*protocol),
     }
     Membership { extensions, ..Membership::new(voters, learners) }
 }

@@ -57,7 +57,13 @@ impl Table {
                     member.peer_urls = peer_urls;
                 }
             }
-            Some(MemberChange::Remove(_) | MemberChange::Promote(_) | MemberChange::Timing(_)) | None => {}
+            Some(
+                MemberChange::Remove(_)
+                | MemberChange::Promote(_)
+                | MemberChange::Timing(_)
+                | MemberChange::Protocol(_),
+            )
+            | None => {}
         }
         for id in membership.members() {
             let undescribed = || MemberInfo { id, learner: true, ..MemberInfo::default() };

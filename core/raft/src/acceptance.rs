@@ -12,6 +12,8 @@
 //!   5. If there is room for only some of the entries, that prefix is taken; the rest is a gap like any other. Every
 //!      acknowledgement announces the room left if that could hold up a leader; regained room is announced at once.
 //!   6. The payloads of a large append are read by a job, and the appends behind it wait. [`crate::compute`]
+//!   7. Entries after a gap may be kept in a window. When the gap closes they join the log, as if they had come then; until
+//!      then answers name them, and they count for nothing else. [`crate::window`]
 //!
 //! Knows nothing of: other peers, commands, clients.
 
@@ -20,11 +22,13 @@ use crate::contract::Effects;
 use crate::distrust::Falsehood;
 use crate::entry::{Body, Entry, EntryKind};
 use crate::membership::Membership;
-use crate::message::{Append, AppendReply, Gap, Message, Room};
-use crate::policy::Intake;
+use crate::message::{Append, AppendReply, Gap, Message, RUNS_MAX, Room};
+use crate::policy::{Intake, WindowSize};
 use crate::raft::Raft;
 use crate::role::{Following, PendingAck, Role};
+use crate::trace::Trace;
 use crate::types::{EntryId, Instant, LogIndex, Round};
+use alloc::vec::Vec;
 
 impl Raft {
     /// An append of this term's leader, as a follower takes it. [L1–L6]
@@ -71,18 +75,18 @@ impl Raft {
             *bulk = append.round.max(*bulk);
         }
         let waits_for_no_disk = append.entries.is_empty();
-        let Taken { upto, gap } = match self.take_in(append, effects) {
+        let Taken { upto, gap, keeps } = match self.take_in(append, effects) {
             Ok(taken) => taken,
             Err(falsehood) => return Raft::distrust(origin.sender, falsehood, effects),
         };
         if let Some(upto) = upto {
             self.owe(upto, waits_for_no_disk);
         }
-        if gap.is_some()
-            && let Role::Follower(follower) = &mut self.role
-            && let Some(following) = &mut follower.following
+        if (gap.is_some() || keeps)
+            && let Some(following) = self.role.following_mut()
         {
-            (following.pending_ack.gap, following.pending_ack.now) = (gap, true);
+            following.pending_ack.now = true;
+            following.pending_ack.gap = gap.or(following.pending_ack.gap);
         }
         self.advance_commit_as_follower(now, effects);
         self.ask_for_snapshot(effects);
@@ -97,7 +101,7 @@ impl Raft {
         let mut end = LogIndex(prev.index.0 + entries.len() as u64);
         let committed = self.marks.committed;
         if end <= committed {
-            return Ok(Taken { upto: Some(end), gap: None }); // identical by Leader Completeness [L2]
+            return Ok(Taken::agreeing(end)); // identical by Leader Completeness [L2]
         }
         if prev.index < committed {
             let known = entries.drain(..(committed.0 - prev.index.0) as usize).next_back();
@@ -108,7 +112,10 @@ impl Raft {
         }
         if !self.log.holds(prev) {
             return match self.config.policies.intake {
-                Intake::Strict => Ok(Taken { upto: None, gap: Some(self.gap(prev)) }),
+                Intake::Window(size) if self.log.last().index < prev.index && !entries.is_empty() => {
+                    self.keep_early(prev, entries, size)
+                }
+                Intake::Strict | Intake::Window(_) => Ok(Taken::lacking(self.gap(prev))),
             };
         }
         let known = entries.iter().take_while(|entry| self.log.holds(entry.id())).count();
@@ -130,12 +137,54 @@ impl Raft {
                 self.append(entry, effects);
             }
         }
-        if let Role::Follower(follower) = &mut self.role
-            && let Some(following) = &mut follower.following
-        {
+        if let Some(following) = self.role.following_mut() {
             following.verified = following.verified.max(end);
         }
-        Ok(Taken { upto: Some(end), gap: refused.map(|last| self.gap(last)) })
+        let end = self.take_early(effects).unwrap_or(end);
+        Ok(Taken { upto: Some(end), gap: refused.map(|last| self.gap(last)), keeps: false })
+    }
+
+    /// Keeps entries after a gap as far as the window has places. [Rule 7]
+    fn keep_early(
+        &mut self,
+        prev: EntryId,
+        entries: Vec<Entry>,
+        size: WindowSize,
+    ) -> Result<Taken, Falsehood> {
+        let last = self.log.last().index;
+        let (count, named) = (entries.len(), entries.last().map_or(prev, Entry::id));
+        let Some(following) = self.role.following_mut() else { unreachable!("the leader is known") };
+        let held = following.window.keep(prev, entries, last, size).map_err(Falsehood::Contradiction)?;
+        let gap = (held < count).then(|| self.gap(named));
+        Ok(Taken { upto: None, gap, keeps: 0 < held })
+    }
+
+    /// Moves the entries that follow the end of the log from the window into it, as far as there is room for them.
+    /// Returns the new end if there were any. [Rule 7]
+    pub(crate) fn take_early(&mut self, effects: &mut Effects) -> Option<LogIndex> {
+        let mut first = None;
+        while let Some(next) =
+            self.role.following().and_then(|following| following.window.next(self.log.last()))
+            && next.len() as u64 <= self.log_space
+            && !self.apply_is_backlogged()
+        {
+            let last = self.log.last();
+            let window = self.role.following_mut().map(|following| &mut following.window);
+            let Some(entry) = window.and_then(|window| window.take_next(last)) else {
+                unreachable!("just seen")
+            };
+            first = first.or(Some(entry.id().index));
+            self.append(entry, effects);
+        }
+        let (last, size) = (self.log.last().index, self.config.policies.intake.window());
+        let following = self.role.following_mut()?;
+        if !following.window.is_empty() {
+            following.window.follow(last, size);
+        }
+        let first = first?;
+        following.verified = last; // what joined the log was checked against its predecessor there
+        effects.trace.push(Trace::GapClosed { first, last });
+        Some(last)
     }
 
     /// How many of these entries the log has room for: that prefix is taken. Otherwise a batch larger than the room
@@ -225,9 +274,10 @@ impl Raft {
         pending_ack.room = room;
         let gap = pending_ack.gap.take().filter(|gap| verified < gap.prev); // later appends may have filled it
         let (round, bulk) = (pending_ack.round, pending_ack.bulk);
+        let early = following.window.runs(RUNS_MAX);
         let (vote_hold, disk) = (self.own_vote_hold(), self.disk_time);
         let clock = self.own_clock(moment);
-        let reply = AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room };
+        let reply = AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room, early };
         effects.send.push(self.envelope(leader, Message::AppendReply(reply)));
     }
 
@@ -258,4 +308,18 @@ struct Taken {
     upto: Option<LogIndex>,
     /// The part of it that could not be taken.
     gap: Option<Gap>,
+    /// Some of it is kept in the window.
+    keeps: bool,
+}
+
+impl Taken {
+    /// The logs agree up to here.
+    fn agreeing(upto: LogIndex) -> Taken {
+        Taken { upto: Some(upto), gap: None, keeps: false }
+    }
+
+    /// Nothing could be taken.
+    fn lacking(gap: Gap) -> Taken {
+        Taken { upto: None, gap: Some(gap), keeps: false }
+    }
 }

@@ -470,6 +470,7 @@ pub(crate) mod tests {
             upto: LogIndex(1),
             gap: None,
             room: crate::message::Room::PLENTY,
+            early: vec![],
         };
         raft.step(now - silence, from_two(1, Message::AppendReply(held)), &mut effects);
         let meta = raft.snapshot_meta(crate::EntryId::new(1, 1), crate::Stamp(0)).expect("applied");

@@ -17,7 +17,7 @@
 //! Knows nothing of: members, quorums, feature levels.
 
 use crate::membership::MembershipError;
-use crate::policy::Policies;
+use crate::policy::{Intake, Policies, WindowSize};
 use crate::types::Duration;
 use alloc::vec::Vec;
 
@@ -59,7 +59,16 @@ pub struct Timing {
 pub enum Protocol {
     /// Raft as it is: every policy at its first value.
     Raft,
+    /// Non-blocking Raft: followers keep entries after a gap. Without places in the window it is Raft.
+    /// [replication-protocols §4]
+    NbRaft(WindowSize),
 }
+
+/// Places of a window at most.
+pub const WINDOW_ENTRIES_MAX: u32 = 1_000_000;
+
+/// Bytes of a window at most: a member keeps them in memory.
+pub const WINDOW_BYTES_MAX: u64 = 1 << 30;
 
 impl Timing {
     /// Checks this timing; errors are written for operators.
@@ -111,17 +120,59 @@ impl Protocol {
     /// The number of plain Raft.
     const RAFT: u16 = 1;
 
+    /// The number of non-blocking Raft.
+    const NB_RAFT: u16 = 2;
+
     /// The policies that make up this protocol.
     #[must_use]
     pub fn policies(self) -> Policies {
         match self {
-            Protocol::Raft => Policies::default(),
+            Protocol::Raft | Protocol::NbRaft(WindowSize { entries: 0, .. }) => Policies::default(),
+            Protocol::NbRaft(size) => Policies { intake: Intake::Window(size) },
         }
+    }
+
+    /// Its bytes: its number and its parameters. [docs/formats/membership.md]
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put(&mut out);
+        out
+    }
+
+    /// Reads these bytes.
+    ///
+    /// # Errors
+    /// Why they name no protocol that this version knows.
+    pub fn decode(value: &[u8]) -> Result<Protocol, MembershipError> {
+        Protocol::take(value)
     }
 
     fn put(self, out: &mut Vec<u8>) {
         match self {
             Protocol::Raft => out.extend_from_slice(&Protocol::RAFT.to_le_bytes()),
+            Protocol::NbRaft(WindowSize { entries, bytes }) => {
+                out.extend_from_slice(&Protocol::NB_RAFT.to_le_bytes());
+                out.extend_from_slice(&entries.to_le_bytes());
+                out.extend_from_slice(&bytes.to_le_bytes());
+            }
+        }
+    }
+
+    /// Checks its parameters; errors are written for operators.
+    fn check(self) -> Result<(), &'static str> {
+        match self {
+            Protocol::Raft => Ok(()),
+            Protocol::NbRaft(WindowSize { entries, .. }) if WINDOW_ENTRIES_MAX < entries => {
+                Err("a window has at most 1,000,000 entries")
+            }
+            Protocol::NbRaft(WindowSize { bytes, .. }) if WINDOW_BYTES_MAX < bytes => {
+                Err("a window has at most 1 GiB")
+            }
+            Protocol::NbRaft(WindowSize { entries, bytes }) if (entries == 0) != (bytes == 0) => {
+                Err("a window has both entries and bytes, or none")
+            }
+            Protocol::NbRaft(_) => Ok(()),
         }
     }
 
@@ -130,6 +181,13 @@ impl Protocol {
         match (u16::from_le_bytes(*mode), parameters) {
             (Protocol::RAFT, []) => Ok(Protocol::Raft),
             (Protocol::RAFT, _) => Err(MembershipError::Broken("the protocol raft has no parameters")),
+            (Protocol::NB_RAFT, parameters) => {
+                let wrong = MembershipError::Broken("the protocol nb-raft has a window of 4 and 8 bytes");
+                let (entries, rest) = parameters.split_first_chunk::<4>().ok_or(wrong)?;
+                let bytes = <[u8; 8]>::try_from(rest).map_err(|_| wrong)?;
+                let (entries, bytes) = (u32::from_le_bytes(*entries), u64::from_le_bytes(bytes));
+                Ok(Protocol::NbRaft(WindowSize { entries, bytes }))
+            }
             (other, _) => Err(MembershipError::Protocol(other)),
         }
     }
@@ -153,6 +211,7 @@ impl Extensions {
                 return Err("the election timeout must be at most 50 s");
             }
         }
+        self.protocol.map_or(Ok(()), Protocol::check)?;
         if !self.unknown.is_sorted_by(|(a, _), (b, _)| a < b) {
             return Err("the extensions of a configuration must be ascending, without repeats");
         }
@@ -266,13 +325,35 @@ mod tests {
     #[test]
     fn another_protocol_is_refused_by_its_number() {
         let refused = |value: &[u8]| Extensions::decode(&bytes(&[(PROTOCOL, value)])).unwrap_err();
-        assert_eq!(refused(&[2, 0]), MembershipError::Protocol(2));
+        assert_eq!(refused(&[3, 0]), MembershipError::Protocol(3));
         assert_eq!(refused(&[0, 1, 7]), MembershipError::Protocol(256));
         assert_eq!(refused(&[1]), MembershipError::Cut);
         let parameters = refused(&[1, 0, 0]).to_string();
         assert_eq!(parameters, "the protocol raft has no parameters");
-        let told = refused(&[2, 0]).to_string();
-        assert!(told.contains("protocol 2") && told.contains("run the version of"), "{told}");
+        let told = refused(&[3, 0]).to_string();
+        assert!(told.contains("protocol 3") && told.contains("run the version of"), "{told}");
+    }
+
+    #[test]
+    fn a_window_is_read_as_it_was_written_and_has_bounds() {
+        let size = |entries, bytes| WindowSize { entries, bytes };
+        let of = |size| Extensions { protocol: Some(Protocol::NbRaft(size)), ..Extensions::default() };
+        let window = of(size(10_000, 64 << 20));
+        let mut written = Vec::new();
+        window.encode(&mut written);
+        assert_eq!(Extensions::decode(&written), Ok((window.clone(), &b""[..])));
+        assert_eq!(window.check(), Ok(()));
+        assert_eq!(of(size(0, 0)).check(), Ok(()));
+        for broken in [size(1, 0), size(0, 1), size(WINDOW_ENTRIES_MAX + 1, 1), size(1, WINDOW_BYTES_MAX + 1)]
+        {
+            assert!(of(broken).check().is_err(), "{broken:?}");
+        }
+        assert_eq!(Protocol::NbRaft(size(0, 0)).policies(), Policies::default());
+        assert_eq!(Protocol::NbRaft(size(3, 9)).policies().intake, Intake::Window(size(3, 9)));
+        for value in [&[2, 0][..], &[2, 0, 1, 2, 3, 4], &[2, 0, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9]] {
+            let refused = Extensions::decode(&bytes(&[(PROTOCOL, value)])).unwrap_err().to_string();
+            assert_eq!(refused, "the protocol nb-raft has a window of 4 and 8 bytes");
+        }
     }
 
     #[test]

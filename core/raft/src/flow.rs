@@ -27,16 +27,21 @@
 //!      lane is free.
 //!   5. Until then the gaps that those entries leave are not new, and are ignored.
 //!   6. Nothing is sent for which the peer has announced no room.
+//!   7. A peer with a window reports which entries it keeps after a gap. The entries of the gap are sent again, and no
+//!      others, when the append that carried the first of them is older than `srtt + 4·rttvar` (at least 2 ms), or when
+//!      three appends that were sent later have arrived, as in TCP's fast retransmit. They stay in flight all the while:
+//!      a window may be lost with the peer's process. If nothing helps, the peer is asked as by rule 2.
 //!
 //! Knows nothing of: messages, other peers, commit, the peer's log.
 
 use crate::canonical::{CANONICAL_NOW, Canonical};
 use crate::config::Config;
-use crate::message::{Gap, Room};
+use crate::message::{Gap, Room, Run};
 use crate::snapshot::Stream;
 use crate::types::{Duration, Instant, LogIndex, Round};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// One append with entries that was sent and not yet answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -97,12 +102,16 @@ impl RoundTrip {
         Duration::from_nanos(self.smooth)
     }
 
-    /// How long to wait before a question: `srtt + 4·rttvar`. At least a quarter of a heartbeat interval, so that an
+    /// `srtt + 4·rttvar`: an answer that takes longer is not expected any more.
+    fn timeout(self) -> Duration {
+        Duration::from_nanos(self.smooth + self.stray * 4)
+    }
+
+    /// How long to wait before a question: the timeout. At least a quarter of a heartbeat interval, so that an
     /// answer that is a little late causes no question; at most half an election timeout, so that a loss is found
     /// before an election.
     fn patience(self, config: &Config) -> Duration {
-        let measured = Duration::from_nanos(self.smooth + self.stray * 4);
-        measured.clamp(config.heartbeat_interval / 4, config.election_timeout / 2)
+        self.timeout().clamp(config.heartbeat_interval / 4, config.election_timeout / 2)
     }
 }
 
@@ -159,8 +168,18 @@ pub(crate) struct Flow {
     next_bytes: usize,
     /// Entries for the peer could not be read: none are sent before this.
     paused_until: Instant,
+    /// The entries that the peer keeps after a gap, as it last reported. [Rule 7]
+    early: Vec<Run>,
+    /// How often entries of the present gap were sent again: each time it takes twice as long. [RFC 6298 §5.5]
+    repairs: u8,
     counts: FlowCounts,
 }
+
+/// An append is not sent again before it is so old, however short round trips are. [Rule 7]
+const REPAIR_MIN: Duration = Duration::from_millis(2);
+
+/// Appends sent later that have arrived: then an earlier one is taken for lost. [Rule 7; RFC 5681 §3.2]
+const LATER_MAX: usize = 3;
 
 /// Questions in a row after which they do not become rarer any more.
 const ASKED_MAX: u8 = 6;
@@ -184,6 +203,8 @@ impl Flow {
             trip: RoundTrip::default(),
             next_bytes: 0,
             paused_until: Instant(0),
+            early: Vec::new(),
+            repairs: 0,
             counts: FlowCounts::default(),
         }
     }
@@ -209,7 +230,23 @@ impl Flow {
 
     /// The first run of entries up to `last` that the peer may lack and that is not in flight: its first and last index.
     pub(crate) fn unsent(&self, last: LogIndex) -> Option<(LogIndex, LogIndex)> {
-        (self.next <= last).then_some((self.next, last))
+        let kept = self.early.iter().find(|run| self.next < run.first);
+        (self.next <= last).then(|| (self.next, kept.map_or(last, |run| last.min(run.first.previous()))))
+    }
+
+    /// Entries that the peer keeps after a gap are not sent again after a fallback. They count as a message in flight
+    /// without bytes, because a window may be lost with the peer's process. Whether there were any next. [Rule 7]
+    pub(crate) fn skip_early(&mut self, now: Instant) -> bool {
+        let next = self.next;
+        let run = self.early.iter().find(|run| run.first <= next && next <= run.last);
+        let Some(&Run { last, .. }) = run.filter(|_| matches!(self.mode, Mode::Replicate)) else {
+            return false;
+        };
+        if !self.waits() {
+            self.progressed(now);
+        }
+        self.under_way(Sent { prev: next.previous(), last, bytes: 0, at: now, again: true });
+        true
     }
 
     /// The peer's room, less the bytes in flight.
@@ -340,6 +377,7 @@ impl Flow {
         }
         if is_news {
             self.progressed(now);
+            self.repairs = 0;
         }
     }
 
@@ -351,6 +389,60 @@ impl Flow {
             self.charge = Charge::default();
             self.progressed(now);
         }
+    }
+
+    /// The peer, whose log agrees up to `matched` at least, keeps these entries after a gap. [Rule 7]
+    pub(crate) fn on_early(&mut self, runs: &[Run], matched: LogIndex) {
+        self.early.clear();
+        self.early.extend(runs.iter().filter(|run| matched < run.first && run.first <= run.last));
+    }
+
+    /// The gap before the entries that the peer keeps, if all of it is in flight.
+    fn hole(&self, matched: LogIndex) -> Option<Run> {
+        let early = self.early.first().filter(|_| matches!(self.mode, Mode::Replicate))?;
+        let (first, last) = (matched.next(), early.first.previous());
+        (first <= last && last < self.next).then_some(Run { first, last })
+    }
+
+    /// When the entries of the gap are sent again if nothing else happens. [Rule 7]
+    pub(crate) fn repair_at(&self, matched: LogIndex) -> Instant {
+        let oldest =
+            self.hole(matched).and_then(|hole| self.inflight.iter().find(|sent| hole.first <= sent.last));
+        // Before a round trip was measured, a question comes first.
+        let Some(oldest) = oldest.filter(|_| 0 < self.trip.smooth) else { return Instant::NEVER };
+        oldest.at + self.trip.timeout().max(REPAIR_MIN) * (1 << self.repairs)
+    }
+
+    /// The entries of the gap, if they are to be sent again now; they count as sent now. [Rule 7]
+    pub(crate) fn repair(&mut self, now: Instant, matched: LogIndex) -> Option<Run> {
+        let hole = self.hole(matched)?;
+        let place = self.inflight.iter().position(|sent| hole.first <= sent.last)?;
+        let is_kept =
+            |sent: &Sent| self.early.iter().any(|run| run.first <= sent.prev.next() && sent.last <= run.last);
+        let has_later = || {
+            self.inflight.range(place + 1..).filter(|sent| is_kept(sent)).take(LATER_MAX).count() == LATER_MAX
+        };
+        let is_due = self.repair_at(matched) <= now || !self.inflight[place].again && has_later();
+        if !is_due {
+            return None;
+        }
+        self.repairs = (self.repairs + 1).min(ASKED_MAX);
+        for sent in self.inflight.range_mut(place..).take_while(|sent| sent.prev < hole.last) {
+            (sent.at, sent.again) = (now, true);
+        }
+        Some(hole)
+    }
+
+    /// So many bytes of a gap were sent again.
+    pub(crate) fn repaired(&mut self, bytes: usize) {
+        self.counts.sent += bytes as u64;
+        self.counts.again += bytes as u64;
+    }
+
+    /// The entries of the gap cannot be sent again as they are: the peer is asked.
+    pub(crate) fn ask_instead(&mut self) {
+        self.must_ask = true;
+        self.early.clear();
     }
 
     /// Whether a gap at `prev` is new, `matched` being known to agree: it is not below that, in `Probe` it answers the
@@ -477,7 +569,7 @@ impl Flow {
         };
         self.trip = RoundTrip::default();
         self.counts = FlowCounts::default();
-        self.asked = 0;
+        (self.asked, self.repairs) = (0, 0);
         self.must_ask &= self.waits();
         self.since = match self.waits() {
             true => canonical.past(self.since, canonical.heartbeat_interval / 4),

@@ -50,6 +50,7 @@ pub fn check(raft: &Raft) -> Result<(), Violation> {
     fetches_are_one_per_purpose(raft)?;
     the_base_is_covered(raft)?;
     configurations_are_those_of_the_log(raft)?;
+    the_window_is_within_its_bounds(raft)?;
     settings_are_those_in_force(raft)?;
     match &raft.role {
         Role::Follower(follower) => {
@@ -132,6 +133,18 @@ fn the_base_is_covered(raft: &Raft) -> Checked {
     let pending = raft.installing.is_some() || raft.needs_snapshot();
     expect(covered <= raft.marks.delivered || pending, name, || {
         format!("snapshot {} of {:?}", snapshot.last, raft.marks)
+    })
+}
+
+/// A window holds entries behind the end of the log, as many as it has places and bytes for. [replication-protocols W2, W3]
+fn the_window_is_within_its_bounds(raft: &Raft) -> Checked {
+    let Some(window) = raft.role.following().map(|following| &following.window) else { return Ok(()) };
+    let (last, size) = (raft.log.last(), raft.config.policies.intake.window());
+    let end = last.index.0.saturating_add(size.entries.into());
+    let fits = window.bounds().is_none_or(|(first, upto)| last.index < first && upto.0 <= end);
+    let has_bytes = window.counts_its_bytes() && window.bytes() <= size.bytes;
+    expect(fits && has_bytes, "the_window_is_within_its_bounds", || {
+        format!("{:?}, {} bytes, of {size:?} after {last}", window.bounds(), window.bytes())
     })
 }
 

@@ -24,7 +24,7 @@
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the table
 //! of roles and messages; `role` the state of each role; [`log`] and `marks` the entries and the positions along them.
 //! Then the chapters: `election`, `leading`, `replication` with `progress`, `flow`, `liveness` and `life`, `contact`,
-//! `acceptance` with [`compute`], [`quorum`] and `commit` with `forms`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
+//! `acceptance` with `window` and [`compute`], [`quorum`] and `commit` with `forms`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
 //! `suspicion`, `transfer`, `yielding`, [`distrust`], `vote_floor`, `reminder`, [`membership`] with
 //! [`extensions`], `configurations`, `settings`, [`tuning`] and `change`, [`snapshot`]. [`policy`] names the seams of the protocol's
 //! variants; [`invariants`] lists the facts that always hold; [`canonical`] defines
@@ -103,6 +103,7 @@ mod transfer;
 pub mod tuning;
 pub mod types;
 mod vote_floor;
+mod window;
 mod yielding;
 
 pub use bytes::SharedBytes;

@@ -114,6 +114,21 @@ pub struct AppendReply {
     /// Bytes of entries for which the peer has room after the end of its log; [`Room::PLENTY`] unless that could hold
     /// up a leader. [replication-protocols B6; fault-model ST15]
     pub room: Room,
+    /// Entries after a gap that the peer keeps in memory: ascending runs beyond its log, the lowest [`RUNS_MAX`] of them.
+    /// Empty without a window. [replication-protocols W2]
+    pub early: Vec<Run>,
+}
+
+/// Runs of early entries that one answer names at most.
+pub const RUNS_MAX: usize = 64;
+
+/// Consecutive entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// Index of the first one.
+    pub first: LogIndex,
+    /// Index of the last one.
+    pub last: LogIndex,
 }
 
 /// A position that the peer's log lacks.

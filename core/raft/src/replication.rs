@@ -22,9 +22,10 @@ use crate::entry::Entry;
 use crate::flow::Mode;
 use crate::leading::{Leading, View};
 use crate::message::{
-    Append, AppendReply, Envelope, Gap, Lost, Message, PreVote, PreVoteReply, ReadIndexReply, StaleTerm,
+    Append, AppendReply, Envelope, Gap, Lost, Message, PreVote, PreVoteReply, ReadIndexReply, Run, StaleTerm,
     VoteReply,
 };
+use crate::policy::Intake;
 use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::role::Leader;
@@ -39,6 +40,16 @@ impl View<'_> {
         match self.config.parallel_append {
             true => self.log.last().index,
             false => self.marks.persisted,
+        }
+    }
+
+    /// The same for one peer: not beyond its window, if it has one and follows the log. [W9]
+    fn send_limit_of(&self, progress: &Progress) -> LogIndex {
+        match (self.config.policies.intake, &progress.flow.mode) {
+            (Intake::Window(size), Mode::Replicate) => {
+                self.send_limit().min(LogIndex(progress.matched.0.saturating_add(size.entries.into())))
+            }
+            (Intake::Strict | Intake::Window(_), _) => self.send_limit(),
         }
     }
 
@@ -122,10 +133,12 @@ impl View<'_> {
 }
 
 impl Leader {
-    /// When the next peer is to be asked for the outcome of its entries.
+    /// When the next peer is to be asked for the outcome of its entries, or gets some of them again.
     pub(crate) fn questions_at(&self, config: &Config) -> Instant {
-        let questions = self.peers.values().map(|progress| progress.flow.question_at(config));
-        questions.min().unwrap_or(Instant::NEVER)
+        let asks = |progress: &Progress| {
+            progress.flow.question_at(config).min(progress.flow.repair_at(progress.matched))
+        };
+        self.peers.values().map(asks).min().unwrap_or(Instant::NEVER)
     }
 }
 
@@ -308,8 +321,9 @@ impl View<'_> {
     /// round after the newest one. [`crate::distrust`]
     fn falsehood_in(&self, reply: &AppendReply, newest: Round) -> Option<Falsehood> {
         let round = reply.round.max(reply.bulk);
-        if self.log.last().index < reply.upto {
-            return Some(Falsehood::BeyondLog(reply.upto));
+        let highest = reply.early.iter().map(|run| run.last).fold(reply.upto, LogIndex::max);
+        if self.log.last().index < highest {
+            return Some(Falsehood::BeyondLog(highest));
         }
         (newest < round).then_some(Falsehood::RoundAhead(round))
     }
@@ -340,6 +354,7 @@ impl View<'_> {
     fn note_match(&self, now: Instant, progress: &mut Progress, reply: &AppendReply, newest: Round) -> bool {
         progress.flow.on_read(now, reply.bulk, reply.room);
         let news = progress.on_match(now, reply.upto, newest);
+        progress.flow.on_early(&reply.early, progress.matched);
         progress.end_snapshot(now, reply.upto, self.log.base().index, self.snapshot);
         let last = self.log.last().index;
         progress.life.note_catch_up(now, progress.matched, last, self.config.election_timeout);
@@ -451,6 +466,30 @@ impl Raft {
     }
 }
 
+/// Sends one peer the entries of a gap again, if that is due. [W8]
+fn repair(
+    peer: NodeId,
+    progress: &mut Progress,
+    round: Round,
+    view: &View<'_>,
+    now: Instant,
+    effects: &mut Effects,
+) {
+    let Some(Run { mut first, last }) = progress.flow.repair(now, progress.matched) else { return };
+    if first < view.log.recent_first() {
+        return progress.flow.ask_instead(); // its answer shows the gap, and it is fed from the disk
+    }
+    effects.trace.push(Trace::GapSentAgain { peer, first, last });
+    let (bytes_max, entries_max) = (view.config.limits.batch_bytes_max, view.config.batch_entries());
+    while first <= last {
+        let entries = view.log.batch(first, last, bytes_max, entries_max);
+        let prev = view.log.id_at(first.previous());
+        first = LogIndex(first.0 + entries.len() as u64);
+        progress.flow.repaired(entries.iter().map(Entry::len).sum());
+        effects.send.push(view.append(peer, progress, prev, entries, round, false));
+    }
+}
+
 /// Sends one peer the entries it lacks, until its credit, the batch or the entries in memory end.
 fn fill(
     peer: NodeId,
@@ -462,15 +501,19 @@ fn fill(
     effects: &mut Effects,
 ) {
     let limits = &view.config.limits;
-    let limit = view.send_limit();
+    let limit = view.send_limit_of(progress);
     view.begin_snapshot_if_behind(now, progress);
     pump(peer, progress, view, now, effects);
+    repair(peer, progress, round, view, now, effects);
     if progress.flow.must_ask(progress.matched, limit) {
         effects.send.push(view.send_question(peer, progress, round, now));
     }
-    while let Some((next, last)) = progress.flow.unsent(limit)
-        && let Some(credit) = progress.flow.credit(now, view.config)
-    {
+    loop {
+        let Some((next, last)) = progress.flow.unsent(limit) else { return };
+        let Some(credit) = progress.flow.credit(now, view.config) else { return };
+        if progress.flow.skip_early(now) {
+            continue;
+        }
         let bytes_max = credit.min(limits.batch_bytes_max);
         let recent_first = view.log.recent_first();
         if next < recent_first {

@@ -23,6 +23,7 @@ use crate::read::{PendingReads, ReadQueue};
 use crate::suspicion::FastElection;
 use crate::transfer::Transfer;
 use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Stamp};
+use crate::window::Window;
 use crate::yielding::Yielding;
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -68,6 +69,8 @@ pub(crate) struct Following {
     pub(crate) pending_reads: PendingReads,
     /// Appends that are not taken yet, because payloads are being read.
     pub(crate) unread: Unread,
+    /// Entries after a gap.
+    pub(crate) window: Window,
     /// Set while the leader seems dead: when this follower asks for pre-votes. Cleared when the leader is heard.
     /// [`crate::suspicion`]
     pub(crate) ask_at: Option<Instant>,
@@ -84,6 +87,7 @@ impl Following {
             pending_ack: PendingAck::default(),
             pending_reads: PendingReads::default(),
             unread: Unread::default(),
+            window: Window::default(),
             ask_at: None,
         }
     }
@@ -225,6 +229,22 @@ impl Role {
         match self {
             Role::Leader(leader) => Some(leader),
             Role::Follower(_) | Role::PreCandidate(_) | Role::Candidate(_) => None,
+        }
+    }
+
+    /// A follower's state of its leader, once that is known.
+    pub(crate) fn following(&self) -> Option<&Following> {
+        match self {
+            Role::Follower(follower) => follower.following.as_ref(),
+            Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn following_mut(&mut self) -> Option<&mut Following> {
+        match self {
+            Role::Follower(follower) => follower.following.as_mut(),
+            Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
         }
     }
 

@@ -593,7 +593,8 @@ impl Raft {
         self.installing = Some(Installing { meta: meta.clone(), base_lsn });
         self.snapshot = Some(meta);
         self.note_agreement(last.index);
-        self.owe(last.index, false);
+        let end = self.take_early(effects); // [W4]
+        self.owe(end.unwrap_or(last.index), false);
         self.note_own_membership();
         self.hand_out(now, effects);
     }

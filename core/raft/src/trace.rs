@@ -92,6 +92,22 @@ pub enum Trace {
     /// So many appends of the leader were dropped: they waited for payloads that were not read in time, or too much
     /// waited. [`crate::compute`]
     DroppedUnread(usize),
+    /// Entries that this follower had kept after a gap joined its log. [`crate::window`]
+    GapClosed {
+        /// Index of the first one.
+        first: LogIndex,
+        /// Index of the last one.
+        last: LogIndex,
+    },
+    /// This leader sent a peer the entries of a gap again. [`crate::flow`]
+    GapSentAgain {
+        /// The peer.
+        peer: NodeId,
+        /// Index of the first one.
+        first: LogIndex,
+        /// Index of the last one.
+        last: LogIndex,
+    },
     /// This member takes part from here on, after it has asked the other voters for its state before the start.
     TakesPart {
         /// How many voters did not answer in time.

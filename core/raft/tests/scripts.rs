@@ -5,11 +5,12 @@
 
 use goldenscript::{Command, Context, Runner};
 use kattu_peers::{HEADER, Held, Proof, World, config, show};
+use kattu_raft::policy::{Intake, WindowSize};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, EntryKind, HardState, Instant, LeaderLease, LinkEnd,
     LogBody, LogRecord, Lsn, ReadPath,
 };
-use kattu_raft::{LogIndex, Membership, NodeId, Stamp, Term};
+use kattu_raft::{LogIndex, Membership, NodeId, Policies, Stamp, Term};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -53,6 +54,12 @@ impl Stage {
                     config.pre_vote = false;
                     config.check_quorum = false;
                 }
+                ("window", entries) => {
+                    let bytes = keys.get("window_bytes").unwrap_or(&"1000000").parse()?;
+                    let intake = Intake::Window(WindowSize { entries: entries.parse()?, bytes });
+                    config.policies = Policies { intake };
+                }
+                ("window_bytes", _) => {}
                 ("parallel_append", "off") => config.parallel_append = false,
                 ("pipelining", "off") => config.pipelining = false,
                 ("batch_bytes", bytes) => config.limits.batch_bytes_max = bytes.parse()?,
@@ -598,4 +605,9 @@ fn restarts() {
 #[test]
 fn tuning() {
     run_folder("tuning");
+}
+
+#[test]
+fn window() {
+    run_folder("window");
 }

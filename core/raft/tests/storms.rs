@@ -35,24 +35,33 @@ fn nothing_committed_is_ever_lost_in_a_storm() {
     let (first, count) = (environment("KATTU_SEED", 1), environment("KATTU_SEEDS", 2000));
     let mut commits = 0;
     let (mut jobs, mut tuned) = (Jobs::default(), 0);
+    let (mut early, mut repairs) = (0, 0);
     for seed in first..first + count {
         let result = std::panic::catch_unwind(|| {
             let world = storm(seed, 1000);
-            (world.safety.highest_commit().0, world.jobs, world.tuned)
+            (world.safety.highest_commit().0, world.jobs, world.tuned, (world.early, world.repairs))
         });
-        let (committed, of_storm, tuned_in_it) =
+        let (committed, of_storm, tuned_in_it, window) =
             result.unwrap_or_else(|_| panic!("seed {seed} found something; run with KATTU_SEED={seed}"));
         commits += committed;
         tuned += tuned_in_it;
+        early += window.0;
+        repairs += window.1;
         jobs.given += of_storm.given;
         jobs.lost += of_storm.lost;
         jobs.twice += of_storm.twice;
         jobs.dropped += of_storm.dropped;
     }
-    println!("{commits} commits, {jobs:?}, {tuned} times tuned");
+    println!(
+        "{commits} commits, {jobs:?}, {tuned} times tuned, {early} entries from windows, {repairs} repairs"
+    );
     let has_seen_jobs =
         [jobs.given, jobs.lost * 10, jobs.twice * 10, jobs.dropped * 10].iter().all(|&seen| count <= seen);
     assert!(has_seen_jobs || count < 100, "{jobs:?} prove nothing of jobs");
     assert!(count * 10 <= tuned || count < 100, "members were tuned only {tuned} times in {count} storms");
+    assert!(
+        count <= early * 10 && count <= repairs * 200 || count < 100,
+        "windows prove nothing: {early}, {repairs}"
+    );
     assert!(commits > count * 10, "storms so wild that only {commits} entries were committed prove nothing");
 }

@@ -17,7 +17,7 @@ use crate::fields::{FieldError, Reader, Write};
 pub use crate::frame_error::FrameError;
 pub use crate::frame_kind::VERSION;
 use crate::frame_kind::{self as kind, MAGIC};
-use crate::handshake::{Challenge, Goodbye, Hello, PROTOCOL_MAX, Refused, Welcome};
+use crate::handshake::{Challenge, Goodbye, Hello, Order, PROTOCOL_MAX, Refused, Welcome};
 use crate::joining::{Conflict, Introduction, Join, MemberList, Removed};
 use crate::message;
 use alloc::vec::Vec;
@@ -63,6 +63,8 @@ pub enum Frame {
     Challenge(Challenge),
     /// The secret of a challenge.
     Proof(u64),
+    /// The place of the message that follows, on one of several streams.
+    Order(Order),
     /// A message between replicas.
     Message(PeerMessage),
     /// A kind of a newer version: skipped, never guessed. [fault-model NT3]
@@ -197,6 +199,7 @@ impl Codec {
             Frame::Quota(bytes) => self.write(out, kind::QUOTA, 0, |fields| fields.put_u64(*bytes)),
             Frame::Challenge(it) => self.write(out, kind::CHALLENGE, 0, |fields| it.put(fields)),
             Frame::Proof(secret) => self.write(out, kind::PROOF, 0, |fields| fields.put_u64(*secret)),
+            Frame::Order(order) => self.write(out, kind::ORDER, 0, |fields| order.put(fields)),
             Frame::Message(message) => self.encode_message(message, out),
             Frame::Unknown { kind } => panic!("kind {kind} has no encoding here"),
         }
@@ -272,6 +275,7 @@ impl Codec {
             kind::QUOTA => Frame::Quota(reader.u64("quota")?),
             kind::CHALLENGE => Frame::Challenge(Challenge::take(&mut reader)?),
             kind::PROOF => Frame::Proof(reader.u64("secret")?),
+            kind::ORDER => Frame::Order(Order::take(&mut reader)?),
             kind::INTRODUCTION => Frame::Introduction(Introduction::take(&mut reader)?),
             kind::JOIN => Frame::Join(Join::take(&mut reader)?),
             kind::MEMBER_LIST => Frame::MemberList(MemberList::take(&mut reader)?),

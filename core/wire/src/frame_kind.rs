@@ -21,6 +21,7 @@ pub(crate) const LEVEL: u8 = 10;
 pub(crate) const QUOTA: u8 = 11;
 pub(crate) const CHALLENGE: u8 = 12;
 pub(crate) const PROOF: u8 = 13;
+pub(crate) const ORDER: u8 = 14;
 pub(crate) const APPEND: u8 = 16;
 pub(crate) const APPEND_REPLY: u8 = 17;
 pub(crate) const PRE_VOTE: u8 = 18;

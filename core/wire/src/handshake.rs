@@ -24,10 +24,16 @@ use kattu_raft::{Incarnation, NodeId};
 pub const PROTOCOL_MIN: u16 = 1;
 
 /// The newest protocol version that this code supports.
-pub const PROTOCOL_MAX: u16 = 4;
+pub const PROTOCOL_MAX: u16 = 5;
 
 /// The first protocol version in which a welcome can ask for proof.
 pub const PROTOCOL_PROOFS: u16 = 3;
+
+/// The first protocol version in which a member may open further streams for appends.
+pub const PROTOCOL_STREAMS: u16 = 5;
+
+/// Most streams for appends to one peer, the bulk lane included.
+pub const STREAMS_MAX: u8 = 64;
 
 /// Sent instead of a proof: the number was read, and the challenge may be sent. Never used as a secret.
 pub const ASK_ME: u64 = 0;
@@ -41,6 +47,29 @@ pub enum Lane {
     Bulk,
     /// Pieces of snapshots.
     Snapshot,
+    /// Appends that need not wait behind those on the bulk lane: a further stream, from 1 to [`STREAMS_MAX`]` - 1`.
+    Stream(u8),
+}
+
+impl Lane {
+    fn put(self, out: &mut Vec<u8>) {
+        out.put_u8(match self {
+            Lane::Control => 1,
+            Lane::Bulk => 2,
+            Lane::Snapshot => 3,
+            Lane::Stream(number) => 3 + number,
+        });
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Lane, FieldError> {
+        match reader.u8("lane")? {
+            1 => Ok(Lane::Control),
+            2 => Ok(Lane::Bulk),
+            3 => Ok(Lane::Snapshot),
+            further @ 4.. if further - 3 < STREAMS_MAX => Ok(Lane::Stream(further - 3)),
+            other => Err(FieldError::Value { field: "lane", value: other.into() }),
+        }
+    }
 }
 
 /// Opens a connection, with the dialing member and the member that it wants to reach.
@@ -115,11 +144,7 @@ impl Hello {
         out.put_u64(self.from.0);
         out.put_u64(self.incarnation.0);
         out.put_u64(self.to.0);
-        out.put_u8(match self.lane {
-            Lane::Control => 1,
-            Lane::Bulk => 2,
-            Lane::Snapshot => 3,
-        });
+        self.lane.put(out);
         out.put_u8(self.learner.into());
     }
 
@@ -131,12 +156,7 @@ impl Hello {
             from: NodeId(reader.u64("from")?),
             incarnation: Incarnation(reader.u64("incarnation")?),
             to: NodeId(reader.u64("to")?),
-            lane: match reader.u8("lane")? {
-                1 => Lane::Control,
-                2 => Lane::Bulk,
-                3 => Lane::Snapshot,
-                other => return Err(FieldError::Value { field: "lane", value: other.into() }),
-            },
+            lane: Lane::take(reader)?,
             learner: reader.bool("learner")?,
         })
     }
@@ -193,6 +213,28 @@ impl Challenge {
 
     pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Challenge, FieldError> {
         Ok(Challenge { number: reader.u64("number")?, secret: reader.u64("secret")? })
+    }
+}
+
+/// The place of the message that follows among those that a member sends on several streams to one peer.
+///
+/// It is sent where streams are to be read in the order of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Order {
+    /// The set of streams, counted by the sender: a new one begins when one of its connections has ended.
+    pub set: u64,
+    /// The number of the message in this set, from 0 on.
+    pub number: u64,
+}
+
+impl Order {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.set);
+        out.put_u64(self.number);
+    }
+
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Order, FieldError> {
+        Ok(Order { set: reader.u64("set")?, number: reader.u64("number")? })
     }
 }
 

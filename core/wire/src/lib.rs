@@ -33,7 +33,8 @@ pub mod record;
 pub use fields::FieldError;
 pub use frame::{Codec, Frame, FrameError, FrameWriter};
 pub use handshake::{
-    ASK_ME, Challenge, Goodbye, Hello, Lane, PROTOCOL_MAX, PROTOCOL_MIN, PROTOCOL_PROOFS, Refused, Welcome,
+    ASK_ME, Challenge, Goodbye, Hello, Lane, Order, PROTOCOL_MAX, PROTOCOL_MIN, PROTOCOL_PROOFS,
+    PROTOCOL_STREAMS, Refused, STREAMS_MAX, Welcome,
 };
 pub use joining::{Conflict, Introduction, Join, MemberList, Removed};
 pub use record::{RecordError, record_append, record_decode, record_encode, records_encoded};

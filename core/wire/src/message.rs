@@ -17,8 +17,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use kattu_node::contract::{Forward, ForwardReply, MemberRefusal, PeerMessage, Refusal};
 use kattu_raft::message::{
-    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Remind, Reminder, Room,
-    SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
+    Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, RUNS_MAX, ReadIndex, ReadIndexReply, Remind,
+    Reminder, Room, Run, SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
     ClockReading, Duration, Entry, EntryId, Envelope, GroupId, Incarnation, Instant, LogIndex, Membership,
@@ -30,6 +30,9 @@ const PRODUCT: u16 = 2;
 
 /// The first protocol version in which rounds of pre-votes are counted.
 const ROUNDS: u16 = 2;
+
+/// The first protocol version in which an answer to an append names entries after a gap.
+const EARLY: u16 = 5;
 
 /// The first protocol version in which a vote names the log that it was given for.
 const LASTS: u16 = 4;
@@ -147,7 +150,7 @@ fn put_raft(crc: Crc, protocol: u16, message: &Message, out: &mut Vec<u8>) {
             }
         }
         Message::AppendReply(reply) if protocol < PRODUCT => put_append_reply_v1(Some(reply), out),
-        Message::AppendReply(reply) => put_append_reply(reply, out),
+        Message::AppendReply(reply) => put_append_reply(protocol, reply, out),
         Message::StaleTerm(StaleTerm) if protocol < PRODUCT => put_append_reply_v1(None, out),
         Message::StaleTerm(StaleTerm) => {}
         Message::PreVote(vote) => {
@@ -215,7 +218,11 @@ mod says {
     pub const BULK: u8 = 8;
     pub(crate) const GAP: u8 = 16;
     pub const ROOM: u8 = 32;
-    pub const ALL: u8 = 63;
+    pub(crate) const EARLY: u8 = 64;
+    /// Those that this protocol version has.
+    pub fn all(protocol: u16) -> u8 {
+        if super::EARLY <= protocol { 127 } else { 63 }
+    }
 }
 
 /// A duration above 64 bits is centuries: it is capped.
@@ -223,7 +230,9 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn put_append_reply(reply: &AppendReply, out: &mut Vec<u8>) {
+fn put_append_reply(protocol: u16, reply: &AppendReply, out: &mut Vec<u8>) {
+    // Members of older versions are in no cluster that has a window.
+    let early = if EARLY <= protocol { reply.early.as_slice() } else { &[] };
     let bit = |flag: u8, is_set: bool| if is_set { flag } else { 0 };
     out.put_u64(reply.round.0);
     out.put_u64(reply.upto.0);
@@ -233,7 +242,8 @@ fn put_append_reply(reply: &AppendReply, out: &mut Vec<u8>) {
             | bit(says::DISK, !reply.disk.is_zero())
             | bit(says::BULK, reply.bulk != reply.round)
             | bit(says::GAP, reply.gap.is_some())
-            | bit(says::ROOM, reply.room != Room::PLENTY),
+            | bit(says::ROOM, reply.room != Room::PLENTY)
+            | bit(says::EARLY, !early.is_empty()),
     );
     if !reply.vote_hold.is_zero() {
         out.put_u64(nanos(reply.vote_hold));
@@ -256,13 +266,20 @@ fn put_append_reply(reply: &AppendReply, out: &mut Vec<u8>) {
     if reply.room != Room::PLENTY {
         out.put_u64(reply.room.0);
     }
+    if !early.is_empty() {
+        out.put_u8(u8::try_from(early.len()).expect("an answer names few runs"));
+        for run in early {
+            out.put_u64(run.first.0);
+            out.put_u64(run.last.0);
+        }
+    }
 }
 
-fn take_append_reply(reader: &mut Reader<'_>) -> Result<AppendReply, FieldError> {
+fn take_append_reply(protocol: u16, reader: &mut Reader<'_>) -> Result<AppendReply, FieldError> {
     let round = Round(reader.u64("round")?);
     let upto = LogIndex(reader.u64("upto")?);
     let flags = reader.u8("says")?;
-    if flags & !says::ALL != 0 {
+    if flags & !says::all(protocol) != 0 {
         return Err(FieldError::Value { field: "says", value: flags.into() });
     }
     // A usual value has one form: left out.
@@ -289,7 +306,27 @@ fn take_append_reply(reader: &mut Reader<'_>) -> Result<AppendReply, FieldError>
         }),
     };
     let room = Room(number(reader, says::ROOM, "room", Room::PLENTY.0)?);
-    Ok(AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room })
+    let early = if flags & says::EARLY == 0 { Vec::new() } else { take_runs(reader, upto)? };
+    Ok(AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room, early })
+}
+
+/// Runs of early entries: ascending, apart, beyond what the log holds.
+fn take_runs(reader: &mut Reader<'_>, upto: LogIndex) -> Result<Vec<Run>, FieldError> {
+    let count = reader.u8("runs")?;
+    if count == 0 || RUNS_MAX < count.into() {
+        return Err(FieldError::Value { field: "runs", value: count.into() });
+    }
+    let mut runs = Vec::with_capacity(count.into());
+    let mut before = upto;
+    for _ in 0..count {
+        let (first, last) = (LogIndex(reader.u64("first")?), LogIndex(reader.u64("last")?));
+        if first.0 <= before.0.saturating_add(1) || last < first {
+            return Err(FieldError::Value { field: "first", value: first.0 });
+        }
+        before = last;
+        runs.push(Run { first, last });
+    }
+    Ok(runs)
 }
 
 /// An answer to an append in protocol version 1, which has one of four verdicts; `None`: the other side's term is
@@ -346,7 +383,17 @@ fn take_append_reply_v1(reader: &mut Reader<'_>) -> Result<Message, FieldError> 
         4 => (LogIndex(0), None, Room(0)),
         other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
     };
-    Ok(Message::AppendReply(AppendReply { round, vote_hold, clock, disk, bulk: round, upto, gap, room }))
+    Ok(Message::AppendReply(AppendReply {
+        round,
+        vote_hold,
+        clock,
+        disk,
+        bulk: round,
+        upto,
+        gap,
+        room,
+        early: Vec::new(),
+    }))
 }
 
 /// Reads the message of a known kind.
@@ -481,7 +528,7 @@ fn take_round(protocol: u16, reader: &mut Reader<'_>) -> Result<Round, FieldErro
 fn take_raft(protocol: u16, kind: u8, reader: &mut Reader<'_>) -> Result<Message, FieldError> {
     Ok(match kind {
         kind::APPEND_REPLY if protocol < PRODUCT => take_append_reply_v1(reader)?,
-        kind::APPEND_REPLY => Message::AppendReply(take_append_reply(reader)?),
+        kind::APPEND_REPLY => Message::AppendReply(take_append_reply(protocol, reader)?),
         kind::STALE_TERM => Message::StaleTerm(StaleTerm),
         kind::PRE_VOTE => Message::PreVote(PreVote {
             campaign_term: Term(reader.u64("campaign_term")?),
@@ -614,6 +661,7 @@ fn refusal_number(refusal: Refusal) -> u8 {
         Refusal::Member(MemberRefusal::LevelTooLow) => 24,
         Refusal::Member(MemberRefusal::BadTiming) => 25,
         Refusal::LevelTooLow => 26,
+        Refusal::Member(MemberRefusal::BadProtocol) => 27,
     }
 }
 
@@ -645,6 +693,7 @@ fn refusal(number: u8) -> Result<Refusal, FieldError> {
         24 => Refusal::Member(MemberRefusal::LevelTooLow),
         25 => Refusal::Member(MemberRefusal::BadTiming),
         26 => Refusal::LevelTooLow,
+        27 => Refusal::Member(MemberRefusal::BadProtocol),
         other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
     })
 }

@@ -39,6 +39,7 @@ const PROMISES: &[(&str, &str)] = &[
     ("a_vote_hold_outlasts_no_campaign", "a_vote_hold_outlasts_no_campaign"),
     ("a_suspicion_needs_the_quorum_question", "a_suspicion_needs_the_quorum_question"),
     ("the_base_is_covered", "the_base_is_covered"),
+    ("the_window_is_within_its_bounds", "the_window_is_within_its_bounds"),
 ];
 
 /// The guarantee that was broken, by the message of the panic.

@@ -19,6 +19,7 @@ mod no_bugs_aboard;
 mod once;
 mod operations;
 mod peer_tls;
+mod protocol;
 mod stages;
 mod strangers;
 mod timing;

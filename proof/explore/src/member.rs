@@ -16,9 +16,10 @@ use crate::position::{Configuration, PLACE_BYTES, Position};
 use crate::scope::{Lie, Scope, Sync};
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;
+use kattu_raft::policy::{Intake, WindowSize};
 use kattu_raft::{
     ChunkStored, Config, Duration, Effects, EntryKind, Envelope, LeadershipConfig, LinkEnd, LogIndex,
-    Membership, NodeId, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace, invariants,
+    Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace, invariants,
 };
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -121,7 +122,12 @@ fn config(id: NodeId, scope: &Scope) -> Config {
         leadership.leader_lease = Some(clocks::LEASE);
         (election_timeout, heartbeat_interval) = (clocks::ELECTION_TIMEOUT, clocks::HEARTBEAT_INTERVAL);
     }
+    let mut policies = Policies::default();
+    if scope.window != 0 {
+        policies.intake = Intake::Window(WindowSize { entries: scope.window, bytes: 1 << 20 });
+    }
     Config {
+        policies,
         learners,
         election_timeout,
         heartbeat_interval,

@@ -38,6 +38,8 @@ pub struct Scope {
     pub fires: &'static [(Moment, u8)],
     /// Client commands.
     pub proposals: u8,
+    /// Places of a follower's window; 0: none.
+    pub window: u32,
     /// Linearizable reads, at any member that knows a leader.
     pub reads: u8,
     /// Changes of members, in this order, at any leader.
@@ -172,11 +174,13 @@ pub enum Mark {
     LeaseGivenUp,
     /// A lease is dropped by a leader that slept.
     LeaseSlept,
+    /// Entries join a log from the window.
+    GapClosed,
 }
 
 impl Mark {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Mark; 17] = [
+    pub const ALL: [Mark; 18] = [
         Mark::Elected,
         Mark::Reelected,
         Mark::CommandCommitted,
@@ -194,6 +198,7 @@ impl Mark {
         Mark::LeaseEnded,
         Mark::LeaseGivenUp,
         Mark::LeaseSlept,
+        Mark::GapClosed,
     ];
 
     /// A short name, for what is counted and not only seen.
@@ -204,6 +209,7 @@ impl Mark {
             Mark::LeaseEnded => Some("leases that end"),
             Mark::LeaseGivenUp => Some("leases given up"),
             Mark::LeaseSlept => Some("leases slept through"),
+            Mark::GapClosed => Some("gaps closed"),
             _ => None,
         }
     }
@@ -236,6 +242,7 @@ pub const TINY: Scope = Scope {
     clocks: None,
     fires: &[],
     proposals: 0,
+    window: 0,
     reads: 0,
     changes: &[],
     transfers: 0,

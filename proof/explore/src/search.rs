@@ -310,6 +310,7 @@ impl Marks {
         let configurations = || step.commits.iter().filter_map(|place| place.configuration);
         let happened = [
             (step.truncated, Mark::Truncated),
+            (step.gap_closed, Mark::GapClosed),
             (step.change_truncated, Mark::ChangeTruncated),
             (step.transferring, Mark::Transferring),
             (step.pruned, Mark::Pruned),

@@ -151,6 +151,8 @@ pub struct Step {
     pub refused: bool,
     /// It cut off entries of its log.
     pub truncated: bool,
+    /// Entries joined the log from the window.
+    pub gap_closed: bool,
     /// A configuration was among them.
     pub change_truncated: bool,
     /// It began a leadership transfer.
@@ -274,6 +276,7 @@ impl<'a> Tables<'a> {
                 .collect::<Vec<_>>()
         };
         let truncated = happened(|event| matches!(event, Trace::Truncated(_)));
+        let gap_closed = happened(|event| matches!(event, Trace::GapClosed { .. }));
         let change_truncated = truncated && {
             let kept = configurations(&after);
             configurations(&before).iter().any(|id| !kept.contains(id))
@@ -291,6 +294,7 @@ impl<'a> Tables<'a> {
             verdicts: verdicts.into(),
             refused,
             truncated,
+            gap_closed,
             change_truncated,
             transferring,
             pruned,

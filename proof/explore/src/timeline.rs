@@ -161,6 +161,10 @@ fn trace(event: &Trace) -> Option<String> {
             Some(format!("notices that {} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0))
         }
         Trace::TakesPart { .. } => Some("takes part".to_string()),
+        Trace::GapClosed { first, last } => Some(format!("takes {} to {} from its window", first.0, last.0)),
+        Trace::GapSentAgain { peer, first, last } => {
+            Some(format!("sends {} the entries {} to {} again", peer.0, first.0, last.0))
+        }
         Trace::DroppedUnread(count) => Some(format!("drops {count} appends unread")),
         Trace::ToldOfLoss { vote_floor, .. } => Some(format!("is told that its log went up to {vote_floor}")),
         Trace::TransferFailed(target) => Some(format!("gives up handing over to {}", target.0)),

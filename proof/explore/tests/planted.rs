@@ -56,11 +56,14 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("lease-of-two-timeouts", "lease-3", "L-2: somebody leads term 2 while the lease of member 1"),
     ("lease-without-own-term-commit", "lease-write-3", "Linearizable reads"),
     ("vote-within-lease-after-restart", "lease-restart-3", "L-3: helps to replace its leader"),
+    ("window-without-places", "window-3", "the_window_is_within_its_bounds"),
+    ("window-frees-no-bytes", "window-2", "the_window_is_within_its_bounds"),
     ("lease-counted-in-one-set", "lease-leave-3", "L-2: somebody leads term 2 while the lease of member 1"),
 ];
 
 /// Bugs of the core that no scope can expose, and why. Storms must.
 const BEYOND: &[(&str, &str)] = &[
+    ("window-follows-no-truncation", "in no scope is the last place taken when a log becomes shorter"),
     ("older-tail-counts-for-nothing", "no scope proposes as much as the limit of uncommitted bytes"),
     (
         "question-overtakes-entries",

@@ -7,7 +7,7 @@ use kattu_raft::distrust::TERMS_AHEAD_MAX;
 use kattu_raft::invariants::{self, Violation};
 use kattu_raft::message::{
     Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Remind, Reminder, Room,
-    SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
+    Run, SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
     ChunkRead, ChunkStored, ClockReading, Config, Duration, Effects, Entry, EntryHead, EntryId, EntryKind,
@@ -126,6 +126,12 @@ impl Bytes<'_> {
         SnapshotMeta { last, stamp, membership, membership_at }
     }
 
+    fn runs(&mut self) -> Vec<Run> {
+        (0..self.byte() % 3)
+            .map(|_| Run { first: LogIndex(self.number()), last: LogIndex(self.number()) })
+            .collect()
+    }
+
     fn append_reply(&mut self) -> AppendReply {
         AppendReply {
             round: Round(self.number()),
@@ -140,6 +146,7 @@ impl Bytes<'_> {
                 last: LogIndex(self.number()),
             }),
             room: Room(self.number()),
+            early: self.runs(),
         }
     }
 

@@ -47,6 +47,11 @@ pub fn envelope(envelope: &Envelope) -> String {
             if let Some(gap) = reply.gap {
                 text += &format!(", gap at {}, hint {}, last {}", gap.prev.0, gap.hint, gap.last.0);
             }
+            if !reply.early.is_empty() {
+                let runs: Vec<String> =
+                    reply.early.iter().map(|run| format!("{}..{}", run.first.0, run.last.0)).collect();
+                text += &format!(", keeps {}", runs.join(" "));
+            }
             if reply.room != Room::PLENTY {
                 text += &format!(", room {}", reply.room.0);
             }
@@ -173,6 +178,10 @@ pub fn trace(trace: &Trace) -> String {
         Trace::FallsBehind { peer, behind } => format!("sees {} fall behind by {behind} entries", peer.0),
         Trace::LostMatch { peer, matched, last } => {
             format!("{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
+        }
+        Trace::GapClosed { first, last } => format!("takes {} to {} from its window", first.0, last.0),
+        Trace::GapSentAgain { peer, first, last } => {
+            format!("sends {} the entries {} to {} again", peer.0, first.0, last.0)
         }
         Trace::DroppedUnread(count) => format!("drops {count} unread"),
         Trace::TakesPart { unasked } => format!("takes part, {unasked} have not answered"),

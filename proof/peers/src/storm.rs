@@ -3,9 +3,10 @@
 
 use crate::clock::Clock;
 use crate::{Proof, Watch, World, config};
+use kattu_raft::policy::{Intake, WindowSize};
 use kattu_raft::{
-    Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId, ReadPath,
-    Timing, Tuning,
+    Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId, Policies,
+    ReadPath, Timing, Tuning,
 };
 
 /// The error of the members' clocks.
@@ -26,6 +27,8 @@ pub struct Weather {
     pub timings_change: bool,
     /// The member whose snapshots and log may be damaged.
     pub loser: Option<NodeId>,
+    /// Whether entries take several streams, which overtake one another more often.
+    pub streams: bool,
 }
 
 /// The storm's random numbers; peers have their own.
@@ -129,6 +132,19 @@ fn draw_jobs(seed: u64, configs: &mut [Config]) -> Option<JobDice> {
     configs.iter_mut().for_each(|config| config.limits.read_apart_bytes_min = min);
     let slow = dice.one_in(2);
     Some(JobDice { dice, slow })
+}
+
+/// In half of the groups members have a window, narrow or wide. Drawn from separate dice, too.
+fn draw_window(seed: u64, configs: &mut [Config]) -> bool {
+    let mut dice = Dice(seed ^ 0x5769_6e64_6f77);
+    if !dice.one_in(2) {
+        return false;
+    }
+    let entries = [1, 2, 3, 5, 10, 1000][dice.roll(6)];
+    let bytes = [100, 1000, 1 << 20][dice.roll(3)];
+    let intake = Intake::Window(WindowSize { entries, bytes });
+    configs.iter_mut().for_each(|config| config.policies = Policies { intake });
+    true
 }
 
 /// In a third of the groups members are tuned while they run, each by itself. Drawn from separate dice, too.
@@ -352,9 +368,10 @@ fn blow(world: &mut World, dice: &mut Dice, proposals: &mut u64) {
             }
         }
         12..45 => {
+            let order = if world.weather.streams { 2 } else { 4 };
             for _ in 0..world.wire.len().min(1 + dice.roll(4)) {
                 // Mostly in order, sometimes any message; sometimes a copy stays, or the message is lost.
-                let position = if dice.one_in(4) { dice.roll(world.wire.len()) } else { 0 };
+                let position = if dice.one_in(order) { dice.roll(world.wire.len()) } else { 0 };
                 if let Some(envelope) = world.wire.remove(position) {
                     if dice.one_in(12) {
                         world.wire.push_back(envelope.clone());
@@ -644,7 +661,7 @@ pub fn with_timings(seed: u64, steps: usize) -> World {
     of(seed, steps, Clocks::Within, true, None)
 }
 
-/// A storm whose effects are all seen.
+/// A storm of plain Raft whose effects are all seen.
 pub fn watched(seed: u64, steps: usize, watch: Watch) -> World {
     of(seed, steps, Clocks::Within, false, Some(watch))
 }
@@ -656,12 +673,13 @@ fn of(seed: u64, steps: usize, clocks: Clocks, timings_change: bool, watch: Opti
     draw_disagreement(seed, &mut configs, clocks);
     let mut jobs = draw_jobs(seed, &mut configs);
     let mut flips = draw_flips(seed, &configs, clocks);
+    let streams = watch.is_none() && draw_window(seed, &mut configs);
     // A removed member that does not learn of it asks for votes; only pre-vote and stickiness keep that harmless.
     let members_change = configs[0].pre_vote && !dice.one_in(3);
     let may_lose = configs[0].voters.len() >= 3 && !members_change;
     let loser = Some(configs[dice.roll(configs.len())].id).filter(|_| may_lose);
     let mut world = World::new(configs, seed);
-    world.weather = Weather { members_change, timings_change, loser };
+    world.weather = Weather { members_change, timings_change, loser, streams };
     world.watch = watch;
     let mut timings = Dice(seed ^ 0x5469_6d69_6e67);
     world.leading.believes_leases = clocks == Clocks::Beyond;

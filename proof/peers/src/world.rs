@@ -168,6 +168,10 @@ pub struct World {
     pub jobs: Jobs,
     /// How often members were tuned while they ran.
     pub tuned: u64,
+    /// Entries that joined a log from a window.
+    pub early: u64,
+    /// How often leaders sent the entries of a gap again.
+    pub repairs: u64,
     /// The journal lists messages, too.
     pub show_messages: bool,
     /// The journal lists what disks are asked for, too.
@@ -198,6 +202,8 @@ impl World {
             clocks_apart: 0,
             jobs: Jobs::default(),
             tuned: 0,
+            early: 0,
+            repairs: 0,
             show_messages: false,
             show_disk: false,
             weather: storm::Weather::default(),
@@ -331,8 +337,11 @@ impl World {
         }
         for event in &trace {
             self.clocks_apart += u64::from(matches!(event, Trace::ClocksApart { .. }));
-            if let Trace::DroppedUnread(count) = event {
-                self.jobs.dropped += *count as u64;
+            match event {
+                Trace::DroppedUnread(count) => self.jobs.dropped += *count as u64,
+                Trace::GapClosed { first, last } => self.early += last.0 - first.0 + 1,
+                Trace::GapSentAgain { .. } => self.repairs += 1,
+                _ => {}
             }
             if !matches!(event, Trace::Term(_)) {
                 self.journal.push(format!("{}: {}", id.0, show::trace(event)));

@@ -10,10 +10,10 @@ use crate::net::Net;
 use crate::paths::{Around, BULK, CONTROL, Flying, Harm, KINDS, LANES, Outgoing, SNAPSHOT, load_of};
 use crate::world::Event;
 use kattu_member::handshake::Heard as Brings;
-use kattu_member::lanes;
+use kattu_member::{lanes, streams};
 use kattu_node::contract::{Event as NodeEvent, Forward, PeerMessage};
 use kattu_raft::{SharedBytes, Term};
-use kattu_wire::{Codec, Frame, FrameWriter, Lane as LaneKind};
+use kattu_wire::{Codec, Frame, FrameWriter, Lane as LaneKind, Order};
 
 fn lane_number(kind: LaneKind) -> usize {
     KINDS.iter().position(|known| *known == kind).unwrap_or(BULK)
@@ -24,6 +24,8 @@ fn lane_number(kind: LaneKind) -> usize {
 pub(crate) enum Heard {
     /// A message.
     Message(PeerMessage),
+    /// A message of several streams, and what has waited for it.
+    InOrder(Vec<PeerMessage>),
     /// The connection is given up.
     Broken,
     /// Nothing.
@@ -70,7 +72,13 @@ impl Net {
         let unsent = |lane| self.paths.unsent(from, to, lane, around.now);
         let is_up = |lane| self.paths.lane(from, to, lane).is_up;
         let kind = lanes::lane_of(&message, || unsent(BULK).0 > 0, is_up(CONTROL));
-        let lane = lane_number(kind);
+        let is_spread = kind == LaneKind::Bulk && streams::is_spread(&message);
+        let (lane, order) = match is_spread {
+            true => self.spread(from, to, around.now),
+            false => (lane_number(kind), None),
+        };
+        let unsent = |lane| self.paths.unsent(from, to, lane, around.now);
+        let is_up = |lane| self.paths.lane(from, to, lane).is_up;
         let (is_open, is_idle) = (is_up(lane), self.paths.lane(from, to, lane).is_idle());
         let (waits, bytes_max) = unsent(lane);
         if lane == CONTROL && self.paths.path(from, to).clog.is_some() {
@@ -90,7 +98,10 @@ impl Net {
             PeerMessage::ForwardReply(reply) => reply.term,
         };
         self.paths.keep(from, to, &bytes, (self.peers[from].run, self.peers[to].run), term);
-        let frame = Outgoing { bytes, load: load_of(&message) };
+        if is_spread {
+            self.spread_one(from, to);
+        }
+        let frame = Outgoing { bytes, load: load_of(&message), order };
         if is_open {
             self.paths.send_out(around, from, to, lane, frame);
         } else {
@@ -102,14 +113,22 @@ impl Net {
 
     /// A frame arrives at a living member: what it hears.
     pub(crate) fn receive(&mut self, around: &mut Around<'_>, flying: &Flying) -> Heard {
-        let Some(is_late) = self.paths.arrive(around, flying) else { return Heard::Nothing };
+        let Some(is_late) = self.paths.arrive(around, flying) else {
+            if self.paths.is_missed(flying) {
+                self.miss(around, flying);
+            }
+            return Heard::Nothing;
+        };
         let broken = if is_late { Heard::Nothing } else { Heard::Broken };
         match flying.harm {
-            Harm::None => match self.hear(&flying.bytes, flying.from, flying.to, &[flying.lane]) {
-                Ok(Some(message)) => Heard::Message(message),
-                Ok(None) => Heard::Nothing,
-                Err(reason) => Heard::Fooled(format!("a good frame was refused: {reason}")),
-            },
+            Harm::None => {
+                match self.hear(flying.order, &flying.bytes, flying.from, flying.to, &[flying.lane]) {
+                    Ok(Some((Some(order), message))) => Heard::InOrder(self.in_order(flying, order, message)),
+                    Ok(Some((None, message))) => Heard::Message(message),
+                    Ok(None) => Heard::Nothing,
+                    Err(reason) => Heard::Fooled(format!("a good frame was refused: {reason}")),
+                }
+            }
             Harm::Flipped => match self.decode(&flying.bytes) {
                 Err(_) => {
                     around.tally.add(Fault::F35);
@@ -132,24 +151,33 @@ impl Net {
         }
     }
 
-    /// The message in these bytes, as the caller on one of these lanes may send it.
+    /// The message in these bytes, as the caller on one of these lanes may send it, with its place if it has one.
     fn hear(
         &mut self,
+        order: Option<Order>,
         bytes: &SharedBytes,
         from: usize,
         to: usize,
         lanes: &[usize],
-    ) -> Result<Option<PeerMessage>, String> {
+    ) -> Result<Option<(Option<Order>, PeerMessage)>, String> {
         let frame = self.decode(bytes)?;
+        let order = order.map(|order| self.carried(&Frame::Order(order)));
         let at = from * self.peers.len() + to;
         let on = lanes.iter().find(|lane| self.links[at][**lane].caller.is_some());
         let Some((caller, table)) = on.and_then(|&lane| self.caller(from, to, lane)) else { return Ok(None) };
+        if let Some(order) = order {
+            caller.hear(order, table)?;
+        }
         match caller.hear(frame, table)? {
             Brings::Event(NodeEvent::Peer(message)) => {
                 self.heard += 1;
-                Ok(Some(message))
+                Ok(Some((None, message)))
             }
-            Brings::Event(_) | Brings::Believed | Brings::Nothing => Ok(None),
+            Brings::InOrder(order, NodeEvent::Peer(message)) => {
+                self.heard += 1;
+                Ok(Some((Some(order), message)))
+            }
+            Brings::Event(_) | Brings::InOrder(..) | Brings::Believed | Brings::Nothing => Ok(None),
         }
     }
 
@@ -160,7 +188,7 @@ impl Net {
             let from = self.paths.dice.below(self.peers.len() as u64) as usize;
             let runs = (self.peers[from].run, self.peers[to].run);
             let Some(bytes) = self.paths.old(from, to, term, runs) else { continue };
-            if let Ok(Some(message)) = self.hear(&bytes, from, to, &LANES) {
+            if let Ok(Some((_, message))) = self.hear(None, &bytes, from, to, &LANES) {
                 around.tally.add(Fault::F36);
                 around.queue.plan(around.now, Event::Late { to, message: Box::new(message) });
             }

@@ -50,8 +50,9 @@ impl Net {
     /// A member's process has ended. If its machine vanished with it, no other member is told.
     pub(crate) fn ended(&mut self, around: &mut Around<'_>, member: usize, silently: bool) {
         (self.peers[member].run, self.peers[member].silent) = (0, silently);
+        self.forget_streams(around, member);
         for peer in (0..self.peers.len()).filter(|&peer| peer != member) {
-            for lane in LANES {
+            for &lane in self.lanes() {
                 self.paths.leave_wire(around, member, peer, lane);
                 let outgoing = self.paths.lane_mut(member, peer, lane);
                 let was_up = outgoing.is_up;

@@ -9,7 +9,7 @@ use crate::clock::{MS, SEC};
 use crate::dice::Dice;
 use crate::plan::Settings;
 use kattu_disk::{Damage, Place};
-use kattu_raft::Timing;
+use kattu_raft::{Protocol, Timing};
 use std::fmt;
 
 /// The target of a fault.
@@ -39,6 +39,8 @@ pub enum Change {
     Move(Who),
     /// Sets the cluster's timing.
     Timing(Timing),
+    /// Sets the cluster's protocol.
+    Protocol(Protocol),
     /// Tunes a member that runs, to settings that follow from this number.
     Tune { who: Who, pick: u64 },
     /// An invalid change, of three kinds, that must be refused.
@@ -568,6 +570,7 @@ impl fmt::Display for Inject {
             Inject::Change(Change::Timing(timing)) => {
                 write!(f, "set an election timeout of {:?}", timing.election_timeout)
             }
+            Inject::Change(Change::Protocol(protocol)) => write!(f, "change the protocol to {protocol:?}"),
             Inject::Change(Change::Tune { who, pick }) => write!(f, "tune {who} (pick {pick:x})"),
             Inject::Change(Change::Foolish(kind)) => write!(f, "an invalid change, of kind {kind}"),
             Inject::CutOff { who, time } => write!(f, "cut {who} off from all others for {}", shown(*time)),

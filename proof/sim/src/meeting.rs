@@ -108,6 +108,7 @@ impl Net {
         match caller.hear(frame, &mut self.peers[to].table) {
             Ok(Heard::Event(event)) => Some(event),
             Ok(Heard::Nothing | Heard::Believed) => None,
+            Ok(Heard::InOrder(..)) => unreachable!("no frame of a handshake has a place"),
             Err(why) => panic!("n{} refuses a frame of a handshake: {why}", to + 1),
         }
     }

@@ -11,6 +11,7 @@ use crate::intruders;
 use crate::paths::{Around, BULK, KINDS, LANES, Paths, SILENCE_MAX, SNAPSHOT};
 use crate::peers::Peers;
 use crate::plan::Plan;
+use crate::streams::Streamed;
 use crate::world::Event;
 use kattu_member::dialler::{Dialler, Failure, Next};
 use kattu_member::handshake::Caller;
@@ -46,11 +47,11 @@ pub(crate) struct Link {
     pub(crate) usage: Usage,
 }
 
-/// All links.
 pub(crate) struct Net {
     pub(crate) paths: Paths,
     pub(crate) peers: Vec<Peers>,
-    pub(crate) links: Vec<[Link; 3]>,
+    pub(crate) links: Vec<[Link; LANES.len()]>,
+    pub(crate) streamed: Streamed,
     pub(crate) frame: u64,
     /// Longest frame accepted.
     pub(crate) frame_bytes_max: usize,
@@ -82,6 +83,7 @@ impl Net {
             paths: Paths::new(seed, members, pace, plan.kinds.has(Kind::Replay)),
             peers: (0..members).map(|_| Peers::default()).collect(),
             links: (0..members * members).map(|at| LANES.map(|lane| link(at % members, lane))).collect(),
+            streamed: Streamed::new(settings.streams, members),
             frame: pace.frame,
             frame_bytes_max: lanes::frame_bytes_max(&settings.limits, settings.request_bytes_max),
             writer: FrameWriter::default(),
@@ -115,8 +117,6 @@ impl Net {
         self.links[at][lane].caller.as_mut().map(|caller| (caller, &mut self.peers[to].table))
     }
 
-    // ── Connections ──
-
     /// Ends one connection: both ends are told in which way, where that says something; the sender dials again.
     pub(crate) fn close(
         &mut self,
@@ -133,6 +133,7 @@ impl Net {
         }
         let life = Duration::from_nanos(around.now - state.opened_at);
         state.close();
+        self.stream_ended(around, from, to, lane);
         around.trace.mix(7);
         if lanes::end_is_told(KINDS[lane], end) {
             around
@@ -147,8 +148,6 @@ impl Net {
         self.go_on(around, (from, to, lane), next);
     }
 
-    // ── Dialling ──
-
     /// Plans the next attempt, if the lane waits for nothing.
     fn go_on(&mut self, around: &mut Around<'_>, (from, to, lane): (usize, usize, usize), next: Next) {
         if let Next::Dial(at) = next {
@@ -160,7 +159,7 @@ impl Net {
     /// The first attempt to reach a member.
     pub(crate) fn dial_first(&mut self, around: &mut Around<'_>, member: usize, peer: usize) {
         let (now, pause_max) = (Instant(around.now), self.peers[member].pause_max);
-        for lane in LANES {
+        for &lane in self.lanes() {
             let mut dialler = Dialler::new(id_of(peer), KINDS[lane]);
             let next = dialler.first(now);
             if next != Next::Wait && !self.paths.lane(member, peer, lane).is_up {
@@ -210,6 +209,7 @@ impl Net {
         link.dialler.opened();
         link.caller = Some(caller);
         around.trace.mix(11);
+        self.stream_began(around, from, to, lane);
         let waiting = self.paths.lane_mut(from, to, lane).open(around.now);
         if lane == SNAPSHOT {
             let connection = self.paths.lane(from, to, lane).connection;

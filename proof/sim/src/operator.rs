@@ -17,7 +17,7 @@ use kattu_member::handshake::newcomer_asks;
 use kattu_member::join::{Joining, Newcomer, NotJoined, Step};
 use kattu_node::contract::{MemberChange, MemberInfo, MemberRefusal, Outcome, Refusal, ReplyBody, Request};
 use kattu_node::newcomer::CannotJoin;
-use kattu_raft::{Incarnation, NodeId, Timing};
+use kattu_raft::{Incarnation, NodeId, Protocol, Timing};
 use kattu_wal::Identity;
 use std::collections::VecDeque;
 
@@ -41,6 +41,7 @@ pub(crate) enum ChangeRequest {
     Update(usize),
     Move(usize),
     Timing(Timing),
+    Protocol(Protocol),
     /// Invalid: an id that a member has or had; an id that no member has; a voter to promote.
     AddAgain(usize),
     RemoveNobody,
@@ -123,6 +124,7 @@ impl World {
             Change::Update(who) => live(self, who).map(|slot| vec![ChangeRequest::Update(slot)]),
             Change::Move(who) => live(self, who).map(|slot| vec![ChangeRequest::Move(slot)]),
             Change::Timing(timing) => Some(vec![ChangeRequest::Timing(timing)]),
+            Change::Protocol(protocol) => Some(vec![ChangeRequest::Protocol(protocol)]),
             Change::Tune { who, pick } => return self.tune(who, pick),
             Change::Foolish(0) => live(self, Who::Member(0)).map(|slot| vec![ChangeRequest::AddAgain(slot)]),
             Change::Foolish(1) => Some(vec![ChangeRequest::RemoveNobody]),
@@ -318,6 +320,7 @@ fn request_of(change_request: ChangeRequest, now: u64) -> Request {
             MemberChange::Promote(id_of(slot))
         }
         ChangeRequest::Timing(timing) => MemberChange::Timing(timing),
+        ChangeRequest::Protocol(protocol) => MemberChange::Protocol(protocol),
         ChangeRequest::Update(slot) => {
             let host = format!("n{}-{now}", slot + 1);
             MemberChange::Update { id: id_of(slot), peer_urls: vec![peer_url(slot, &host)] }

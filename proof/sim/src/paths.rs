@@ -1,6 +1,6 @@
 //! Paths: what lies between members, and everything that can go wrong on it.
 //!
-//! A link is one-way and has three lanes; a lane is one connection. A frame that leaves is lost, damaged, held up or overtaken
+//! A link is one-way and has three lanes, or more; a lane is one connection. A frame that leaves is lost, damaged, held up or overtaken
 //! as the storm says; a cut holds frames back or swallows them, a clog lets them through slowly, a wire has a rate that the
 //! lanes of a link share. Frames of long ago are kept, to arrive again. [fault-model NT1–NT6, F30–F37]
 //! Knows nothing of: members, which of them are connected, what frames mean.
@@ -15,7 +15,7 @@ use crate::world::Event;
 use kattu_member::lanes;
 use kattu_node::contract::PeerMessage;
 use kattu_raft::{Message, SharedBytes, Term};
-use kattu_wire::Lane as LaneKind;
+use kattu_wire::{Lane as LaneKind, Order};
 use std::collections::VecDeque;
 
 /// What the system's buffers take before a lane counts as having something unsent.
@@ -31,11 +31,23 @@ pub(crate) const CONTROL: usize = 1;
 /// See [`BULK`]. Opened on demand.
 pub(crate) const SNAPSHOT: usize = 2;
 
+/// The first of the further streams for appends.
+pub(crate) const STREAM: usize = 3;
+/// Most connections for appends to one peer in the simulator, the bulk lane included.
+pub(crate) const STREAMS_HERE: u8 = 4;
+
 /// All lanes of a link.
-pub(crate) const LANES: [usize; 3] = [BULK, CONTROL, SNAPSHOT];
+pub(crate) const LANES: [usize; 6] = [BULK, CONTROL, SNAPSHOT, STREAM, STREAM + 1, STREAM + 2];
 
 /// What they are.
-pub(crate) const KINDS: [LaneKind; 3] = [LaneKind::Bulk, LaneKind::Control, LaneKind::Snapshot];
+pub(crate) const KINDS: [LaneKind; LANES.len()] = [
+    LaneKind::Bulk,
+    LaneKind::Control,
+    LaneKind::Snapshot,
+    LaneKind::Stream(1),
+    LaneKind::Stream(2),
+    LaneKind::Stream(3),
+];
 
 /// See [`lanes::SILENCE_MAX`].
 pub(crate) const SILENCE_MAX: u64 = lanes::SILENCE_MAX.as_secs() * SEC;
@@ -49,6 +61,8 @@ pub(crate) struct Flying {
     /// The connection it travels on.
     pub(crate) connection: u32,
     pub(crate) bytes: SharedBytes,
+    /// The place that the frame before it names, on the same connection.
+    pub(crate) order: Option<Order>,
     /// What was done to it on its way.
     pub(crate) harm: Harm,
 }
@@ -95,6 +109,8 @@ pub(crate) struct Outgoing {
     pub(crate) bytes: SharedBytes,
     /// Bytes of entries and of snapshots' pieces in it.
     pub(crate) load: u64,
+    /// Its place among what is sent on several streams.
+    pub(crate) order: Option<Order>,
 }
 
 /// What a link can carry, for all its lanes together. What is on several lanes at once shares it by equal parts, as
@@ -191,7 +207,7 @@ pub(crate) struct Around<'a> {
 /// All paths, and what is on them.
 pub(crate) struct Paths {
     members: usize,
-    lanes: Vec<[Lane; 3]>,
+    lanes: Vec<[Lane; LANES.len()]>,
     paths: Vec<Path>,
     pace: Pace,
     keeps_old: bool,
@@ -295,6 +311,12 @@ impl Paths {
         }
         let is_late = lane.connection != flying.connection || !lane.is_up;
         (!is_late || !self.pace.ordered).then_some(is_late)
+    }
+
+    /// Whether others wait for a frame that was lost, on a connection that lives.
+    pub(crate) fn is_missed(&self, flying: &Flying) -> bool {
+        let lane = self.lane(flying.from, flying.to, flying.lane);
+        flying.order.is_some() && lane.is_up && lane.connection == flying.connection
     }
 
     pub(crate) fn send_out(
@@ -459,7 +481,8 @@ impl Paths {
     pub(crate) fn waiting(&self, from: usize, to: usize) -> (u64, u64) {
         let lanes = &self.lanes[self.at(from, to)];
         let bytes = |lane: usize| lanes[lane].queue_bytes + lanes[lane].held_bytes;
-        (bytes(BULK) + bytes(CONTROL), bytes(SNAPSHOT))
+        let streams: u64 = LANES[STREAM..].iter().map(|&lane| bytes(lane)).sum();
+        (bytes(BULK) + bytes(CONTROL) + streams, bytes(SNAPSHOT))
     }
 
     /// The next frame of a clogged lane leaves.
@@ -492,7 +515,7 @@ impl Paths {
     /// A frame is on its way, whatever happens to it there.
     fn transmit(&mut self, around: &mut Around<'_>, from: usize, to: usize, kind: usize, frame: Outgoing) {
         let at = self.at(from, to);
-        let Outgoing { bytes, load } = frame;
+        let Outgoing { bytes, load, order } = frame;
         let path = &mut self.paths[at];
         path.carried += load;
         let lane = &mut self.lanes[at][kind];
@@ -535,10 +558,10 @@ impl Paths {
         if self.dice.chance(repeat) {
             around.tally.add(Fault::F33);
             let again = arrival + self.dice.below(self.pace.frame * 4 + late + 1);
-            let flying = Flying { from, to, lane: kind, connection, bytes: bytes.clone(), harm };
+            let flying = Flying { from, to, lane: kind, connection, bytes: bytes.clone(), order, harm };
             around.queue.plan(again, Event::Frame(Box::new(flying)));
         }
-        let flying = Flying { from, to, lane: kind, connection, bytes, harm };
+        let flying = Flying { from, to, lane: kind, connection, bytes, order, harm };
         around.queue.plan(arrival, Event::Frame(Box::new(flying)));
     }
 
@@ -676,7 +699,7 @@ mod tests {
         paths.lanes[way][BULK].is_up = true;
         paths.set_wire(&mut around, 0, 1, Some(Wire::new(1000)));
         for _ in 0..2 {
-            let frame = Outgoing { bytes: SharedBytes::from(vec![0; 1000]), load: 1 };
+            let frame = Outgoing { bytes: SharedBytes::from(vec![0; 1000]), load: 1, order: None };
             paths.send_out(&mut around, 0, 1, BULK, frame);
         }
         let leaves = |paths: &mut Paths, around: &mut Around<'_>| {

@@ -9,8 +9,10 @@ use crate::dice::Dice;
 use crate::family::{self, Family, Serving};
 use crate::inject::{Change, Inject, Injection, Kind, Kinds, draw_injections};
 use crate::liar::{self, Lies};
+use crate::non_blocking;
 use crate::tuned;
 use kattu_disk::Speed;
+use kattu_member::streams::{Dispatch, Streams};
 use kattu_member::tuning::Threading;
 use kattu_node::{SnapshotLimits, TransferConfig, level};
 use kattu_raft::{Duration, LeaderLease, LeadershipConfig, Limits, Timing};
@@ -43,6 +45,9 @@ pub struct Options {
     pub sessions: bool,
     /// Whether members are tuned while they run, each by itself. Sessions and shared settings come with it.
     pub tuned: bool,
+    /// Whether members know the feature level that brings windows, the protocol changes again and again, and appends may
+    /// take several streams. Sessions and shared settings come with it.
+    pub non_blocking: bool,
     /// Whether members are tuned to raft without any optimisation when they start, until the calm.
     pub basic_raft: bool,
     /// What the storm is about.
@@ -115,6 +120,8 @@ pub struct Settings {
     pub parallel_append: bool,
     /// Several appends in flight per peer.
     pub pipelining: bool,
+    /// The connections that carry appends to each peer.
+    pub streams: Streams,
     /// Bounds of the protocol.
     pub limits: Limits,
     /// How long a client waits at most.
@@ -305,6 +312,14 @@ impl Plan {
             load.callers = options.sessions || options.tuned;
             draw_timings(&mut Dice::new(seed, "timings"), length, &settings, &mut injections);
         }
+        if options.non_blocking {
+            settings.level = level::NB_RAFT;
+            load.callers = true;
+            draw_timings(&mut Dice::new(seed, "timings"), length, &settings, &mut injections);
+            non_blocking::draw(&mut Dice::new(seed, "protocols"), length, &mut injections);
+            let may_lose = kinds.has(Kind::Lossy) || !pace.ordered || !pace.holds;
+            settings.streams = non_blocking::draw_streams(&mut Dice::new(seed, "streams"), may_lose);
+        }
         if options.tuned {
             tuned::draw(&mut Dice::new(seed, "tuned"), members, length, &mut injections);
         }
@@ -315,7 +330,7 @@ impl Plan {
         if let Some(keep) = &options.keep {
             injections.retain(|(number, _)| keep.contains(number));
         }
-        let is_of_members = |what: &Inject| matches!(what, Inject::Change(change) if !matches!(change, Change::Timing(_) | Change::Tune { .. }));
+        let is_of_members = |what: &Inject| matches!(what, Inject::Change(change) if !matches!(change, Change::Timing(_) | Change::Protocol(_) | Change::Tune { .. }));
         let changes = injections.iter().any(|(_, injection)| is_of_members(&injection.what));
         let spares = if changes { SPARES } else { 0 };
         let (service, tuned, basic_raft) = (None, options.tuned, options.basic_raft);
@@ -412,7 +427,7 @@ impl fmt::Display for Plan {
         let without = |has: bool, what: &str| if has { String::new() } else { format!(", no {what}") };
         write!(
             f,
-            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}{}{}{}{}{}; faults: {:?}",
+            "{} members, {} s, {} clients, election timeout {:?}, log {:?}, apply {:?}{}{}{}{}{}{}{}{}{}; faults: {:?}",
             self.members,
             self.length / SEC,
             self.load.clients,
@@ -421,6 +436,11 @@ impl fmt::Display for Plan {
             settings.apply,
             without(settings.pre_vote, "pre-vote"),
             without(settings.pipelining, "pipelining"),
+            match (settings.streams.links_per_peer, settings.streams.dispatch) {
+                (1, _) => String::new(),
+                (links, Dispatch::Ordered) => format!(", {links} ordered links"),
+                (links, Dispatch::Unordered) => format!(", {links} unordered links"),
+            },
             without(settings.parallel_append, "parallel append"),
             without(settings.transfers.from_slow_disk, "leaving of slow disks"),
             without(settings.snapshots.log_bytes_min < u64::MAX, "snapshots"),
@@ -460,6 +480,7 @@ fn default_settings() -> Settings {
         level: level::PROOFS,
         parallel_append: true,
         pipelining: true,
+        streams: Streams::default(),
         limits: Limits::default(),
         request_timeout: Duration::from_secs(7),
         pending_max: 1 << 18,
@@ -550,6 +571,7 @@ fn draw_settings(dice: &mut Dice) -> Settings {
         level: level::PROOFS,
         parallel_append: !dice.one_in(4),
         pipelining: !dice.one_in(4),
+        streams: Streams::default(),
         limits,
         request_timeout: Duration::from_millis(dice.log_within(1000, 5000) + 2 * election_ms),
         pending_max: dice.log_within(16, 4096) as usize,

@@ -87,6 +87,8 @@ counts! {
     jobs_hung "of these jobs that hung",
     jobs_repeated "results of these jobs that came twice",
     jobs_late "results of jobs that no member waited for",
+    early "entries taken from windows",
+    repairs "gaps sent again",
     dropped_unread "appends dropped unread",
     sessions "sessions of clients",
     expired "of these ended before their clients were done",

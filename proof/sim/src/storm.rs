@@ -8,7 +8,7 @@ use crate::clock::{MS, SEC};
 use crate::faults::Fault;
 use crate::inject::{Inject, Who, pairs};
 use crate::net::{CLUSTER, id_of};
-use crate::paths::{BULK, Weather};
+use crate::paths::Weather;
 use crate::report::Violation;
 use crate::world::{Event, OlderCopy, World};
 use kattu_disk::{Damage, Fault as DiskFault, Place, SimDisk, Truth};
@@ -192,7 +192,8 @@ impl World {
                     self.sh.net.paths.path(from, to).cut_off_next += 1;
                 } else {
                     let (net, mut around) = self.sh.net();
-                    net.close(&mut around, from, to, BULK, LinkEnd::ByPeer);
+                    let lane = net.lane_to_reset(from, to);
+                    net.close(&mut around, from, to, lane, LinkEnd::ByPeer);
                 }
             }
             Inject::Corrupt { from, to } => self.sh.net.paths.path(from, to).corrupt_next += 1,

@@ -109,6 +109,17 @@ pub(crate) fn note(sh: &mut Shared, id: NodeId, effects: &Effects) {
                     format!("n{} has lost its log from {} to {}", peer.0, last.0 + 1, matched.0)
                 });
             }
+            Trace::GapClosed { first, last } => {
+                sh.counts.early += last.0 - first.0 + 1;
+                sh.trace
+                    .line(now, member, "log", || format!("takes {} to {} from its window", first.0, last.0));
+            }
+            Trace::GapSentAgain { peer, first, last } => {
+                sh.counts.repairs += 1;
+                sh.trace.line(now, member, "log", || {
+                    format!("sends n{} {} to {} again", peer.0, first.0, last.0)
+                });
+            }
             Trace::DroppedUnread(count) => {
                 sh.counts.dropped_unread += *count as u64;
                 sh.trace.line(now, member, "log", || format!("drops {count} appends unread"));

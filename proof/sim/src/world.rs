@@ -821,13 +821,14 @@ impl World {
         self.sh.trace.mix_bytes(&flying.bytes);
         let (net, mut around) = self.sh.net();
         match net.receive(&mut around, flying) {
-            Heard::Message(message) => {
-                let run = self.members[to].run;
-                let raft = self.members[to].process.as_ref().expect("just seen").node().raft();
-                let liar = self.sh.liar.as_mut();
-                let lie = liar.and_then(|liar| liar.instead(flying.from, &message, raft));
-                self.sh.counts.lies += u64::from(lie.is_some());
-                self.hear(to, run, Input::Peer(lie.unwrap_or(message)))
+            Heard::Message(message) => self.on_message(flying.from, to, message),
+            Heard::InOrder(messages) => {
+                for message in messages {
+                    if self.members[to].process.is_some() {
+                        self.on_message(flying.from, to, message)?;
+                    }
+                }
+                Ok(())
             }
             Heard::Broken => {
                 net.close(&mut around, flying.from, to, flying.lane, LinkEnd::Otherwise);
@@ -836,6 +837,15 @@ impl World {
             Heard::Nothing => Ok(()),
             Heard::Fooled(story) => Err(Violation::new("frames_are_checked", story)),
         }
+    }
+
+    fn on_message(&mut self, from: usize, to: usize, message: PeerMessage) -> Result<(), Violation> {
+        let run = self.members[to].run;
+        let raft = self.members[to].process.as_ref().expect("its caller has seen it").node().raft();
+        let liar = self.sh.liar.as_mut();
+        let lie = liar.and_then(|liar| liar.instead(from, &message, raft));
+        self.sh.counts.lies += u64::from(lie.is_some());
+        self.hear(to, run, Input::Peer(lie.unwrap_or(message)))
     }
 
     fn on_watchdog(&mut self, member: usize, run: u32) -> Result<(), Violation> {

@@ -70,6 +70,10 @@ pub struct SimArgs {
     /// Members are tuned while they run, each by itself; some clients have sessions, and settings are shared, too
     #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family", "sessions"])]
     tuned: bool,
+    /// The cluster changes between raft and nb-raft, over one to four links to each peer; some clients have sessions, and
+    /// settings are shared, too
+    #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family", "sessions", "shared_settings"])]
+    non_blocking: bool,
     /// Members have no optimisation, from each start to the calm: the same storms as without this, in which they have all
     #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family", "tuned"])]
     basic_raft: bool,
@@ -132,9 +136,17 @@ pub fn run(args: &SimArgs) -> Outcome {
     }
     let family = Family::from(args.family);
     let (seconds, shared_settings) = (args.minutes.map(|minutes| minutes * 60), args.shared_settings);
-    let (sessions, tuned, basic_raft) = (args.sessions, args.tuned, args.basic_raft);
-    let options =
-        Options { seconds, family, shared_settings, sessions, tuned, basic_raft, ..Options::default() };
+    let (sessions, tuned, non_blocking) = (args.sessions, args.tuned, args.non_blocking);
+    let options = Options {
+        seconds,
+        family,
+        shared_settings,
+        sessions,
+        tuned,
+        non_blocking,
+        basic_raft: args.basic_raft,
+        ..Options::default()
+    };
     if let (true, Some(seed)) = (args.hash, args.seed) {
         return output::print(format!("{:016x}\n", run_storm(seed, &options).hash).as_bytes());
     }
@@ -283,8 +295,9 @@ fn replay(seed: u64, options: &Options) -> String {
     let shared = if options.shared_settings { " --shared-settings" } else { "" };
     let sessions = if options.sessions { " --sessions" } else { "" };
     let tuned = if options.tuned { " --tuned" } else { "" };
+    let non_blocking = if options.non_blocking { " --non-blocking" } else { "" };
     let basic = if options.basic_raft { " --basic-raft" } else { "" };
-    format!("kattu sim{of_family}{shared}{sessions}{tuned}{basic} --seed {seed}")
+    format!("kattu sim{of_family}{shared}{sessions}{tuned}{non_blocking}{basic} --seed {seed}")
 }
 
 fn print_violations(sum: &Sum, minutes: Option<u64>, options: &Options) -> Outcome {

@@ -73,8 +73,31 @@ impl Client {
     /// # Errors
     /// Unreachable if no member can be reached; Refused if the cluster does not take the setting; else Unknown.
     pub async fn set_timing(&self, election_ms: u64, heartbeat_ms: u64) -> Result<String, Failure> {
-        let path =
-            format!("/kattu/timing?election_timeout_ms={election_ms}&heartbeat_interval_ms={heartbeat_ms}");
+        self.set_for_all(
+            "/kattu/timing",
+            &format!("election_timeout_ms={election_ms}&heartbeat_interval_ms={heartbeat_ms}"),
+        )
+        .await
+    }
+
+    /// Sets the protocol of the whole cluster: nb-raft with such a window, in entries and bytes, or raft without one.
+    /// Returns the setting as JSON. A setting whose outcome is unknown may be sent again.
+    ///
+    /// # Errors
+    /// As [`Client::set_timing`].
+    pub async fn set_protocol(&self, window: Option<(u32, u64)>) -> Result<String, Failure> {
+        let query = match window {
+            None => "protocol=raft".to_string(),
+            Some((entries, bytes)) => {
+                format!("protocol=nb-raft&window_entries={entries}&window_bytes={bytes}")
+            }
+        };
+        self.set_for_all("/kattu/protocol", &query).await
+    }
+
+    /// Sets something of the whole cluster through the first endpoint that can be reached.
+    async fn set_for_all(&self, page: &str, query: &str) -> Result<String, Failure> {
+        let path = format!("{page}?{query}");
         let mut last = Failure::unreachable("", "there is no endpoint");
         for endpoint in self.endpoints() {
             let failed = |kind: Kind, code: Code, message: String| Failure {
@@ -94,7 +117,7 @@ impl Client {
                 Ok(Ok((503, text))) => {
                     return Err(failed(Kind::Unknown, Code::Unavailable, text.trim().to_string()));
                 }
-                Ok(Ok((code, _))) => return Err(not_kattu(endpoint, code, "/kattu/timing")),
+                Ok(Ok((code, _))) => return Err(not_kattu(endpoint, code, page)),
             };
         }
         Err(last)

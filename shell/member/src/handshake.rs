@@ -14,12 +14,13 @@
 
 use crate::dialler::Failure;
 use crate::peer_table::{NO_DIRECTORY, PeerTable};
+use crate::streams;
 use kattu_node::contract::{Event, Members, PeerMessage};
 use kattu_node::level;
 use kattu_raft::{GroupId, Instant, Message, NodeId};
 use kattu_wire::{
-    ASK_ME, Conflict, Frame, Hello, Join, Lane, MemberList, PROTOCOL_MAX, PROTOCOL_MIN, PROTOCOL_PROOFS,
-    Refused, Removed, Welcome,
+    ASK_ME, Conflict, Frame, Hello, Join, Lane, MemberList, Order, PROTOCOL_MAX, PROTOCOL_MIN,
+    PROTOCOL_PROOFS, Refused, Removed, Welcome,
 };
 
 /// Longest frame of a handshake: most are a few dozen bytes, a reason is a sentence.
@@ -138,7 +139,8 @@ impl Door<'_> {
         }
         // Otherwise its version predates proofs, and so may other members' versions.
         let asked = is_asked.then_some(welcome.proof);
-        let caller = Caller { hello, protocol, own, group: self.group, came: self.now, asked, level: None };
+        let (group, came) = (self.group, self.now);
+        let caller = Caller { hello, protocol, own, group, came, asked, level: None, order: None };
         First::Member(Frame::Welcome(welcome), caller)
     }
 }
@@ -181,6 +183,8 @@ pub struct Caller {
     asked: Option<u64>,
     /// The feature level that it has announced.
     level: Option<u16>,
+    /// The place of the message that follows.
+    order: Option<Order>,
 }
 
 /// What a frame of a caller brings.
@@ -193,6 +197,8 @@ pub enum Heard {
     Believed,
     /// For the replica.
     Event(Event),
+    /// For the replica, at this place among what comes on all streams of this caller. ([`streams::InOrder`])
+    InOrder(Order, Event),
 }
 
 impl Caller {
@@ -265,6 +271,7 @@ impl Caller {
             | Frame::Introduction(_)
             | Frame::Level(_)
             | Frame::Quota(_)
+            | Frame::Order(_)
             | Frame::Message(_) => return Err("a frame before the proof of identity".into()),
         }
         Ok(Heard::Nothing)
@@ -280,7 +287,10 @@ impl Caller {
                 {
                     table.proofs.started(from, remind.nonce, self.came);
                 }
-                return Ok(Heard::Event(Event::Peer(message)));
+                return Ok(match self.order.take().filter(|_| streams::is_stream(self.hello.lane)) {
+                    Some(order) => Heard::InOrder(order, Event::Peer(message)),
+                    None => Heard::Event(Event::Peer(message)),
+                });
             }
             Frame::Level(level) => {
                 if self.level.replace(level) != Some(level) {
@@ -294,6 +304,7 @@ impl Caller {
                 }
             }
             Frame::Quota(bytes) => table.learnt_quota(from, bytes),
+            Frame::Order(order) => self.order = Some(order),
             Frame::Challenge(challenge) => table.proofs.told(from, challenge),
             Frame::Proof(_) => {} // not asked for, or not any more
             Frame::Goodbye(_) | Frame::Unknown { .. } => {}

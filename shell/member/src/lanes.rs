@@ -1,11 +1,12 @@
-//! Lanes: which of a link's three connections a message takes.
+//! Lanes: which of a link's connections a message takes.
 //!
 //! Rules: 1. Votes, heartbeats and read rounds ride on the bulk lane while nothing waits on it, so that they keep their order
 //!           with entries. As soon as bytes wait there they take the control lane, if that is open: a heartbeat must not wait
 //!           behind megabytes of entries.
 //!        2. Pieces of snapshots have a lane of their own, which is opened when there is one to send. No entry and no heartbeat
 //!           waits behind them.
-//!        3. A lane holds back a bounded number of bytes. One message always passes; more are dropped, because the protocol
+//!        3. Appends may take further streams beside the bulk lane ([`crate::streams`]).
+//!        4. A lane holds back a bounded number of bytes. One message always passes; more are dropped, because the protocol
 //!           repeats what it needs.
 //! Source: [fault-model NT1–NT6].
 //! Knows nothing of: sockets, queues, what messages mean.
@@ -50,13 +51,13 @@ pub fn takes(is_up: bool, is_on_demand: bool, is_idle: bool, unsent_bytes: u64, 
     (is_up || is_on_demand && is_idle) && unsent_bytes <= bytes_max
 }
 
-/// Whether the replica is told that a lane has ended. What was in flight on the bulk lane may be lost. A control lane that the
+/// Whether the replica is told that a lane has ended. What was in flight on the bulk lane or a further stream may be lost. A control lane that the
 /// peer's kernel closed is a hint that the peer's process died; everything on it is repeated anyway. A snapshot lane closes when it
 /// has nothing to do, and a lost piece is sent again.
 #[must_use]
 pub fn end_is_told(lane: Lane, end: LinkEnd) -> bool {
     match lane {
-        Lane::Bulk => true,
+        Lane::Bulk | Lane::Stream(_) => true,
         Lane::Control => end == LinkEnd::ByPeer,
         Lane::Snapshot => false,
     }
@@ -135,6 +136,7 @@ mod tests {
     fn the_end_of_a_lane_is_told_where_it_says_something() {
         for end in [LinkEnd::ByPeer, LinkEnd::Otherwise] {
             assert!(end_is_told(Lane::Bulk, end) && !end_is_told(Lane::Snapshot, end));
+            assert!(end_is_told(Lane::Stream(1), end));
             assert_eq!(end_is_told(Lane::Control, end), end == LinkEnd::ByPeer);
         }
     }

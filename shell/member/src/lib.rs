@@ -49,5 +49,6 @@ pub mod proofs;
 pub mod snapshots;
 pub mod stages;
 pub mod step;
+pub mod streams;
 pub mod tuning;
 pub mod waiting;

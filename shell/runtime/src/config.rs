@@ -3,6 +3,7 @@
 //! Knows nothing of: flags and their names, what is done with it.
 
 use crate::entropy;
+use kattu_member::streams::Streams;
 use kattu_member::tuning::Tuning;
 use kattu_node::{RequestLimits, SnapshotLimits, TransferConfig};
 use kattu_raft::{Duration, GroupId, Incarnation, LeadershipConfig, Limits, NodeId, Timing};
@@ -91,6 +92,8 @@ pub struct RuntimeConfig {
     pub scrub_period: Duration,
     /// Bytes of a snapshot written in a second, so that it does not crowd out the log; 0: no limit.
     pub snapshot_bytes_per_s: u64,
+    /// The connections that carry entries to each peer.
+    pub streams: Streams,
     /// Size of a log segment.
     pub segment_bytes: u64,
     /// What blocks of the log are padded to, in bytes; 0 for the sector size of the disk. [fault-model ST5]

@@ -10,7 +10,7 @@ use crate::outgoing::{Outgoing, how_it_ended};
 use kattu_member::lanes;
 use kattu_node::contract::PeerMessage;
 use kattu_raft::LinkEnd;
-use kattu_wire::{Frame, FrameWriter};
+use kattu_wire::{Frame, FrameWriter, Order, PROTOCOL_STREAMS};
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, IoSlice};
 use std::rc::Rc;
@@ -35,6 +35,7 @@ pub(crate) struct Lane {
     /// The protocol version of the connection. A message that waits for one is a piece of a snapshot, which is the same
     /// in all versions.
     protocol: Cell<u16>,
+    opened: Notify,
 }
 
 /// Two writers take turns, so that a lane under constant load does not keep what it has sent.
@@ -83,6 +84,13 @@ impl Lane {
         }
     }
 
+    /// Returns when the lane is up in this protocol version, or a newer one.
+    pub(crate) async fn speaks(&self, protocol: u16) {
+        while !self.is_up() || self.protocol.get() < protocol {
+            self.opened.notified().await;
+        }
+    }
+
     /// Messages queued so far.
     pub(crate) fn pushed(&self) -> u64 {
         self.pushed.get()
@@ -106,6 +114,7 @@ impl Lane {
         }
         self.failed.set(None);
         *self.socket.borrow_mut() = Some(socket);
+        self.opened.notify_waiters();
     }
 
     /// Gives the connection up; what was unsent is lost.
@@ -114,8 +123,8 @@ impl Lane {
         self.queue.borrow_mut().clear();
     }
 
-    /// Queues one message, or drops it: `false` when the lane is down or its queue is full.
-    pub(crate) fn push(&self, message: &PeerMessage) -> bool {
+    /// Queues one message, with its place if it has one, or drops it: `false` when the lane is down or its queue is full.
+    pub(crate) fn push(&self, message: &PeerMessage, order: Option<Order>) -> bool {
         let mut queue = self.queue.borrow_mut();
         let (unsent, bytes_max) = (queue.unsent() as u64, lanes::BYTES_MAX as u64);
         if !lanes::takes(self.is_up(), self.on_demand, unsent == 0, unsent, bytes_max) {
@@ -125,7 +134,11 @@ impl Lane {
             self.wanted.notify_one();
         }
         self.pushed.set(self.pushed.get() + 1);
-        crate::codec().speaking(self.protocol.get()).encode_message(message, &mut queue.next);
+        let codec = crate::codec().speaking(self.protocol.get());
+        if let Some(order) = order.filter(|_| PROTOCOL_STREAMS <= self.protocol.get()) {
+            codec.encode(&Frame::Order(order), &mut queue.next);
+        }
+        codec.encode_message(message, &mut queue.next);
         true
     }
 

@@ -62,6 +62,7 @@ pub use asked::{Asked, Behind};
 pub use config::{Began, Member, RuntimeConfig};
 pub use driver::End;
 pub use engine::Engine;
+pub use kattu_member::streams;
 pub use kattu_member::tuning::{self, Threading};
 
 pub use lookout::{default_quota, memory_limit};

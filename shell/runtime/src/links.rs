@@ -1,9 +1,10 @@
-//! Peer links: three lanes out to each peer, and the connections that peers open towards this member.
+//! Peer links: the lanes out to each peer, and the connections that peers open towards this member.
 //!
 //! A link is one-way: this member sends on the connections it opens, and receives on those it accepts, so that each
 //! side retries and gives up on its own. Votes, heartbeats and read rounds ride on the bulk lane while nothing waits on
 //! it, and take their own lane otherwise. Pieces of snapshots have a third one, which is opened on demand and closed
-//! when it has been idle for a while: no entry and no heartbeat waits behind them. [fault-model NT1–NT6]
+//! when it has been idle for a while: no entry and no heartbeat waits behind them. Appends may have further streams.
+//! [fault-model NT1–NT6]
 //! Links follow the table of members. The link to a removed member stays for a moment, so that the member learns of it;
 //! then nothing from it is read any more, and its next handshake is answered with `Removed`.
 //! Knows nothing of: the leader, what entries mean.
@@ -23,10 +24,11 @@ use kattu_member::lane_on_demand::Usage;
 use kattu_member::lanes;
 use kattu_member::pauses;
 use kattu_member::peer_address::{self, PeerAddress};
+use kattu_member::streams::{self, Spread, Streams};
 use kattu_node::contract::{Event, Forward, PeerMessage};
 use kattu_raft::{Duration, Instant, LinkEnd, NodeId, Timing};
-use kattu_wire::{Frame, Lane as LaneKind};
-use std::cell::Cell;
+use kattu_wire::{Frame, Lane as LaneKind, PROTOCOL_STREAMS};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,12 +42,14 @@ pub(crate) struct Peer {
     pub(crate) addresses: Vec<PeerAddress>,
 }
 
-#[derive(Default)]
 struct Link {
     addresses: Vec<PeerAddress>,
     bulk: Rc<Lane>,
     control: Rc<Lane>,
     snapshot: Rc<Lane>,
+    /// Further streams for appends.
+    streams: Vec<Rc<Lane>>,
+    spread: Rc<RefCell<Spread>>,
     /// The tasks that keep the lanes open.
     diallers: Vec<AbortHandle>,
     /// When the link ends, because the peer was removed.
@@ -64,6 +68,7 @@ pub(crate) struct Links {
     peer_table: Rc<PeerTable>,
     /// The timing in force.
     timing: Rc<Cell<Timing>>,
+    streams: Streams,
     inbox: Rc<Inbox>,
     /// The connections that are read.
     readers: Rc<Readers>,
@@ -75,6 +80,7 @@ impl Links {
     pub(crate) fn new(
         peer_table: &Rc<PeerTable>,
         timing: Timing,
+        streams: Streams,
         inbox: &Rc<Inbox>,
         readers: &Rc<Readers>,
         metrics: &Arc<Metrics>,
@@ -83,6 +89,7 @@ impl Links {
             links: BTreeMap::new(),
             peer_table: peer_table.clone(),
             timing: Rc::new(Cell::new(timing)),
+            streams,
             inbox: inbox.clone(),
             readers: readers.clone(),
             metrics: metrics.clone(),
@@ -135,19 +142,25 @@ impl Links {
 
     /// Starts dialling a peer.
     fn open(&self, peer: &Peer) -> Link {
-        let mut link = Link::default();
-        link.addresses.clone_from(&peer.addresses);
-        link.snapshot = Rc::new(Lane::on_demand());
-        let lanes = [
-            (LaneKind::Bulk, &link.bulk),
-            (LaneKind::Control, &link.control),
-            (LaneKind::Snapshot, &link.snapshot),
+        let bulk = Rc::new(Lane::default());
+        let control = Rc::new(Lane::default());
+        let snapshot = Rc::new(Lane::on_demand());
+        let spread = Rc::new(RefCell::new(Spread::new(self.streams)));
+        let mut lanes = vec![
+            (LaneKind::Bulk, bulk.clone()),
+            (LaneKind::Control, control.clone()),
+            (LaneKind::Snapshot, snapshot.clone()),
         ];
-        let diallers = lanes.map(|(kind, lane)| {
+        lanes.extend(self.streams.further().map(|kind| (kind, Rc::default())));
+        let is_further = |(kind, _): &&(LaneKind, Rc<Lane>)| matches!(kind, LaneKind::Stream(_));
+        let streams = lanes.iter().filter(is_further).map(|(_, lane)| lane.clone()).collect();
+        let diallers = lanes.into_iter().map(|(kind, lane)| {
             let dialler = Dialler {
                 peer: peer.clone(),
                 kind,
-                lane: lane.clone(),
+                lane,
+                bulk: bulk.clone(),
+                spread: spread.clone(),
                 peer_table: self.peer_table.clone(),
                 timing: self.timing.clone(),
                 inbox: self.inbox.clone(),
@@ -155,8 +168,9 @@ impl Links {
             };
             tokio::task::spawn_local(dialler.run()).abort_handle()
         });
-        link.diallers = diallers.into();
-        link
+        let diallers = diallers.collect();
+        let addresses = peer.addresses.clone();
+        Link { addresses, bulk, control, snapshot, streams, spread, diallers, ends_at: None }
     }
 
     /// Sends a batch: each message is encoded once, each lane flushed once. Returns the forwarded writes that cannot
@@ -170,7 +184,11 @@ impl Links {
         for message in messages.drain(..) {
             let Some(link) = self.links.get(&message.to()) else { continue };
             let lane = match lanes::lane_of(&message, || link.bulk.unsent_bytes() > 0, link.control.is_up()) {
-                LaneKind::Bulk => &link.bulk,
+                LaneKind::Bulk if streams::is_spread(&message) => {
+                    self.count(link.push_spread(&message));
+                    continue;
+                }
+                LaneKind::Bulk | LaneKind::Stream(_) => &link.bulk,
                 LaneKind::Control => &link.control,
                 LaneKind::Snapshot => {
                     self.metrics.snapshot_chunks_sent.add(1);
@@ -181,21 +199,47 @@ impl Links {
                 PeerMessage::Forward(forward) => self.readers.hear(forward.to, LaneKind::Bulk),
                 PeerMessage::Raft(_) | PeerMessage::ForwardReply(_) => true,
             };
-            if is_answerable && lane.push(&message) {
-                self.metrics.peer_sent_msgs.add(1);
-            } else {
-                self.metrics.peer_dropped_msgs.add(1);
-                if let PeerMessage::Forward(forward) = message {
-                    unsent.push(forward);
-                }
+            let is_sent = is_answerable && lane.push(&message, None);
+            self.count(is_sent);
+            if !is_sent && let PeerMessage::Forward(forward) = message {
+                unsent.push(forward);
             }
         }
         for link in self.links.values() {
             link.bulk.flush(&self.metrics);
             link.control.flush(&self.metrics);
             link.snapshot.flush(&self.metrics);
+            link.streams.iter().for_each(|stream| stream.flush(&self.metrics));
         }
         unsent
+    }
+
+    fn count(&self, is_sent: bool) {
+        match is_sent {
+            true => self.metrics.peer_sent_msgs.add(1),
+            false => self.metrics.peer_dropped_msgs.add(1),
+        }
+    }
+}
+
+impl Link {
+    /// The stream of this number; 0 is the bulk lane.
+    fn stream(&self, number: usize) -> &Lane {
+        number.checked_sub(1).map_or(&self.bulk, |further| &self.streams[further])
+    }
+
+    /// Queues an append, on whichever stream; or drops it.
+    fn push_spread(&self, message: &PeerMessage) -> bool {
+        let mut spread = self.spread.borrow_mut();
+        let stream = spread.next(|number| {
+            let stream = self.stream(number);
+            stream.is_up().then(|| stream.unsent_bytes() as u64)
+        });
+        let is_taken = self.stream(stream).push(message, spread.order());
+        if is_taken {
+            spread.taken();
+        }
+        is_taken
     }
 }
 
@@ -204,6 +248,9 @@ struct Dialler {
     peer: Peer,
     kind: LaneKind,
     lane: Rc<Lane>,
+    /// The bulk lane to the same peer.
+    bulk: Rc<Lane>,
+    spread: Rc<RefCell<Spread>>,
     peer_table: Rc<PeerTable>,
     /// The timing in force.
     timing: Rc<Cell<Timing>>,
@@ -256,6 +303,10 @@ impl Dialler {
                 Next::End => return,
             };
             self.pause(dial_at, arrivals).await;
+            if matches!(self.kind, LaneKind::Stream(_)) {
+                // An older version does not know such lanes.
+                self.bulk.speaks(PROTOCOL_STREAMS).await;
+            }
             arrivals = self.arrivals();
             let connected = tokio::select! {
                 connected = self.connect() => connected,
@@ -292,10 +343,15 @@ impl Dialler {
         let (socket, believed_no_more) = dialled.split();
         let socket = Rc::new(Outgoing::new(socket));
         self.lane.open(socket.clone(), protocol);
+        if self.kind == LaneKind::Bulk {
+            self.spread.borrow_mut().begin_set();
+        }
         let run = async {
             match self.kind {
                 LaneKind::Snapshot => self.while_used(&socket).await,
-                LaneKind::Bulk | LaneKind::Control => self.lane.run(&socket, &self.metrics).await,
+                LaneKind::Bulk | LaneKind::Control | LaneKind::Stream(_) => {
+                    self.lane.run(&socket, &self.metrics).await
+                }
             }
         };
         let end = tokio::select! {
@@ -308,6 +364,9 @@ impl Dialler {
             never = self.tell_challenges() => match never {},
         };
         self.lane.close();
+        if streams::is_stream(self.kind) {
+            self.spread.borrow_mut().begin_set();
+        }
         if lanes::end_is_told(self.kind, end) {
             // The control lane carries only what is repeated anyway; its end is still a hint.
             self.inbox.push(Event::LinkClosed(self.peer.id, end), 0);
@@ -472,10 +531,10 @@ mod tests {
             let address = listener.local_addr().expect("it is bound");
             let socket = tokio::net::TcpStream::connect(address).await.expect("a listener");
             let socket = Outgoing::new(kattu_tls::Socket::Plain(socket));
-            let link = Link::default();
-            link.bulk.open(Rc::new(socket), kattu_wire::PROTOCOL_MAX);
             let readers = Rc::new(Readers::default());
-            let mut links = Links::new(&Rc::default(), timing(1), &Rc::default(), &readers, &Arc::default());
+            let mut links = links_with(&Rc::default(), timing(1), Streams::default(), &readers);
+            let link = links.open(&Peer { id: LEADER, addresses: Vec::new() });
+            link.bulk.open(Rc::new(socket), kattu_wire::PROTOCOL_MAX);
             links.links.insert(LEADER, link);
 
             assert_eq!(
@@ -496,6 +555,10 @@ mod tests {
         });
     }
 
+    fn links_with(us: &Rc<PeerTable>, timing: Timing, streams: Streams, readers: &Rc<Readers>) -> Links {
+        Links::new(us, timing, streams, &Rc::default(), readers, &Arc::default())
+    }
+
     const PEER: NodeId = NodeId(2);
     const OWN_URL: &str = "http://10.0.0.1:2380";
 
@@ -511,7 +574,7 @@ mod tests {
             let us = Rc::new(PeerTable::new(own, BTreeMap::new(), None));
             us.follow(Members { list: [peer].into(), ..Members::default() });
             let hours = timing(3 * 3600);
-            let mut links = Links::new(&us, hours, &Rc::default(), &Rc::default(), &Arc::default());
+            let mut links = links_with(&us, hours, Streams::default(), &Rc::default());
             links.follow();
             test(listener, us).await;
         });

@@ -19,11 +19,12 @@ use crate::report::{self, Cause};
 use crate::tls::{self, Shown, Unaccepted};
 use crate::vouching;
 use kattu_member::handshake::{self as steps, HANDSHAKE_BYTES_MAX, Heard};
+use kattu_member::streams::{self, InOrder};
 use kattu_node::contract::Event;
 use kattu_node::{level, newcomer};
 use kattu_raft::{Duration, GroupId, LinkEnd, NodeId, SharedBytes};
 use kattu_tls::{Refused, Speaks};
-use kattu_wire::{Codec, Hello, Lane};
+use kattu_wire::{Codec, Hello, Lane, Order};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -129,32 +130,55 @@ pub(crate) struct Crowds {
 
 /// The newest reader of each member's lanes.
 #[derive(Default)]
-pub(crate) struct Readers(RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>);
+pub(crate) struct Readers {
+    newest: RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>,
+    /// What came early on the streams of members that send on several ones: events with their bytes.
+    in_order: RefCell<BTreeMap<NodeId, InOrder<(Event, usize)>>>,
+}
 
 impl Readers {
     /// Whether this lane of a peer is being read.
     pub(crate) fn hear(&self, peer: NodeId, lane: Lane) -> bool {
-        self.0.borrow().get(&(peer, lane)).is_some_and(|reader| !reader.is_finished())
+        self.newest.borrow().get(&(peer, lane)).is_some_and(|reader| !reader.is_finished())
     }
 
     /// Stops reading from this peer.
     pub(crate) fn end(&self, peer: NodeId) {
-        self.0.borrow_mut().retain(|(of, _), reader| {
+        self.newest.borrow_mut().retain(|(of, _), reader| {
             if *of == peer {
                 reader.abort();
             }
             *of != peer
         });
+        self.in_order.borrow_mut().remove(&peer);
     }
 
     /// Forgets a reader that has ended, unless another one has replaced it by now.
     fn leave(&self, peer: NodeId, lane: Lane, reader: task::Id) {
-        self.0.borrow_mut().retain(|place, newest| *place != (peer, lane) || newest.id() != reader);
+        self.newest.borrow_mut().retain(|place, newest| *place != (peer, lane) || newest.id() != reader);
     }
 
     /// Sets the reader of this lane; returns the one that it replaces.
     pub(crate) fn replace(&self, peer: NodeId, lane: Lane, reader: AbortHandle) -> Option<AbortHandle> {
-        self.0.borrow_mut().insert((peer, lane), reader)
+        self.newest.borrow_mut().insert((peer, lane), reader)
+    }
+
+    /// An event of so many bytes arrives at this place among what the peer sends. Returns what is read now.
+    fn arrived(&self, peer: NodeId, order: Order, event: Event, bytes: usize) -> Vec<(Event, usize)> {
+        self.in_order.borrow_mut().entry(peer).or_default().arrived(order, (event, bytes), bytes)
+    }
+
+    /// This lane of a peer has ended. Returns what had come early, and is read now.
+    fn ended(&self, peer: NodeId, lane: Lane) -> Vec<(Event, usize)> {
+        let mut all = self.in_order.borrow_mut();
+        let of_peer = all.get_mut(&peer).filter(|_| streams::is_stream(lane));
+        of_peer.map(InOrder::ended).unwrap_or_default()
+    }
+
+    /// The peer has opened its bulk lane anew. Returns what had come early, and is read now.
+    fn began(&self, peer: NodeId) -> Vec<(Event, usize)> {
+        let of_peer = self.in_order.borrow_mut().remove(&peer);
+        of_peer.map(|mut before| before.ended()).unwrap_or_default()
     }
 }
 
@@ -366,6 +390,9 @@ impl PeerListener {
         let Hello { from, lane, .. } = caller.hello;
         self.leave_crowd(caller);
         let Some(reader) = caller.reader.get() else { unreachable!("its reading was spawned before") };
+        if lane == Lane::Bulk {
+            self.push_all(self.readers.began(from));
+        }
         let older = self.readers.replace(from, lane, reader.clone());
         if let Some(older) = older.filter(|older| !older.is_finished()) {
             older.abort();
@@ -384,6 +411,7 @@ impl PeerListener {
     /// of either lane must not belie it. A member that returns may be an older version, and announces its feature level
     /// if it knows any.
     fn closed(&self, hello: &Hello, end: LinkEnd) {
+        self.push_all(self.readers.ended(hello.from, hello.lane));
         if hello.lane == Lane::Bulk {
             self.inbox.push(Event::Knows(hello.from, level::FIRST), 0);
         }
@@ -456,6 +484,10 @@ impl PeerListener {
         }
     }
 
+    fn push_all(&self, events: Vec<(Event, usize)>) {
+        events.into_iter().for_each(|(event, bytes)| self.inbox.push(event, bytes));
+    }
+
     fn patience_for(&self, bytes: usize) -> Duration {
         self.frame_patience + Duration::from_secs((bytes / FRAME_BYTES_PER_S) as u64)
     }
@@ -481,6 +513,10 @@ impl PeerListener {
                         let is_message = matches!(event, Event::Peer(_));
                         self.metrics.peer_received_msgs.add(u64::from(is_message));
                         self.inbox.push(event, len);
+                    }
+                    Heard::InOrder(order, event) => {
+                        self.metrics.peer_received_msgs.add(1);
+                        self.push_all(self.readers.arrived(caller.hello.from, order, event, len));
                     }
                 }
             }
@@ -1203,7 +1239,7 @@ mod tests {
             assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::Otherwise)]);
             drop(second);
             assert_eq!(next(&inbox).await, [Event::LinkClosed(PEER, LinkEnd::ByPeer)]);
-            assert!(readers.0.borrow().is_empty());
+            assert!(readers.newest.borrow().is_empty());
 
             let older = tokio::task::spawn_local(std::future::pending::<()>());
             let newer = tokio::task::spawn_local(std::future::pending::<()>());

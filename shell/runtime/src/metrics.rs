@@ -223,6 +223,10 @@ pub struct Metrics {
     pub lost_log: Counter,
     /// Times a peer's log was seen to be shorter than what it had acknowledged. [fault-model ST14]
     pub lost_matches: Counter,
+    /// Entries that came before their predecessors, and joined the log from the window.
+    pub window_entries: Counter,
+    /// Gaps before such entries that this member, as leader, has sent again.
+    pub gaps_sent_again: Counter,
     /// Appends of a leader that were dropped because payloads were not read in time.
     pub dropped_unread: Counter,
     /// The flow to each peer while this member leads, as of a moment ago; empty while it does not.

@@ -116,6 +116,8 @@ fn tell_trace(trace: Trace, slows_clients: bool, metrics: &Metrics) {
         }
         Trace::DroppedUnread(count) => metrics.dropped_unread.add(count as u64),
         Trace::TakesPart { unasked: 0 } => {}
+        Trace::GapClosed { first, last } => metrics.window_entries.add(last.0 - first.0 + 1),
+        Trace::GapSentAgain { .. } => metrics.gaps_sent_again.add(1),
         Trace::TakesPart { unasked } => report::info(format_args!(
             "takes part without an answer from {unasked} of the other voters: votes and acknowledgements of this \
              member that only those remember are unknown to it"

@@ -221,7 +221,7 @@ pub async fn start(config: RuntimeConfig) -> Result<Running, StartError> {
         frame_patience: FRAME_PATIENCE,
     };
     peer_listener.start(listeners);
-    let mut links = Links::new(&peer_table, timing, &inbox, &readers, &metrics);
+    let mut links = Links::new(&peer_table, timing, config.streams, &inbox, &readers, &metrics);
     links.follow();
 
     let now = clock::now();

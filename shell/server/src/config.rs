@@ -26,6 +26,7 @@ use kattu_node::TransferConfig;
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, LeadershipConfig, NodeId};
 use kattu_runtime::report::LogOptions;
+use kattu_runtime::streams::Streams;
 use kattu_runtime::tuning::Tuning;
 use kattu_runtime::{Began, Member};
 use membership::Names;
@@ -37,7 +38,7 @@ use std::path::{Path, PathBuf};
 use urls::Url;
 use values::{
     client_memory, client_patience, duration, leadership, log, quota, read_consistency, retention, sector,
-    transfers, tuning,
+    streams, transfers, tuning,
 };
 
 /// Largest value of `--max-request-bytes`. [fault-model §10]
@@ -134,6 +135,8 @@ pub struct ServeConfig {
     pub snapshot_keep_bytes: u64,
     /// Bytes per second at which a snapshot is written, or sent to one member; 0: no limit.
     pub snapshot_bytes_per_s: u64,
+    /// The connections that carry entries to each peer.
+    pub streams: Streams,
     /// Least percentage of the clients' earlier write rate that is admitted while a returning member does not catch up.
     pub client_share_min: u8,
     /// Time between two comparisons of the members' digests; zero: off.
@@ -362,6 +365,7 @@ fn build(given: &Reader<'_>, warnings: &mut Vec<String>) -> Result<ServeConfig, 
         snapshot_log_bytes: given.number("snapshot-log-bytes", 512 << 20, 1 << 20, 1 << 40)?,
         snapshot_keep_bytes: given.number("snapshot-keep-bytes", 64 << 20, 0, 1 << 40)?,
         snapshot_bytes_per_s: given.number("snapshot-bytes-per-second", 64 << 20, 0, 1 << 40)?,
+        streams: streams(given)?,
         client_share_min: given.number("client-share-min", 80, 1, 100)? as u8,
         segment_bytes,
         sector_bytes: sector(given)?,

@@ -128,6 +128,12 @@ pub const BAD_TIMING: EtcdError = EtcdError {
     text: "kattu: the election timeout must be at least 5 heartbeat intervals, and at most 50 s",
 };
 
+/// A protocol with a parameter out of its range.
+pub const BAD_PROTOCOL: EtcdError = EtcdError {
+    code: Code::InvalidArgument,
+    text: "kattu: a window has at most 1,000,000 entries and 1 GiB, and both or none",
+};
+
 /// A request that would read or delete more keys than one request may. etcd carries it out and blocks meanwhile.
 pub(crate) const TOO_MUCH_WORK: EtcdError = EtcdError {
     code: Code::ResourceExhausted,
@@ -234,6 +240,7 @@ fn of_member_refusal(refusal: MemberRefusal) -> EtcdError {
         MemberRefusal::TransferFailed => TRANSFER_TIMED_OUT,
         MemberRefusal::LevelTooLow => LEVEL_TOO_LOW,
         MemberRefusal::BadTiming => BAD_TIMING,
+        MemberRefusal::BadProtocol => BAD_PROTOCOL,
     }
 }
 

@@ -1,5 +1,5 @@
 //! Plain HTTP beside gRPC, on the same port: `/health`, `/version`, `/metrics`, `/kattu/status`, `/kattu/stages`, and the pages that change
-//! something, `/kattu/timing` for the cluster and `/kattu/tune` for this member. A listener for metrics does not have those.
+//! something, `/kattu/timing` and `/kattu/protocol` for the cluster and `/kattu/tune` for this member. A listener for metrics does not have those.
 //!
 //! Responses are etcd's to the byte where clients parse them; `kattu` stands beside the versions.
 //! Knows nothing of: gRPC, sockets.
@@ -21,7 +21,8 @@ use crate::tune::{self, TuneError};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use kattu_node::contract::{Consistency, MemberChange, Request};
-use kattu_raft::{Duration, Timing};
+use kattu_raft::policy::WindowSize;
+use kattu_raft::{Duration, Protocol, Timing};
 use kattu_runtime::metrics::Metrics;
 use tonic::Code;
 
@@ -46,10 +47,10 @@ pub async fn answer<R: Replica>(
         "/health" | "/version" | "/metrics" | "/kattu/status" | "/kattu/stages" if method != Method::GET => {
             method_not_allowed("GET")
         }
-        "/kattu/timing" | "/kattu/tune" if door == Door::Plain => {
+        "/kattu/timing" | "/kattu/protocol" | "/kattu/tune" if door == Door::Plain => {
             error_page(StatusCode::NOT_FOUND, "404 page not found")
         }
-        "/kattu/timing" if method != Method::PUT => method_not_allowed("PUT"),
+        "/kattu/timing" | "/kattu/protocol" if method != Method::PUT => method_not_allowed("PUT"),
         "/kattu/tune" if method != Method::PUT && method != Method::GET => method_not_allowed("GET, PUT"),
         "/health" => health_page(face, uri.query().unwrap_or(""), hold).await,
         "/version" => version_page(),
@@ -59,6 +60,7 @@ pub async fn answer<R: Replica>(
         "/kattu/tune" if method == Method::GET => tune_page(face, "").await,
         "/kattu/tune" => tune_page(face, uri.query().unwrap_or("")).await,
         "/kattu/timing" => timing_page(face, uri.query().unwrap_or(""), hold).await,
+        "/kattu/protocol" => protocol_page(face, uri.query().unwrap_or(""), hold).await,
         _ => error_page(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }
@@ -161,16 +163,40 @@ async fn timing_page<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold) -
     let Some(timing) = parse_timing(query) else {
         return error_page(StatusCode::BAD_REQUEST, errors::BAD_TIMING.text);
     };
-    match face.call(Request::Change(MemberChange::Timing(timing)), hold).await {
-        Ok(_) => {
-            let Timing { election_timeout, heartbeat_interval } = timing;
-            let json = format!(
-                "{{\"election_timeout_ms\":{},\"heartbeat_interval_ms\":{}}}",
-                election_timeout.as_millis(),
-                heartbeat_interval.as_millis()
-            );
-            page(StatusCode::OK, JSON, json)
+    let Timing { election_timeout, heartbeat_interval } = timing;
+    let json = format!(
+        "{{\"election_timeout_ms\":{},\"heartbeat_interval_ms\":{}}}",
+        election_timeout.as_millis(),
+        heartbeat_interval.as_millis()
+    );
+    change_page(face, MemberChange::Timing(timing), json, hold).await
+}
+
+/// `PUT /kattu/protocol?protocol=nb-raft&window_entries=…&window_bytes=…` or `?protocol=raft`, which `kattu protocol`
+/// sends: sets the protocol of the whole cluster, and answers when that is committed. To be sent again if the outcome is
+/// unknown.
+async fn protocol_page<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold) -> Response<FaceBody> {
+    let Some(protocol) = parse_protocol(query) else {
+        return error_page(StatusCode::BAD_REQUEST, errors::BAD_PROTOCOL.text);
+    };
+    let json = match protocol {
+        Protocol::Raft => "{\"protocol\":\"raft\"}".to_string(),
+        Protocol::NbRaft(WindowSize { entries, bytes }) => {
+            format!("{{\"protocol\":\"nb-raft\",\"window_entries\":{entries},\"window_bytes\":{bytes}}}")
         }
+    };
+    change_page(face, MemberChange::Protocol(protocol), json, hold).await
+}
+
+/// Carries out a change of the cluster, and answers with this page when it is committed.
+async fn change_page<R: Replica>(
+    face: &Face<R>,
+    change: MemberChange,
+    json: String,
+    hold: &mut Hold,
+) -> Response<FaceBody> {
+    match face.call(Request::Change(change), hold).await {
+        Ok(_) => page(StatusCode::OK, JSON, json),
         Err(error) => {
             let status = match error.code() {
                 Code::InvalidArgument => StatusCode::BAD_REQUEST,
@@ -179,6 +205,30 @@ async fn timing_page<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold) -
             };
             error_page(status, error.message())
         }
+    }
+}
+
+/// A protocol with all of its parameters, each once.
+fn parse_protocol(query: &str) -> Option<Protocol> {
+    let (mut protocol, mut entries, mut bytes) = (None, None, None);
+    for part in query.split('&') {
+        let (name, value) = part.split_once('=')?;
+        let place = match name {
+            "protocol" => &mut protocol,
+            "window_entries" => &mut entries,
+            "window_bytes" => &mut bytes,
+            _ => return None,
+        };
+        if place.replace(value).is_some() {
+            return None;
+        }
+    }
+    match (protocol?, entries, bytes) {
+        ("raft", None, None) => Some(Protocol::Raft),
+        ("nb-raft", Some(entries), Some(bytes)) => {
+            Some(Protocol::NbRaft(WindowSize { entries: entries.parse().ok()?, bytes: bytes.parse().ok()? }))
+        }
+        _ => None,
     }
 }
 

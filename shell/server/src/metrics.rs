@@ -109,6 +109,12 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
         let name = "kattu_appends_dropped_unread_total";
         let about = "Appends of a leader dropped because their payloads were not read in time";
         page.counter(name, about, metrics.dropped_unread.get());
+        let name = "kattu_window_entries_total";
+        let about = "Entries that came before their predecessors and joined the log from the window";
+        page.counter(name, about, metrics.window_entries.get());
+        let name = "kattu_gaps_sent_again_total";
+        let about = "Gaps before such entries that this leader sent again";
+        page.counter(name, about, metrics.gaps_sent_again.get());
         let name = "kattu_slow_disk_left_total";
         let about = "Times this member transferred leadership because of its slow disk";
         page.counter(name, about, metrics.slow_disk_left.get());

@@ -351,6 +351,7 @@ pub(crate) fn runtime_config(config: &ServeConfig, peer_tls: Option<Arc<ServerTl
         digest_interval: config.digest_interval,
         scrub_period: config.scrub_period,
         snapshot_bytes_per_s: config.snapshot_bytes_per_s,
+        streams: config.streams,
         segment_bytes: config.segment_bytes,
         sector_bytes: config.sector_bytes,
         reserve_bytes: config.reserve_bytes,

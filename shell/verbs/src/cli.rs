@@ -4,7 +4,7 @@
 
 use crate::backup::{BackupArgs, RecoverArgs, RestoreArgs};
 use crate::bench::BenchArgs;
-use crate::cluster::{StatusArgs, TimingArgs};
+use crate::cluster::{ProtocolArgs, StatusArgs, TimingArgs};
 use crate::dev::DevArgs;
 use crate::export::ExportArgs;
 use crate::import::ImportArgs;
@@ -107,6 +107,8 @@ It votes when the list no longer calls it a learner. One change at a time; a ref
     MoveLeader(MoveLeaderArgs),
     /// Set how long all members wait for their leader
     Timing(TimingArgs),
+    /// Set the protocol that all members run
+    Protocol(ProtocolArgs),
     /// Show or change what members are tuned to while they run
     Tune(TuneArgs),
     /// Compare what members hold
@@ -259,6 +261,7 @@ mod tests {
             "member-list",
             "move-leader",
             "timing",
+            "protocol",
             "tune",
             "hash",
             "alarm",

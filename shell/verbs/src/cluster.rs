@@ -6,7 +6,7 @@ use crate::connect::{Reach, block_on};
 use crate::ended;
 use crate::output::{self, Format};
 use crate::stages;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kattu_client::{Client, Endpoint, Failure, Kind};
 use kattu_output::{Ended, Outcome};
 use serde_json::{Map, Value, json};
@@ -53,6 +53,50 @@ pub(crate) struct TimingArgs {
     heartbeat_interval: Option<u64>,
     #[command(flatten)]
     reach: Reach,
+}
+
+/// The protocols that a cluster can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProtocolName {
+    /// Raft as it is
+    Raft,
+    /// Followers keep entries that come before their predecessors
+    NbRaft,
+}
+
+/// Arguments of protocol.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Sets the protocol for all members at once, in the log, and returns when that is committed. Members need no restart.
+
+raft      every member's log grows entry by entry, in order
+nb-raft   a follower keeps entries that come before their predecessors, in a window, until those have come. This pays
+          where messages overtake one another: over several links, or links that lose some. It changes no guarantee.
+
+Example:
+  kattu protocol nb-raft --window-entries 10000")]
+pub(crate) struct ProtocolArgs {
+    /// The protocol
+    #[arg(value_enum)]
+    protocol: ProtocolName,
+    /// nb-raft: entries that a follower keeps at most, 1 to 1000000
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    window_entries: u32,
+    /// nb-raft: their bytes at most, in the follower's memory, 1 to 1073741824
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    window_bytes: u64,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// Sets the protocol of the cluster.
+pub(crate) fn protocol(args: &ProtocolArgs) -> Outcome {
+    let window = match args.protocol {
+        ProtocolName::Raft => None,
+        ProtocolName::NbRaft => Some((args.window_entries, args.window_bytes)),
+    };
+    let set = block_on(async { args.reach.client()?.set_protocol(window).await.map_err(ended::of_call) })?;
+    output::print(format!("{set}\n").as_bytes())
 }
 
 /// Sets the timing of the cluster.

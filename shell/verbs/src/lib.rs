@@ -84,6 +84,7 @@ fn dispatch(cli: Cli) -> kattu_output::Outcome {
         Verb::MemberList(args) => member::list(&args),
         Verb::MoveLeader(args) => member::move_leader(&args),
         Verb::Timing(args) => cluster::timing(&args),
+        Verb::Protocol(args) => cluster::protocol(&args),
         Verb::Tune(args) => tune::run(&args),
         Verb::Hash(args) => maintain::hash(&args),
         Verb::Alarm { verb } => maintain::alarm(&verb),

@@ -14,7 +14,7 @@ use core::fmt;
 use kattu_kv::api as kv;
 use kattu_kv::lookup::{Found, Keys};
 use kattu_kv::sessions::{SessionError, SessionId};
-use kattu_raft::{Duration, LogIndex, NodeId, Term, Timing};
+use kattu_raft::{Duration, LogIndex, NodeId, Protocol, Term, Timing};
 
 /// How fresh a read must be. [replication-protocols §9.1]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -100,6 +100,9 @@ pub enum MemberChange {
     /// Sets the timing of the whole cluster; every member goes by it as soon as the configuration is in its log. Since
     /// feature level [`EXTENSIONS`](crate::level::EXTENSIONS).
     Timing(Timing),
+    /// Sets the protocol of the whole cluster; every member goes by it as soon as the configuration is in its log. Since
+    /// feature level [`NB_RAFT`](crate::level::NB_RAFT).
+    Protocol(Protocol),
 }
 
 /// The outcome of a request. [architecture §5]
@@ -227,10 +230,12 @@ pub enum MemberRefusal {
     BadTransferee,
     /// The transfer target did not become leader in time or needs a snapshot first, or another transfer is under way.
     TransferFailed,
-    /// The cluster's feature level is below [`EXTENSIONS`](crate::level::EXTENSIONS): a member's version may be older.
+    /// The cluster's feature level is below that of the change: a member's version may be older.
     LevelTooLow,
     /// The timing breaks a rule of the protocol.
     BadTiming,
+    /// A parameter of the protocol is out of its range.
+    BadProtocol,
 }
 
 impl fmt::Display for MemberRefusal {
@@ -254,11 +259,12 @@ impl fmt::Display for MemberRefusal {
             MemberRefusal::BadTransferee => "transfer target is not a voter of this cluster",
             MemberRefusal::TransferFailed => "transfer target did not become leader in time",
             MemberRefusal::LevelTooLow => {
-                "the cluster has not reached feature level 3 yet: run this version on all members"
+                "the cluster has not reached the feature level of this change yet: run this version on all members"
             }
             MemberRefusal::BadTiming => {
                 "the election timeout must be at least three heartbeat intervals, and at most 50 s"
             }
+            MemberRefusal::BadProtocol => "a window has at most 1,000,000 entries and 1 GiB, and both or none",
         })
     }
 }

@@ -4,7 +4,7 @@
 use kattu_node::contract::{Forward, ForwardReply, MemberInfo, MemberRefusal, Members, PeerMessage, Refusal};
 use kattu_raft::message::{
     Append, AppendReply, Gap, Lost, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Remind, Reminder, Room,
-    SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
+    Run, SnapshotChunk, SnapshotReply, StaleTerm, Standing, TimeoutNow, Vote, VoteReply,
 };
 use kattu_raft::{
     Body, ClockReading, Duration, Entry, EntryHead, EntryId, EntryKind, Envelope, Extensions, GroupId,
@@ -14,7 +14,7 @@ use kattu_raft::{
 use kattu_wire::{
     Challenge, Codec, Frame, FrameWriter, Goodbye, Hello, Lane, Refused, Welcome, record_encode,
 };
-use kattu_wire::{Conflict, Introduction, Join, MemberList, PROTOCOL_MAX, Removed};
+use kattu_wire::{Conflict, Introduction, Join, MemberList, Order, PROTOCOL_MAX, Removed, STREAMS_MAX};
 
 /// The codec as the shell makes it.
 pub const CODEC: Codec = Codec::new(crc32c::crc32c_append);
@@ -76,6 +76,7 @@ fn little() -> AppendReply {
         upto: LogIndex(15),
         gap: None,
         room: Room::PLENTY,
+        early: vec![],
     }
 }
 
@@ -88,6 +89,9 @@ fn everything() -> AppendReply {
         bulk: Round(7),
         gap: Some(Gap { prev: LogIndex(12), hint: EntryId::new(3, 10), last: LogIndex(10) }),
         room: Room(4096),
+        early: [(17, 18), (20, 20)]
+            .map(|(first, last)| Run { first: LogIndex(first), last: LogIndex(last) })
+            .to_vec(),
         ..little()
     }
 }
@@ -100,6 +104,7 @@ pub fn one_of_each_v1() -> Vec<(&'static str, Frame)> {
         bulk: Round(9),
         gap: None,
         room: Room::PLENTY,
+        early: vec![],
         ..everything()
     };
     let untold = |upto| AppendReply { clock: None, ..timed(upto) };
@@ -142,6 +147,19 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
             }),
         ),
         (
+            "hello-stream",
+            Frame::Hello(Hello {
+                protocol_min: 1,
+                protocol_max: 5,
+                cluster: 0xABCD,
+                from: NodeId(1),
+                incarnation: Incarnation(77),
+                to: NodeId(2),
+                lane: Lane::Stream(STREAMS_MAX - 1),
+                learner: false,
+            }),
+        ),
+        (
             "welcome",
             Frame::Welcome(Welcome { protocol: 1, from: NodeId(2), incarnation: Incarnation(78), proof: 0 }),
         ),
@@ -173,6 +191,7 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ("removed", Frame::Removed(Removed { cluster: 0xABCD, member: NodeId(4) })),
         ("known", Frame::Conflict(Conflict { cluster: 0xABCD, member: NodeId(4) })),
         ("quota", Frame::Quota(12 << 30)),
+        ("order", Frame::Order(Order { set: 2, number: 3 })),
         (
             "append",
             envelope(Message::Append(Append {

@@ -70,6 +70,33 @@ pub const SCOPES: &[Scope] = &[
         ..TINY
     },
     Scope {
+        name: "window-3",
+        about: "windows of two places, and a new leader",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 2,
+        window: 2,
+        in_flight_max: 2,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated, Mark::GapClosed],
+        pinned: 1_814_228,
+        ..TINY
+    },
+    Scope {
+        name: "window-2",
+        about: "a window of two places, disks record by record, a crash",
+        members: 2,
+        guarded: false,
+        start: Start::Elected,
+        proposals: 3,
+        window: 2,
+        crashes: 1,
+        fires: &[(Moment::Election, 1)],
+        must_see: &[Mark::CommandCommitted, Mark::Restarted, Mark::GapClosed],
+        pinned: 1_091_991,
+        ..TINY
+    },
+    Scope {
         name: "queues-3",
         about: "the same over links that keep their order and lose a message",
         guarded: false,
@@ -393,6 +420,20 @@ pub const SCOPES: &[Scope] = &[
         sync: Sync::AtOnce,
         must_see: &[Mark::ReadByLease, Mark::LeaseEnded, Mark::LeaseSlept],
         pinned: 438_148,
+        ..TINY
+    },
+    Scope {
+        name: "windows-3",
+        about: "as window-3, with a write more",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 3,
+        window: 2,
+        in_flight_max: 3,
+        when: When::Campaign,
+        must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated, Mark::GapClosed],
+        pinned: 45_654_780,
         ..TINY
     },
     Scope {

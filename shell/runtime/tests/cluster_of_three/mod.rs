@@ -6,6 +6,7 @@ use kattu_node::command::encode_kv;
 use kattu_node::contract::{Consistency, Outcome, Reply, ReplyBody, Request, Status};
 use kattu_node::{RequestLimits, SnapshotLimits};
 use kattu_raft::{Duration, Limits, NodeId};
+use kattu_runtime::streams::Streams;
 use kattu_runtime::tuning::Tuning;
 use kattu_runtime::{End, Engine, Member, RuntimeConfig, Threading, start};
 use kattu_tls::Speaks;
@@ -55,6 +56,15 @@ impl Cluster {
             if config.id == NodeId(favourite) {
                 config.leadership.priority = 200;
             }
+        })
+    }
+
+    /// Members with such links, whose appends have one entry each.
+    pub fn with_streams(streams: Streams) -> Cluster {
+        let (election, heartbeat) = (Duration::from_millis(500), Duration::from_millis(50));
+        Cluster::start(3, Threading::Inline, Threading::Inline, election, heartbeat, |config| {
+            config.streams = streams;
+            config.tuning.node.raft.batch_entries_max = 1;
         })
     }
 
@@ -111,6 +121,7 @@ impl Cluster {
                 digest_interval: Duration::ZERO,
                 scrub_period: Duration::ZERO,
                 snapshot_bytes_per_s: 0,
+                streams: Streams::default(),
                 sector_bytes: 0,
                 segment_bytes: 1 << 20,
                 reserve_bytes: 0,

@@ -80,6 +80,8 @@ fn what_cannot_be_meant_of_leadership_is_refused_by_name() {
         (&["--leave-slow-disk=no"], "--leave-slow-disk"),
         (&["--read-consistency=at-least=1"], "--read-consistency"),
         (&["--read-consistency=stale"], "--read-consistency"),
+        (&["--links-per-peer=65"], "--links-per-peer"),
+        (&["--dispatch=unordered"], "--dispatch: what is sent on one connection arrives in order"),
     ] {
         let refusal = refusal(args);
         assert!(refusal.contains(said), "{args:?}: {refusal}");

@@ -12,6 +12,7 @@ use kattu_node::TransferConfig;
 use kattu_node::contract::Consistency;
 use kattu_raft::{Duration, LeaderLease, LeadershipConfig, ReadPath};
 use kattu_runtime::report::{Format, Level, LogOptions, Output};
+use kattu_runtime::streams::{Dispatch, STREAMS_MAX, Streams};
 use kattu_runtime::tuning::{SETTINGS, Tuning};
 use std::path::PathBuf;
 
@@ -185,6 +186,17 @@ pub(super) fn client_patience(given: &Reader<'_>) -> Result<ClientPatience, Conf
         stall: duration(given, "client-stall-timeout", "1m", PATIENCE_MIN)?,
         idle: duration(given, "client-idle-timeout", "10m", PATIENCE_MIN)?,
     })
+}
+
+/// The streams to each peer. One of them cannot be read out of order.
+pub(super) fn streams(given: &Reader<'_>) -> Result<Streams, ConfigError> {
+    let links_per_peer = given.number("links-per-peer", 1, 1, STREAMS_MAX.into())? as u8;
+    let dispatch = given.one_of("dispatch", &Dispatch::ALL)?;
+    if links_per_peer == 1 && dispatch == Dispatch::Unordered {
+        let why = "what is sent on one connection arrives in order: set --links-per-peer to 2 or more";
+        return Err(given.wrong("dispatch", why));
+    }
+    Ok(Streams { links_per_peer, dispatch })
 }
 
 /// A power of two from 512 to 4096, or 0 for the disk's own unit.

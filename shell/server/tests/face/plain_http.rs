@@ -2,7 +2,8 @@
 
 use crate::fixture::*;
 use kattu_node::contract::{MemberChange, MemberRefusal, Outcome, Refusal, Request};
-use kattu_raft::Timing;
+use kattu_raft::policy::WindowSize;
+use kattu_raft::{Protocol, Timing};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -178,6 +179,44 @@ async fn the_timing_page_sets_both_times_or_says_why_not() {
     ] {
         face.store.set(|state| state.instead = Some(Outcome::Refused(refusal)));
         let (code, _, body) = ask(&face, "PUT", page).await;
+        assert_eq!(code, expected, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_protocol_page_sets_a_protocol_or_says_why_not() {
+    let face = Face::start().await;
+    let window = WindowSize { entries: 100, bytes: 4096 };
+    for (query, protocol, json) in [
+        (
+            "protocol=nb-raft&window_entries=100&window_bytes=4096",
+            Protocol::NbRaft(window),
+            r#"{"protocol":"nb-raft","window_entries":100,"window_bytes":4096}"#,
+        ),
+        ("protocol=raft", Protocol::Raft, r#"{"protocol":"raft"}"#),
+    ] {
+        let (code, _, body) = ask(&face, "PUT", &format!("/kattu/protocol?{query}")).await;
+        assert_eq!((code, body.as_str()), (200, json));
+        let asked = face.store.set(|state| std::mem::take(&mut state.seen));
+        assert_eq!(asked, [Request::Change(MemberChange::Protocol(protocol))]);
+    }
+    for wrong in [
+        "",
+        "protocol=paxos",
+        "protocol=raft&window_entries=1",
+        "protocol=nb-raft",
+        "protocol=nb-raft&window_entries=1",
+        "protocol=nb-raft&window_entries=-1&window_bytes=1",
+        "protocol=nb-raft&window_entries=1&window_bytes=1&window_bytes=2",
+        "protocol=nb-raft&window_entries=1&window_bytes=1&more=1",
+    ] {
+        let (code, _, body) = ask(&face, "PUT", &format!("/kattu/protocol?{wrong}")).await;
+        assert!(code == 400 && body.contains("1,000,000 entries"), "{wrong}: {code} {body}");
+    }
+    assert_eq!(face.store.set(|state| state.seen.len()), 0, "what is refused reaches no replica");
+    for (refusal, expected) in [(MemberRefusal::LevelTooLow, 409), (MemberRefusal::BadProtocol, 400)] {
+        face.store.set(|state| state.instead = Some(Outcome::Refused(Refusal::Member(refusal))));
+        let (code, _, body) = ask(&face, "PUT", "/kattu/protocol?protocol=raft").await;
         assert_eq!(code, expected, "{body}");
     }
 }

@@ -363,6 +363,13 @@ pub const FLAGS: &[Flag] = &[
         "80",
         "least % of clients' earlier write rate admitted while a returning member does not catch up; 100: no slowing",
     ),
+    works("links-per-peer", Number, "1", "connections that carry entries to each peer; 1 to 64"),
+    works(
+        "dispatch",
+        Text,
+        "ordered",
+        "how a peer reads several such connections: ordered as entries were sent, or unordered as they arrive",
+    ),
     works("digest-interval", Number, "60000", "ms between two comparisons of the members' digests; 0: off"),
     works(
         "scrub-period",

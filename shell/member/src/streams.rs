@@ -1,0 +1,261 @@
+//! Streams: appends to one peer on several connections at once, and the order in which that peer reads them.
+//!
+//! ```text
+//!              ┌─ bulk ─────── 0   3   4 ──▶┐
+//!   appends ───┼─ stream 1 ─── 1 ──────────▶┼─▶ unordered: as they arrive
+//!              └─ stream 2 ─── 2   5 ──────▶┘    ordered: 0 1 2 3 4 5, each waits for those before it
+//! ```
+//! One connection loses time where a packet is lost, and one thread at each end of it is a limit; several have neither, and bring
+//! appends out of order. A member whose window is open keeps what comes early ([replication-protocols §4]); for others the order
+//! is restored here.
+//! Rules: 1. Appends with entries, and questions about them, are spread. All other messages have one lane each.
+//!        2. A stream on which nothing waits comes first, by turns; or else the one on which the fewest bytes wait.
+//!        3. In order: each message is numbered when a stream has taken it, so numbers have no gap for as long as all
+//!           connections live. When one has ended, a new set begins; and when the bulk lane is open anew, because then the reader
+//!           begins anew, too: it may be that of another process, which counts sets from 1.
+//!        4. The reader keeps what came early. When a connection has ended, what is kept goes on as it is: the rest may be
+//!           lost, and a replica bears any order. So it does when too many bytes are kept.
+//! Source: replication-protocols §4.9.
+//! Knows nothing of: sockets, queues, what messages mean.
+
+use kattu_node::contract::PeerMessage;
+use kattu_raft::Message;
+pub use kattu_wire::STREAMS_MAX;
+use kattu_wire::{Lane, Order};
+use std::collections::BTreeMap;
+
+/// In which order a peer reads what is sent to it on several streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dispatch {
+    /// In the order of sending.
+    #[default]
+    Ordered,
+    /// As it arrives.
+    Unordered,
+}
+
+impl Dispatch {
+    /// Each with its name, for operators; the default first.
+    pub const ALL: [(&str, Dispatch); 2] =
+        [("ordered", Dispatch::Ordered), ("unordered", Dispatch::Unordered)];
+}
+
+/// The streams to each peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// So many connections carry appends, the bulk lane included: 1 to [`STREAMS_MAX`].
+    pub links_per_peer: u8,
+    /// The order in which the peer reads them.
+    pub dispatch: Dispatch,
+}
+
+impl Default for Streams {
+    fn default() -> Streams {
+        Streams { links_per_peer: 1, dispatch: Dispatch::default() }
+    }
+}
+
+impl Streams {
+    /// The lanes beside the bulk lane.
+    pub fn further(self) -> impl Iterator<Item = Lane> {
+        (1..self.links_per_peer.min(STREAMS_MAX)).map(Lane::Stream)
+    }
+}
+
+/// Whether a message may take any of the streams. [Rule 1]
+#[must_use]
+pub fn is_spread(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::Raft(envelope) if matches!(&envelope.message, Message::Append(append) if append.is_bulk()))
+}
+
+/// Whether a lane carries appends.
+#[must_use]
+pub fn is_stream(lane: Lane) -> bool {
+    match lane {
+        Lane::Bulk | Lane::Stream(_) => true,
+        Lane::Control | Lane::Snapshot => false,
+    }
+}
+
+/// Spreads what is sent to one peer.
+#[derive(Clone, Debug)]
+pub struct Spread {
+    streams: Streams,
+    /// The stream whose turn it is.
+    turn: usize,
+    /// The next message's place.
+    order: Order,
+}
+
+impl Spread {
+    /// Over so many streams.
+    #[must_use]
+    pub fn new(streams: Streams) -> Spread {
+        Spread { streams, turn: 0, order: Order { set: 1, number: 0 } }
+    }
+
+    /// The stream for the next message: 0 is the bulk lane. `unsent`: the bytes that wait on a stream, if that is open. [Rule 2]
+    pub fn next(&mut self, unsent: impl Fn(usize) -> Option<u64>) -> usize {
+        let count = usize::from(self.streams.links_per_peer);
+        if count == 1 {
+            return 0;
+        }
+        let by_turns = (0..count).map(|ahead| (self.turn + ahead) % count);
+        let open = by_turns.filter_map(|stream| Some((unsent(stream)?, stream)));
+        let Some((_, stream)) = open.min_by_key(|(bytes, _)| *bytes) else { return 0 };
+        self.turn = (stream + 1) % count;
+        stream
+    }
+
+    /// The place of the next message, if the peer reads them in order. [Rule 3]
+    #[must_use]
+    pub fn order(&self) -> Option<Order> {
+        let is_ordered = 1 < self.streams.links_per_peer && self.streams.dispatch == Dispatch::Ordered;
+        is_ordered.then_some(self.order)
+    }
+
+    /// A stream has taken the message.
+    pub fn taken(&mut self) {
+        self.order.number += 1;
+    }
+
+    /// A connection has ended, or the bulk lane is open anew.
+    pub fn begin_set(&mut self) {
+        self.order = Order { set: self.order.set + 1, number: 0 };
+    }
+}
+
+/// Most bytes that are kept of one peer.
+pub const KEPT_BYTES_MAX: usize = 32 << 20;
+
+/// Brings what arrives from one peer into the order of sending. A new one begins with each connection on the peer's bulk lane:
+/// another process of the peer counts sets from 1 again.
+#[derive(Debug)]
+pub struct InOrder<T> {
+    /// What is expected next.
+    next: Order,
+    /// A connection of this set has ended, or too many bytes were kept.
+    is_over: bool,
+    /// By number, with its bytes.
+    early: BTreeMap<u64, (T, usize)>,
+    bytes: usize,
+}
+
+impl<T> Default for InOrder<T> {
+    fn default() -> InOrder<T> {
+        InOrder { next: Order { set: 0, number: 0 }, is_over: false, early: BTreeMap::new(), bytes: 0 }
+    }
+}
+
+impl<T> InOrder<T> {
+    /// Something of so many bytes arrives. Returns what is read now, in this order.
+    pub fn arrived(&mut self, order: Order, item: T, bytes: usize) -> Vec<T> {
+        let mut now = Vec::new();
+        if self.next.set < order.set {
+            now = self.ended();
+            (self.next, self.is_over) = (Order { set: order.set, number: 0 }, false);
+        }
+        let is_late = order.set < self.next.set || self.is_over || order.number < self.next.number;
+        if is_late || self.early.contains_key(&order.number) {
+            now.push(item);
+            return now;
+        }
+        self.bytes += bytes;
+        self.early.insert(order.number, (item, bytes));
+        while let Some((item, bytes)) = self.early.remove(&self.next.number) {
+            self.bytes -= bytes;
+            self.next.number += 1;
+            now.push(item);
+        }
+        if KEPT_BYTES_MAX < self.bytes {
+            now.extend(self.ended());
+        }
+        now
+    }
+
+    /// A connection has ended. Returns what was kept, which is read now. [Rule 4]
+    pub fn ended(&mut self) -> Vec<T> {
+        (self.is_over, self.bytes) = (true, 0);
+        std::mem::take(&mut self.early).into_values().map(|(item, _)| item).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn streams(links_per_peer: u8, dispatch: Dispatch) -> Streams {
+        Streams { links_per_peer, dispatch }
+    }
+
+    fn at(set: u64, number: u64) -> Order {
+        Order { set, number }
+    }
+
+    #[test]
+    fn one_link_is_the_bulk_lane_and_needs_no_order() {
+        let mut spread = Spread::new(Streams::default());
+        assert_eq!((spread.next(|_| None), spread.order()), (0, None));
+        assert_eq!(Streams::default().further().count(), 0);
+        assert_eq!(
+            streams(3, Dispatch::Ordered).further().collect::<Vec<_>>(),
+            [Lane::Stream(1), Lane::Stream(2)]
+        );
+    }
+
+    #[test]
+    fn streams_on_which_nothing_waits_take_turns_and_the_emptiest_comes_next() {
+        let mut spread = Spread::new(streams(3, Dispatch::Unordered));
+        let next = |spread: &mut Spread, unsent: [Option<u64>; 3]| spread.next(|stream| unsent[stream]);
+        assert_eq!([0; 4].map(|_| next(&mut spread, [Some(0); 3])), [0, 1, 2, 0]);
+        assert_eq!(next(&mut spread, [Some(0), None, Some(0)]), 2, "stream 1 is not open");
+        assert_eq!(next(&mut spread, [Some(9), Some(7), Some(8)]), 1);
+        assert_eq!(next(&mut spread, [None; 3]), 0, "the bulk lane says that it is closed");
+        assert_eq!(spread.order(), None);
+    }
+
+    #[test]
+    fn a_message_that_no_stream_takes_leaves_no_gap_and_the_end_of_a_connection_begins_a_set() {
+        let mut spread = Spread::new(streams(2, Dispatch::Ordered));
+        assert_eq!(spread.order(), Some(at(1, 0)));
+        assert_eq!(spread.order(), Some(at(1, 0)), "it was not taken");
+        spread.taken();
+        assert_eq!(spread.order(), Some(at(1, 1)));
+        spread.begin_set();
+        assert_eq!(spread.order(), Some(at(2, 0)));
+    }
+
+    #[test]
+    fn what_comes_early_waits_for_what_was_sent_before_it() {
+        let mut reader = InOrder::default();
+        assert_eq!(reader.arrived(at(1, 1), 'b', 1), []);
+        assert_eq!(reader.arrived(at(1, 3), 'd', 1), []);
+        assert_eq!(reader.arrived(at(1, 3), 'D', 1), ['D'], "a repeat waits for nothing");
+        assert_eq!(reader.arrived(at(1, 0), 'a', 1), ['a', 'b']);
+        assert_eq!(reader.arrived(at(1, 0), 'a', 1), ['a'], "nor does this one");
+        assert_eq!(reader.arrived(at(1, 2), 'c', 1), ['c', 'd']);
+        assert_eq!(reader.bytes, 0);
+    }
+
+    #[test]
+    fn when_a_connection_has_ended_nothing_waits_any_more() {
+        let mut reader = InOrder::default();
+        assert_eq!(reader.arrived(at(1, 2), 'c', 1), []);
+        assert_eq!(reader.arrived(at(1, 1), 'b', 1), []);
+        assert_eq!(reader.ended(), ['b', 'c']);
+        assert_eq!(reader.arrived(at(1, 4), 'e', 1), ['e'], "of the set that is over");
+        assert_eq!(reader.arrived(at(2, 1), 'g', 1), []);
+        assert_eq!(reader.arrived(at(1, 3), 'd', 1), ['d'], "late");
+        assert_eq!(reader.arrived(at(2, 0), 'f', 1), ['f', 'g']);
+        assert_eq!(reader.arrived(at(2, 3), 'i', 1), []);
+        assert_eq!(reader.arrived(at(3, 0), 'j', 1), ['i', 'j'], "the sender knew of an end first");
+    }
+
+    #[test]
+    fn the_bytes_that_wait_have_a_bound() {
+        let mut reader = InOrder::default();
+        assert_eq!(reader.arrived(at(1, 2), 'c', KEPT_BYTES_MAX), []);
+        assert_eq!(reader.arrived(at(1, 3), 'd', 1), ['c', 'd']);
+        assert_eq!(reader.arrived(at(1, 1), 'b', 1), ['b'], "nothing waits in this set any more");
+    }
+}
