@@ -19,7 +19,7 @@ pub enum Intake {
     /// Refuses them with a hint.
     #[default]
     Strict,
-    /// Keeps as many. [`crate::window`]
+    /// Keeps as many. (`window`)
     Window(WindowSize),
 }
 

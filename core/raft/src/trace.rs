@@ -92,14 +92,14 @@ pub enum Trace {
     /// So many appends of the leader were dropped: they waited for payloads that were not read in time, or too much
     /// waited. [`crate::compute`]
     DroppedUnread(usize),
-    /// Entries that this follower had kept after a gap joined its log. [`crate::window`]
+    /// Entries that this follower had kept after a gap joined its log. (`window`)
     GapClosed {
         /// Index of the first one.
         first: LogIndex,
         /// Index of the last one.
         last: LogIndex,
     },
-    /// This leader sent a peer the entries of a gap again. [`crate::flow`]
+    /// This leader sent a peer the entries of a gap again. (`flow`)
     GapSentAgain {
         /// The peer.
         peer: NodeId,
