@@ -51,9 +51,9 @@ pub fn takes(is_up: bool, is_on_demand: bool, is_idle: bool, unsent_bytes: u64, 
     (is_up || is_on_demand && is_idle) && unsent_bytes <= bytes_max
 }
 
-/// Whether the replica is told that a lane has ended. What was in flight on the bulk lane or a further stream may be lost. A control lane that the
-/// peer's kernel closed is a hint that the peer's process died; everything on it is repeated anyway. A snapshot lane closes when it
-/// has nothing to do, and a lost piece is sent again.
+/// Whether the replica is told that a lane has ended. What was in flight on the bulk lane or on a further stream may be lost. A
+/// control lane that the peer's kernel closed is a hint that the peer's process died; everything on it is repeated anyway. A
+/// snapshot lane closes when it has nothing to do, and a lost piece is sent again.
 #[must_use]
 pub fn end_is_told(lane: Lane, end: LinkEnd) -> bool {
     match lane {
