@@ -310,20 +310,21 @@ fn take_append_reply(protocol: u16, reader: &mut Reader<'_>) -> Result<AppendRep
     Ok(AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room, early })
 }
 
-/// Runs of early entries: ascending, apart, beyond what the log holds.
+/// Runs of early entries: ascending, apart, beyond what is durable in the log. The first may follow that at once: there may be no
+/// room for it in the log.
 fn take_runs(reader: &mut Reader<'_>, upto: LogIndex) -> Result<Vec<Run>, FieldError> {
     let count = reader.u8("runs")?;
     if count == 0 || RUNS_MAX < count.into() {
         return Err(FieldError::Value { field: "runs", value: count.into() });
     }
     let mut runs = Vec::with_capacity(count.into());
-    let mut before = upto;
+    let mut least = LogIndex(upto.0.saturating_add(1));
     for _ in 0..count {
         let (first, last) = (LogIndex(reader.u64("first")?), LogIndex(reader.u64("last")?));
-        if first.0 <= before.0.saturating_add(1) || last < first {
+        if first < least || last < first {
             return Err(FieldError::Value { field: "first", value: first.0 });
         }
-        before = last;
+        least = LogIndex(last.0.saturating_add(2));
         runs.push(Run { first, last });
     }
     Ok(runs)

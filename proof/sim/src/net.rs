@@ -209,7 +209,6 @@ impl Net {
         link.dialler.opened();
         link.caller = Some(caller);
         around.trace.mix(11);
-        self.stream_began(around, from, to, lane);
         let waiting = self.paths.lane_mut(from, to, lane).open(around.now);
         if lane == SNAPSHOT {
             let connection = self.paths.lane(from, to, lane).connection;

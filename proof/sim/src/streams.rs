@@ -28,7 +28,7 @@ impl Streamed {
         let ways = members * members;
         Streamed {
             streams,
-            spreads: vec![Spread::new(streams); ways],
+            spreads: vec![Spread::new(streams, 1); ways],
             readers: (0..ways).map(|_| InOrder::default()).collect(),
         }
     }
@@ -90,16 +90,6 @@ impl Net {
         }
     }
 
-    /// A connection begins.
-    pub(crate) fn stream_began(&mut self, around: &mut Around<'_>, from: usize, to: usize, lane: usize) {
-        if lane == BULK {
-            let at = self.at(from, to);
-            self.streamed.spreads[at].begin_set();
-            let early = std::mem::take(&mut self.streamed.readers[at]).ended();
-            self.read_late(around, to, early);
-        }
-    }
-
     /// The stream whose connection is reset, by turns.
     pub(crate) fn lane_to_reset(&self, from: usize, to: usize) -> usize {
         let connections = self.paths.lane(from, to, BULK).connection as usize;
@@ -118,7 +108,7 @@ impl Net {
             let (out, back) = (self.at(member, peer), self.at(peer, member));
             let early = self.streamed.readers[out].ended();
             self.read_late(around, peer, early);
-            self.streamed.spreads[out] = Spread::new(self.streamed.streams);
+            self.streamed.spreads[out] = Spread::new(self.streamed.streams, around.now + 1);
             self.streamed.readers[back] = InOrder::default();
         }
     }

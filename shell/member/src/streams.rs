@@ -11,8 +11,9 @@
 //! Rules: 1. Appends with entries, and questions about them, are spread. All other messages have one lane each.
 //!        2. A stream on which nothing waits comes first, by turns; or else the one on which the fewest bytes wait.
 //!        3. In order: each message is numbered when a stream has taken it, so numbers have no gap for as long as all
-//!           connections live. When one has ended, a new set begins; and when the bulk lane is open anew, because then the reader
-//!           begins anew, too: it may be that of another process, which counts sets from 1.
+//!           connections live. When one has ended, a new set begins, with a higher number. A process counts sets from the time of
+//!           its start on, so they are higher than those of the process before, too. Where they are not, because a clock was
+//!           set back, nothing waits: what belongs to an older set is read at once.
 //!        4. The reader keeps what came early. When a connection has ended, what is kept goes on as it is: the rest may be
 //!           lost, and a replica bears any order. So it does when too many bytes are kept.
 //! Source: replication-protocols §4.9.
@@ -88,10 +89,10 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Over so many streams.
+    /// Over so many streams. The first set is above 0, and above those of earlier processes.
     #[must_use]
-    pub fn new(streams: Streams) -> Spread {
-        Spread { streams, turn: 0, order: Order { set: 1, number: 0 } }
+    pub fn new(streams: Streams, first_set: u64) -> Spread {
+        Spread { streams, turn: 0, order: Order { set: first_set, number: 0 } }
     }
 
     /// The stream for the next message: 0 is the bulk lane. `unsent`: the bytes that wait on a stream, if that is open. [Rule 2]
@@ -119,7 +120,7 @@ impl Spread {
         self.order.number += 1;
     }
 
-    /// A connection has ended, or the bulk lane is open anew.
+    /// A connection has ended.
     pub fn begin_set(&mut self) {
         self.order = Order { set: self.order.set + 1, number: 0 };
     }
@@ -128,8 +129,7 @@ impl Spread {
 /// Most bytes that are kept of one peer.
 pub const KEPT_BYTES_MAX: usize = 32 << 20;
 
-/// Brings what arrives from one peer into the order of sending. A new one begins with each connection on the peer's bulk lane:
-/// another process of the peer counts sets from 1 again.
+/// Brings what arrives from one peer into the order of sending.
 #[derive(Debug)]
 pub struct InOrder<T> {
     /// What is expected next.
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn one_link_is_the_bulk_lane_and_needs_no_order() {
-        let mut spread = Spread::new(Streams::default());
+        let mut spread = Spread::new(Streams::default(), 1);
         assert_eq!((spread.next(|_| None), spread.order()), (0, None));
         assert_eq!(Streams::default().further().count(), 0);
         assert_eq!(
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn streams_on_which_nothing_waits_take_turns_and_the_emptiest_comes_next() {
-        let mut spread = Spread::new(streams(3, Dispatch::Unordered));
+        let mut spread = Spread::new(streams(3, Dispatch::Unordered), 1);
         let next = |spread: &mut Spread, unsent: [Option<u64>; 3]| spread.next(|stream| unsent[stream]);
         assert_eq!([0; 4].map(|_| next(&mut spread, [Some(0); 3])), [0, 1, 2, 0]);
         assert_eq!(next(&mut spread, [Some(0), None, Some(0)]), 2, "stream 1 is not open");
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_message_that_no_stream_takes_leaves_no_gap_and_the_end_of_a_connection_begins_a_set() {
-        let mut spread = Spread::new(streams(2, Dispatch::Ordered));
+        let mut spread = Spread::new(streams(2, Dispatch::Ordered), 1);
         assert_eq!(spread.order(), Some(at(1, 0)));
         assert_eq!(spread.order(), Some(at(1, 0)), "it was not taken");
         spread.taken();

@@ -145,7 +145,7 @@ impl Links {
         let bulk = Rc::new(Lane::default());
         let control = Rc::new(Lane::default());
         let snapshot = Rc::new(Lane::on_demand());
-        let spread = Rc::new(RefCell::new(Spread::new(self.streams)));
+        let spread = Rc::new(RefCell::new(Spread::new(self.streams, first_set())));
         let mut lanes = vec![
             (LaneKind::Bulk, bulk.clone()),
             (LaneKind::Control, control.clone()),
@@ -241,6 +241,12 @@ impl Link {
         }
         is_taken
     }
+}
+
+/// The number of the first set of streams: no earlier process has used it, unless the machine's clock was set back.
+fn first_set() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX >> 1).max(1)
 }
 
 /// Keeps one lane to one peer open.
@@ -343,9 +349,6 @@ impl Dialler {
         let (socket, believed_no_more) = dialled.split();
         let socket = Rc::new(Outgoing::new(socket));
         self.lane.open(socket.clone(), protocol);
-        if self.kind == LaneKind::Bulk {
-            self.spread.borrow_mut().begin_set();
-        }
         let run = async {
             match self.kind {
                 LaneKind::Snapshot => self.while_used(&socket).await,

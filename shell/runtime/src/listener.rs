@@ -174,12 +174,6 @@ impl Readers {
         let of_peer = all.get_mut(&peer).filter(|_| streams::is_stream(lane));
         of_peer.map(InOrder::ended).unwrap_or_default()
     }
-
-    /// The peer has opened its bulk lane anew. Returns what had come early, and is read now.
-    fn began(&self, peer: NodeId) -> Vec<(Event, usize)> {
-        let of_peer = self.in_order.borrow_mut().remove(&peer);
-        of_peer.map(|mut before| before.ended()).unwrap_or_default()
-    }
 }
 
 /// A connection after its handshake.
@@ -390,9 +384,6 @@ impl PeerListener {
         let Hello { from, lane, .. } = caller.hello;
         self.leave_crowd(caller);
         let Some(reader) = caller.reader.get() else { unreachable!("its reading was spawned before") };
-        if lane == Lane::Bulk {
-            self.push_all(self.readers.began(from));
-        }
         let older = self.readers.replace(from, lane, reader.clone());
         if let Some(older) = older.filter(|older| !older.is_finished()) {
             older.abort();

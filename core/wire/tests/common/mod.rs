@@ -210,6 +210,10 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ("question", envelope(Message::Append(Append { prev: last, tail: true, ..heartbeat() }))),
         ("append-reply", reply(AppendReply { round: Round(9), bulk: Round(9), ..little() })),
         ("append-reply-all", reply(everything())),
+        ("append-reply-next", {
+            let next = Run { first: LogIndex(16), last: LogIndex(16) };
+            reply(AppendReply { early: vec![next], ..little() })
+        }),
         ("stale-term", envelope(Message::StaleTerm(StaleTerm))),
         ("pre-vote", envelope(Message::PreVote(PreVote { campaign_term: Term(6), last, round: Round(3) }))),
         (
