@@ -45,6 +45,18 @@ async fn with_windows(dispatch: Dispatch) -> Cluster {
     panic!("the protocol does not change");
 }
 
+/// A follower is killed and comes back: all links to it are opened anew, and what is written then reaches it.
+async fn a_follower_comes_back(cluster: &mut Cluster) {
+    let follower = (cluster.leader().await + 1) % 3;
+    cluster.kill(follower);
+    put_until_done(&cluster.engine(cluster.leader().await), "meanwhile", "x").await;
+    cluster.restart(follower);
+    assert_eq!(read(&cluster.engine(follower), "meanwhile").await.as_deref(), Some("x"));
+    puts_at_once(cluster, 100).await;
+    put_until_done(&cluster.engine(follower), "k0", "last").await;
+    assert_eq!(read(&cluster.engine(follower), "k0").await.as_deref(), Some("last"));
+}
+
 #[test]
 fn windows_close_the_gaps_that_unordered_links_leave() {
     run(async {
@@ -56,15 +68,7 @@ fn windows_close_the_gaps_that_unordered_links_leave() {
             }
         }
         assert!(0 < early(&cluster), "no entry has overtaken another one");
-        // A follower comes back, and all links to it are opened anew.
-        let follower = (cluster.leader().await + 1) % 3;
-        cluster.kill(follower);
-        put_until_done(&cluster.engine(cluster.leader().await), "meanwhile", "x").await;
-        cluster.restart(follower);
-        assert_eq!(read(&cluster.engine(follower), "meanwhile").await.as_deref(), Some("x"));
-        puts_at_once(&cluster, 100).await;
-        put_until_done(&cluster.engine(follower), "k0", "last").await;
-        assert_eq!(read(&cluster.engine(follower), "k0").await.as_deref(), Some("last"));
+        a_follower_comes_back(&mut cluster).await;
     });
 }
 
@@ -78,13 +82,6 @@ fn ordered_links_leave_no_gap() {
         }
         assert!(0 < done, "no put was done");
         assert_eq!(early(&cluster), 0, "what came early waited in front of the replica");
-        let follower = (cluster.leader().await + 1) % 3;
-        cluster.kill(follower);
-        put_until_done(&cluster.engine(cluster.leader().await), "meanwhile", "x").await;
-        cluster.restart(follower);
-        assert_eq!(read(&cluster.engine(follower), "meanwhile").await.as_deref(), Some("x"));
-        puts_at_once(&cluster, 10).await;
-        put_until_done(&cluster.engine(follower), "k0", "last").await;
-        assert_eq!(read(&cluster.engine(follower), "k0").await.as_deref(), Some("last"));
+        a_follower_comes_back(&mut cluster).await;
     });
 }
