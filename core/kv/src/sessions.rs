@@ -499,6 +499,13 @@ impl Sessions {
             .unwrap_or(Verdict::Skip(Skipped::Refused(SessionError::Expired)))
     }
 
+    /// The highest number executed in a strict session; `None` if there is no such session, or another order.
+    #[must_use]
+    pub fn last_of(&self, id: SessionId) -> Option<u64> {
+        let (_, session) = self.index.get(&key(id.number))?;
+        (session.secret == id.secret && session.order == Order::Strict).then_some(session.last)
+    }
+
     /// Keeps the answer of a command that was just executed; `lacks_pairs`: it was too large to be gathered whole. Returns
     /// the number up to which every command of the session is executed.
     ///

@@ -33,4 +33,4 @@ pub const PREFACE: [u8; 4] = *b"KtNp";
 /// The versions of the protocol that this code speaks.
 pub const VERSION_MIN: u16 = 1;
 /// The newest of them.
-pub const VERSION_MAX: u16 = 1;
+pub const VERSION_MAX: u16 = 2;

@@ -10,7 +10,7 @@ use kattu_kv::command::{take_number, write_number};
 use kattu_kv::sessions::{NAMED_MAX, Order, SessionId};
 use kattu_wire::fields::{FieldError, Reader, Write};
 
-// Kinds of requests. A number is never used twice; 24 to 31 are kept for weak writes, columns and watches.
+// Kinds of requests. A number is never used twice; 25 to 31 are kept for columns and watches.
 const OPEN: u8 = 16;
 const WRITE: u8 = 17;
 const KEEP_ALIVE: u8 = 18;
@@ -19,6 +19,7 @@ const READ: u8 = 20;
 const PING: u8 = 21;
 const SESSIONS: u8 = 22;
 const EXPEL: u8 = 23;
+const WEAK: u8 = 24;
 
 /// Flag of a write: the client wants no result, only to know that it is committed.
 const COMMIT_ONLY: u8 = 1;
@@ -73,6 +74,9 @@ pub enum Request<'a> {
     },
     /// Ends the session of this number, for operators: its secret is not needed.
     Expel(u64),
+    /// A put or a delete in a strict session, as a write, by its bytes: besides its answer the client wants to know when a
+    /// quorum has received it. From version 2 on.
+    Weak(&'a [u8]),
 }
 
 /// Adds a write to a frame, under the client's name for it, as [`Request::write`] does: `command` appends its bytes, which
@@ -99,6 +103,7 @@ impl<'a> Request<'a> {
             Request::Ping => (PING, 0),
             Request::Sessions { .. } => (SESSIONS, 0),
             Request::Expel(_) => (EXPEL, 0),
+            Request::Weak(_) => (WEAK, 0),
         };
         writer.message(kind, flags, request, |out| {
             write_number(PRINCIPAL, out);
@@ -133,6 +138,7 @@ impl<'a> Request<'a> {
                     out.put_u32(*count);
                 }
                 Request::Expel(number) => out.put_u64(*number),
+                Request::Weak(command) => out.extend_from_slice(command),
             }
         });
     }
@@ -176,6 +182,7 @@ impl<'a> Request<'a> {
             PING => Request::Ping,
             SESSIONS => Request::Sessions { from: fields.u64("from")?, count: fields.u32("count")? },
             EXPEL => Request::Expel(fields.u64("session")?),
+            WEAK => Request::Weak(fields.bytes(fields.left(), "command")?),
             kind => return Err(FieldError::Value { field: "kind", value: kind.into() }),
         };
         fields.end()?;

@@ -30,6 +30,7 @@ const REFUSED: u8 = 5;
 const UNKNOWN: u8 = 6;
 const MALFORMED: u8 = 7;
 const SESSIONS: u8 = 8;
+const RECEIVED: u8 = 9;
 
 /// Most sessions of one list.
 pub const LISTED_MAX: usize = 1000;
@@ -52,6 +53,12 @@ pub enum Outcome<'a> {
     Done(&'a [u8]),
     /// It is committed; its result was not wanted.
     Committed,
+    /// A quorum has received the command as the entry at the answer's index, in this term. Not final: another answer of the same
+    /// name follows.
+    Received {
+        /// The term.
+        term: u64,
+    },
     /// The session is open.
     Opened {
         /// Its name.
@@ -142,6 +149,12 @@ numbered! {
     RequestTooLarge = 12,
     /// A command in a session that the store would refuse whatever it holds: an empty key, for example. Its number is free.
     Invalid = 13,
+    /// A weak answer was asked for, and the cluster gives none.
+    NotWeak = 14,
+    /// A weak answer was asked for outside of a session, or for a command that may have none. Its number is free.
+    MayNotBeWeak = 15,
+    /// A later leader has overwritten its entry: after a weak answer, that is its loss.
+    Overwritten = 16,
 }
 
 numbered! {
@@ -203,6 +216,10 @@ impl<'a> Reply<'a> {
                 out.extend_from_slice(answer);
             }
             Outcome::Committed => out.put_u8(COMMITTED),
+            Outcome::Received { term } => {
+                out.put_u8(RECEIVED);
+                out.put_u64(*term);
+            }
             Outcome::Opened { id, idle } => {
                 out.put_u8(OPENED);
                 out.put_u64(*idle);
@@ -258,6 +275,7 @@ impl<'a> Reply<'a> {
         let outcome = match fields.u8("outcome")? {
             DONE => Outcome::Done(fields.bytes(fields.left(), "answer")?),
             COMMITTED => Outcome::Committed,
+            RECEIVED => Outcome::Received { term: fields.u64("term")? },
             OPENED => Outcome::Opened { idle: fields.u64("idle time")?, id: take_id(&mut fields)? },
             NAMED => Outcome::Named {
                 idle: fields.u64("idle time")?,

@@ -429,7 +429,8 @@ mod tests {
     use super::*;
     use alloc::boxed::Box;
     use alloc::vec;
-    use kattu_raft::policy::WindowSize;
+    use kattu_raft::NbRaft;
+    use kattu_raft::policy::{Capacity, Weak};
 
     #[test]
     fn a_publication_survives_its_bytes_and_no_truncation_of_them() {
@@ -456,7 +457,11 @@ mod tests {
                 heartbeat_interval: Duration::from_nanos(1),
             }),
             MemberChange::Protocol(Protocol::Raft),
-            MemberChange::Protocol(Protocol::NbRaft(WindowSize { entries: 10_000, bytes: 64 << 20 })),
+            MemberChange::Protocol(Protocol::NbRaft(NbRaft {
+                window: Capacity { entries: 10_000, bytes: 64 << 20 },
+                weak: Weak::Receipt,
+                budget: Capacity { entries: 7, bytes: 9 },
+            })),
         ];
         for change in changes {
             let mut bytes = change.encode();

@@ -26,6 +26,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
 use kattu_kv::lookup::Keys;
+use kattu_kv::sessions::SessionId;
 use kattu_raft::{
     ChunkRead, ChunkStored, Done, Duration, Entry, EntryId, Falsehood, Fetch, Job, LinkEnd, LogIndex,
     LogRecord, Lsn, NodeId, ReadChunk, SnapshotMeta, StoreChunk, Term, Trace,
@@ -159,6 +160,8 @@ pub enum Event {
     Health(Health),
     /// The cost of a command that may take long was checked, and it may be proposed: these are its bytes.
     Admitted(Admitted),
+    /// How far a session is, as the keeper reports.
+    Standing(Standing),
     /// A member announced the highest feature level that it knows. When the link closes on which it did so, the first
     /// level is reported for it: it may come back with an older version. [`crate::level`]
     Knows(NodeId, u16),
@@ -261,6 +264,13 @@ pub enum KeeperTask {
         /// Its bytes.
         bytes: Vec<u8>,
     },
+    /// Report how far a session is as of the entries before: [`KeeperEffects::standings`].
+    Standing {
+        /// The session.
+        session: SessionId,
+        /// The replica's term, for the report.
+        term: Term,
+    },
     /// Complete a status whose replica half is given. Done at once.
     Status {
         /// The client that waits.
@@ -296,6 +306,17 @@ pub struct Admitted {
     pub kept_bytes: u64,
 }
 
+/// How far a session is: for a leader that gives weak answers. [`crate::weak`]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// The session.
+    pub session: SessionId,
+    /// The term in which the leader asked.
+    pub term: Term,
+    /// The highest number executed; `None` if the session is not there, or its commands need no order.
+    pub last: Option<u64>,
+}
+
 /// The keeper's effects, for its driver.
 #[derive(Clone, Debug, Default)]
 pub struct KeeperEffects {
@@ -315,6 +336,8 @@ pub struct KeeperEffects {
     pub health: Option<Health>,
     /// Commands that may be proposed: pass them to the node. [`Event::Admitted`]
     pub admitted: Vec<Admitted>,
+    /// How far sessions are: pass them to the node. [`Event::Standing`]
+    pub standings: Vec<Standing>,
     /// The work done, in units. [`kattu_kv::cost`]
     pub units: u64,
     /// Requests refused because they cost more than one may.

@@ -13,7 +13,7 @@ use crate::command::{Command, is_for_store, put_in, put_of_store, within};
 use crate::compare::Health;
 use crate::contract::{
     Admitted, Doubt, KeeperEffects, KeeperTask, MemberInfo, Members, Outcome, Refusal, Reply, ReplyBody,
-    Status, TASKS_KEPT, Ticket, Tickets,
+    Standing, Status, TASKS_KEPT, Ticket, Tickets,
 };
 use crate::digests::Report;
 use crate::frozen::Tables;
@@ -417,6 +417,10 @@ impl Keeper {
                 self.installing = Some((*meta).clone());
                 effects.install = Some(*meta);
             }
+            KeeperTask::Standing { session, term } => {
+                let last = self.tables.sessions.last_of(session);
+                effects.standings.push(Standing { session, term, last });
+            }
             KeeperTask::Status { .. } | KeeperTask::Weigh { .. } => self.take_in(task, effects),
         }
     }
@@ -588,7 +592,10 @@ impl Keeper {
     /// Whether a task needs the tables that are being read.
     fn must_wait(&self, task: &KeeperTask) -> bool {
         match task {
-            KeeperTask::Apply { .. } | KeeperTask::Snapshot(_) | KeeperTask::Install(_) => true,
+            KeeperTask::Apply { .. }
+            | KeeperTask::Standing { .. }
+            | KeeperTask::Snapshot(_)
+            | KeeperTask::Install(_) => true,
             KeeperTask::Read { needs, .. }
             | KeeperTask::LookUp { needs, .. }
             | KeeperTask::Members { needs, .. }

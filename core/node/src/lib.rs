@@ -34,6 +34,7 @@ pub mod session;
 mod snapshots;
 mod table;
 pub mod tuning;
+pub mod weak;
 mod writes;
 
 pub use keeper::{Keeper, RequestLimits};

@@ -9,7 +9,9 @@
 use crate::command::Publish;
 use crate::compare::Compare;
 use crate::confirmation::Confirmation;
-use crate::contract::{Effects, Event, KeeperTask, Outcome, PeerMessage, Request, Space, Status, Ticket};
+use crate::contract::{
+    Effects, Event, KeeperTask, Outcome, PeerMessage, Refusal, Request, Space, Status, Ticket,
+};
 use crate::leadership::{TransferConfig, TransferPolicy};
 use crate::level::Levels;
 use crate::members::Changes;
@@ -223,6 +225,7 @@ impl Node {
             }
             Event::Members(members) => self.on_members(members),
             Event::Health(health) => self.on_health(now, health, out),
+            Event::Standing(standing) => self.on_standing(standing),
             Event::Admitted(admitted) => self.on_admitted(now, admitted, effects),
             Event::Knows(member, level) => self.on_level(member, level),
             Event::Priority(member, priority) => self.on_priority(member, priority),
@@ -285,6 +288,13 @@ impl Node {
                 self.writes.wants_no_result(ticket);
                 self.on_write(now, ticket, command, effects);
             }
+            Request::Weak(_) if !self.has_weak_answers() => {
+                answer(effects, ticket, Outcome::Refused(Refusal::NotWeak));
+            }
+            Request::Weak(command) => {
+                self.writes.weak.wanted.insert(ticket);
+                self.on_write(now, ticket, command, effects);
+            }
             Request::Weigh(command, bytes) => {
                 effects.apply.push(KeeperTask::Weigh { ticket, command, bytes })
             }
@@ -328,7 +338,9 @@ impl Node {
         }
         if !raft_effects.apply.is_empty() {
             self.hand_out(raft_effects.apply, effects);
+            self.ask_about_sessions(effects);
         }
+        self.answer_weakly(&raft_effects.received, effects);
         for verdict in raft_effects.reads {
             self.on_read_verdict(now, verdict, effects);
         }

@@ -29,10 +29,12 @@ use crate::level::{BUNDLES, SESSIONS};
 use crate::members::ChangeRequest;
 use crate::node::{Node, OWN, PUBLISH, answer};
 use crate::session::is_of_session;
+use crate::weak::{WeakAnswers, Weakly};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use kattu_raft::ProposeError;
 use kattu_raft::distrust::COUNT_MAX;
+use kattu_raft::message::Run;
 use kattu_raft::{
     Duration, Entry, EntryId, EntryKind, Falsehood, Incarnation, Instant, LogIndex, Membership, NodeId,
     SharedBytes,
@@ -119,12 +121,14 @@ struct Forwarded {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Placed {
-    id: EntryId,
+pub(crate) struct Placed {
+    pub(crate) id: EntryId,
     /// Its place in the entry, if that is a bundle; otherwise 0.
     place: u32,
-    ticket: Ticket,
+    pub(crate) ticket: Ticket,
     expires: Instant,
+    /// Whether its client may be told before.
+    pub(crate) weakly: Weakly,
 }
 
 /// All waiting writes.
@@ -157,6 +161,7 @@ pub(crate) struct Writes {
     keeping: BTreeMap<Ticket, u64>,
     /// Writes whose clients do not want the result.
     commit_only: BTreeSet<Ticket>,
+    pub(crate) weak: WeakAnswers,
     publication: Publication,
     publish: Vec<u8>,
 }
@@ -178,6 +183,7 @@ impl Writes {
             taken: BTreeMap::new(),
             keeping: BTreeMap::new(),
             commit_only: BTreeSet::new(),
+            weak: WeakAnswers::default(),
             publication: Publication::Due,
             publish,
         }
@@ -228,6 +234,7 @@ impl Writes {
             }
             self.placed.pop_front();
             if front.id == id {
+                self.weak.settled(front.weakly);
                 if front.ticket == PUBLISH {
                     self.publication = Publication::Done;
                     return None;
@@ -235,9 +242,31 @@ impl Writes {
                 self.keeping.remove(&front.ticket);
                 return Some(front);
             }
-            self.doubt(front.ticket, Doubt::LeaderChanged, effects);
+            match front.weakly {
+                // What is committed at its index is another leader's: its own entry never will be.
+                Weakly::Answered(_) if front.id.index == id.index => self.overwritten(front, effects),
+                _ => self.doubt_placed(front, Doubt::LeaderChanged, effects),
+            }
         }
         None
+    }
+
+    /// The writes that wait for these entries.
+    pub(crate) fn placed_in(&mut self, run: Run) -> impl Iterator<Item = &mut Placed> {
+        let first = self.placed.partition_point(|placed| placed.id.index < run.first);
+        self.placed.range_mut(first..).take_while(move |placed| placed.id.index <= run.last)
+    }
+
+    /// A write that was answered weakly is lost.
+    fn overwritten(&mut self, placed: Placed, effects: &mut Effects) {
+        self.weak.settled(placed.weakly);
+        self.weak.lost();
+        self.refuse(placed.ticket, Refusal::Overwritten, effects);
+    }
+
+    fn doubt_placed(&mut self, placed: Placed, doubt: Doubt, effects: &mut Effects) {
+        self.weak.settled(placed.weakly);
+        self.doubt(placed.ticket, doubt, effects);
     }
 
     /// The client of this write does not want its result.
@@ -295,7 +324,7 @@ impl Writes {
             self.doubt(change.ticket, Doubt::LeaderChanged, effects);
         }
         while let Some(write) = self.placed.pop_front_if(|write| write.id.index <= last) {
-            self.doubt(write.ticket, Doubt::LeaderChanged, effects);
+            self.doubt_placed(write, Doubt::LeaderChanged, effects);
         }
     }
 
@@ -307,7 +336,7 @@ impl Writes {
             && !(back.id == placed.id && back.place < placed.place)
         {
             self.placed.pop_back();
-            self.doubt(back.ticket, Doubt::LeaderChanged, effects);
+            self.doubt_placed(back, Doubt::LeaderChanged, effects);
         }
         self.placed.push_back(placed);
     }
@@ -315,12 +344,13 @@ impl Writes {
     /// A change of members is in the log.
     pub(crate) fn await_change(&mut self, id: EntryId, change_request: ChangeRequest, effects: &mut Effects) {
         let ChangeRequest { ticket, expires, .. } = change_request;
-        self.place(Placed { id, place: 0, ticket, expires }, effects);
+        self.place(Placed { id, place: 0, ticket, expires, weakly: Weakly::No }, effects);
     }
 
     fn doubt(&mut self, ticket: Ticket, doubt: Doubt, effects: &mut Effects) {
         self.keeping.remove(&ticket);
         self.commit_only.remove(&ticket);
+        self.weak.wanted.remove(&ticket);
         if ticket == PUBLISH {
             self.publication = Publication::Due;
         } else {
@@ -331,6 +361,7 @@ impl Writes {
     fn refuse(&mut self, ticket: Ticket, refusal: Refusal, effects: &mut Effects) {
         self.keeping.remove(&ticket);
         self.commit_only.remove(&ticket);
+        self.weak.wanted.remove(&ticket);
         if ticket == PUBLISH {
             self.publication = Publication::Due;
         } else {
@@ -440,7 +471,7 @@ impl Writes {
             self.doubt(write.ticket, Doubt::Stopping, effects);
         }
         while let Some(write) = self.placed.pop_front().or_else(|| self.completing.take()) {
-            self.doubt(write.ticket, Doubt::Stopping, effects);
+            self.doubt_placed(write, Doubt::Stopping, effects);
         }
         self.publication = Publication::Done; // too late for it
     }
@@ -570,10 +601,15 @@ impl Node {
     ) {
         match (write.whose, verdict) {
             (Whose::Ours(ticket), Ok(id)) => {
-                self.writes.place(Placed { id, place, ticket, expires: write.expires }, effects);
+                let wants = self.writes.weak.wanted.remove(&ticket);
+                let weakly = self.follow_sessions(&write.command, id.index, wants);
+                self.writes.place(Placed { id, place, ticket, expires: write.expires, weakly }, effects);
             }
             (Whose::Ours(ticket), Err(refusal)) => self.writes.refuse(ticket, refusal, effects),
             (Whose::Forwarded { from, run, seq }, verdict) => {
+                if let Ok(id) = verdict {
+                    self.follow_sessions(&write.command, id.index, false);
+                }
                 self.judge_forwarded(from, run, seq, verdict, verdicts);
             }
         }
@@ -780,6 +816,9 @@ impl Node {
                 let (from, run) = run;
                 self.propose_forwarded(now, command, Whose::Forwarded { from, run, seq }, out)
             };
+            if let Some(Ok(id)) = verdict {
+                self.follow_sessions(command, id.index, false);
+            }
             if let Some(verdict) = verdict {
                 self.judge_forwarded(forward.from, forward.incarnation, seq, verdict, &mut verdicts);
             }
@@ -840,7 +879,8 @@ impl Node {
                     }
                     Ok(id) => {
                         let Forwarded { place, ticket, expires, .. } = write;
-                        self.writes.place(Placed { id, place, ticket, expires }, effects);
+                        let placed = Placed { id, place, ticket, expires, weakly: Weakly::No };
+                        self.writes.place(placed, effects);
                     }
                 }
             }
@@ -878,6 +918,7 @@ impl Node {
         }
         if term_moved {
             self.writes.taken.clear();
+            self.writes.weak.forget_sessions();
         }
     }
 
@@ -916,6 +957,7 @@ impl Node {
         }
         while self.writes.placed.front().is_some_and(|write| write.expires <= now) {
             let write = self.writes.placed.pop_front().expect("its front was just seen");
+            self.writes.weak.settled(write.weakly);
             self.writes.doubt(write.ticket, Doubt::TimedOut, effects);
         }
     }
@@ -974,7 +1016,7 @@ mod tests {
         let earlier = EntryId { term: Term(1), index: LogIndex(7) };
         for (id, place) in [(earlier, 0), (earlier, 1), (id, 0), (id, 1), (id, 2), (id, 3)] {
             let ticket = Ticket(10 * id.term.0 + u64::from(place));
-            writes.place(Placed { id, place, ticket, expires: Instant(5) }, &mut effects);
+            writes.place(Placed { id, place, ticket, expires: Instant(5), weakly: Weakly::No }, &mut effects);
         }
         let overwritten = [11, 10].map(|ticket| (Ticket(ticket), Outcome::Unknown(Doubt::LeaderChanged)));
         assert_eq!(effects.reply, overwritten);

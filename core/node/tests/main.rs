@@ -15,3 +15,4 @@ mod snapshots;
 mod storms;
 mod transfers;
 mod tuning;
+mod weak;

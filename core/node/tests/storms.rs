@@ -190,6 +190,7 @@ impl Storm {
                 (Outcome::Refused(why), Some(value)) => {
                     assert!(!places.contains_key(&value), "{value} was refused ({why:?}) and is in the log");
                 }
+                (Outcome::Received(_), _) => unreachable!("nobody asks for weak answers here"),
                 (Outcome::Refused(_) | Outcome::Unknown(_), _) => {}
             }
         }

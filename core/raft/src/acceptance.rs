@@ -8,6 +8,8 @@
 //!   2. Identical entries are skipped and never truncate: a late duplicate must not cut off acknowledged entries.
 //!   3. An acknowledgement covers what is durable *and* verified. It is a function of this state, not of one message,
 //!      so one answers any number of appends, and a heartbeat is answered whatever the disk does.
+//!      Where entries are reported when they are received, what is not durable yet is named apart, as soon as it has
+//!      come. [`crate::received`]
 //!   4. A gap carries a hint in terms, so that the leader skips a whole term per round trip.
 //!   5. If there is room for only some of the entries, that prefix is taken; the rest is a gap like any other. Every
 //!      acknowledgement announces the room left if that could hold up a leader; regained room is announced at once.
@@ -23,7 +25,7 @@ use crate::distrust::Falsehood;
 use crate::entry::{Body, Entry, EntryKind};
 use crate::membership::Membership;
 use crate::message::{Append, AppendReply, Gap, Message, RUNS_MAX, Room};
-use crate::policy::{Intake, WindowSize};
+use crate::policy::{Capacity, Intake, Weak};
 use crate::raft::Raft;
 use crate::role::{Following, PendingAck, Role};
 use crate::trace::Trace;
@@ -145,12 +147,7 @@ impl Raft {
     }
 
     /// Keeps entries after a gap as far as the window has places. [Rule 7]
-    fn keep_early(
-        &mut self,
-        prev: EntryId,
-        entries: Vec<Entry>,
-        size: WindowSize,
-    ) -> Result<Taken, Falsehood> {
+    fn keep_early(&mut self, prev: EntryId, entries: Vec<Entry>, size: Capacity) -> Result<Taken, Falsehood> {
         let last = self.log.last().index;
         let (count, named) = (entries.len(), entries.last().map_or(prev, Entry::id));
         let Some(following) = self.role.following_mut() else { unreachable!("the leader is known") };
@@ -254,6 +251,10 @@ impl Raft {
     pub(crate) fn acknowledge(&mut self, now: Instant, effects: &mut Effects) {
         let upto = self.acknowledgeable();
         let (verified, room) = (self.verified(), self.room());
+        let received = match self.config.policies.weak {
+            Weak::Receipt if !self.needs_snapshot() => verified.max(upto),
+            Weak::Off | Weak::Gap | Weak::Receipt => upto,
+        };
         if !self.durability.hard_state_is_durable() {
             return; // tried again when the term is on disk
         }
@@ -265,19 +266,20 @@ impl Raft {
         // Twice as much each time, so that room that comes back in small pieces is not announced piece by piece.
         let is_short = pending_ack.room.0 < batch;
         let has_room_again = is_short && pending_ack.room.0.saturating_mul(2) < room.0;
-        let is_news = pending_ack.acked < pending_ack.upto && pending_ack.acked < upto;
+        let is_durable = pending_ack.acked < pending_ack.upto && pending_ack.acked < upto;
+        let is_news = is_durable || pending_ack.received.max(upto) < received;
         if !pending_ack.now && !is_news && !has_room_again {
             return;
         }
         pending_ack.now = false;
         pending_ack.acked = upto.max(pending_ack.acked);
-        pending_ack.room = room;
+        (pending_ack.received, pending_ack.room) = (received, room);
         let gap = pending_ack.gap.take().filter(|gap| verified < gap.prev); // later appends may have filled it
         let (round, bulk) = (pending_ack.round, pending_ack.bulk);
         let early = following.window.runs(RUNS_MAX);
         let (vote_hold, disk) = (self.own_vote_hold(), self.disk_time);
         let clock = self.own_clock(moment);
-        let reply = AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room, early };
+        let reply = AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room, received, early };
         effects.send.push(self.envelope(leader, Message::AppendReply(reply)));
     }
 

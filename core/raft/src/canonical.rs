@@ -470,6 +470,7 @@ pub(crate) mod tests {
             upto: LogIndex(1),
             gap: None,
             room: crate::message::Room::PLENTY,
+            received: LogIndex(1),
             early: vec![],
         };
         raft.step(now - silence, from_two(1, Message::AppendReply(held)), &mut effects);

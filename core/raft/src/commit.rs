@@ -126,6 +126,7 @@ mod tests {
             upto: LogIndex(upto),
             gap: None,
             room: Room::PLENTY,
+            received: LogIndex(upto),
             early: vec![],
         };
         raft.step(NOW, from(peer, 1, Message::AppendReply(reply)), &mut Effects::default());

@@ -8,7 +8,7 @@ use crate::compute::Job;
 use crate::distrust::Falsehood;
 use crate::entry::Entry;
 use crate::membership::Membership;
-use crate::message::Envelope;
+use crate::message::{Envelope, Run};
 use crate::snapshot::{ReadChunk, SnapshotMeta, StoreChunk};
 use crate::trace::Trace;
 use crate::types::{Duration, EntryId, LogIndex, Lsn, NodeId, Stamp, Term};
@@ -144,6 +144,9 @@ pub struct Effects {
     pub reads: Vec<ReadVerdict>,
     /// Work that may take long. Its results come back by [`Raft::computed`](crate::Raft::computed), in any order, or never.
     pub compute: Vec<Job>,
+    /// Entries of this leader's term that a quorum has received, each named once, while [`Weak`](crate::policy::Weak) is
+    /// on. Clients that ask for it may be told; nothing else may depend on it.
+    pub received: Vec<Run>,
     /// Peers that sent what no honest peer sends, and what it was. The message has changed nothing; the peer's links
     /// must end.
     pub distrust: Vec<(NodeId, Falsehood)>,

@@ -138,10 +138,10 @@ fn highest_count(message: &Message) -> u64 {
             let last = entries.last().map_or(0, |entry| of(&entry.id()));
             of(prev).max(last).max(commit.0).max(round.0)
         }
-        Message::AppendReply(AppendReply { round, bulk, upto, gap, early, .. }) => {
+        Message::AppendReply(AppendReply { round, bulk, upto, gap, received, early, .. }) => {
             let gap = gap.map_or(0, |gap| gap.prev.0.max(of(&gap.hint)).max(gap.last.0));
             let early = early.iter().map(|run| run.first.0.max(run.last.0)).max().unwrap_or(0);
-            round.0.max(bulk.0).max(upto.0).max(gap).max(early)
+            round.0.max(bulk.0).max(upto.0).max(received.0).max(gap).max(early)
         }
         Message::PreVote(PreVote { campaign_term, last, round }) => {
             campaign_term.0.max(of(last)).max(round.0)

@@ -26,6 +26,7 @@ use crate::message::{Envelope, Message, PreVote, PreVoteReply, Vote, VoteReply};
 use crate::progress::Progress;
 use crate::raft::Raft;
 use crate::read::ReadQueue;
+use crate::received::Reported;
 use crate::role::{Campaign, Follower, Leader, Role, Timer};
 use crate::suspicion::FastElection;
 use crate::trace::Trace;
@@ -317,6 +318,7 @@ impl Raft {
             since: now,
             stamp_since: log.stamp(),
             forms: Forms::of_leader(config.id, uncommitted, &self.configurations),
+            reported: Reported::default(),
             uncommitted_bytes: 0,
             inherited_bytes: bytes_of_tail(log, self.marks.committed, &config.limits),
             heartbeat_at: if others.is_empty() { Instant::NEVER } else { now + config.heartbeat_interval },

@@ -17,7 +17,7 @@
 //! Knows nothing of: members, quorums, feature levels.
 
 use crate::membership::MembershipError;
-use crate::policy::{Intake, Policies, WindowSize};
+use crate::policy::{Capacity, Intake, Policies, Weak};
 use crate::types::Duration;
 use alloc::vec::Vec;
 
@@ -59,9 +59,21 @@ pub struct Timing {
 pub enum Protocol {
     /// Raft as it is: every policy at its first value.
     Raft,
-    /// Non-blocking Raft: followers keep entries after a gap. Without places in the window it is Raft.
+    /// Non-blocking Raft: followers keep entries after a gap, and clients that ask for it are answered when a quorum has
+    /// received their entries. Without places in the window and without weak answers it is Raft.
     /// [replication-protocols §4]
-    NbRaft(WindowSize),
+    NbRaft(NbRaft),
+}
+
+/// The parameters of non-blocking Raft.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NbRaft {
+    /// What a follower keeps after a gap.
+    pub window: Capacity,
+    /// Which entries may be answered weakly.
+    pub weak: Weak,
+    /// How many entries, and how many bytes of them, may be answered weakly and not yet be committed.
+    pub budget: Capacity,
 }
 
 /// Places of a window at most.
@@ -127,8 +139,11 @@ impl Protocol {
     #[must_use]
     pub fn policies(self) -> Policies {
         match self {
-            Protocol::Raft | Protocol::NbRaft(WindowSize { entries: 0, .. }) => Policies::default(),
-            Protocol::NbRaft(size) => Policies { intake: Intake::Window(size) },
+            Protocol::Raft => Policies::default(),
+            Protocol::NbRaft(NbRaft { window, weak, .. }) => {
+                let intake = if window.entries == 0 { Intake::Strict } else { Intake::Window(window) };
+                Policies { intake, weak }
+            }
         }
     }
 
@@ -151,10 +166,15 @@ impl Protocol {
     fn put(self, out: &mut Vec<u8>) {
         match self {
             Protocol::Raft => out.extend_from_slice(&Protocol::RAFT.to_le_bytes()),
-            Protocol::NbRaft(WindowSize { entries, bytes }) => {
+            Protocol::NbRaft(NbRaft { window, weak, budget }) => {
                 out.extend_from_slice(&Protocol::NB_RAFT.to_le_bytes());
-                out.extend_from_slice(&entries.to_le_bytes());
-                out.extend_from_slice(&bytes.to_le_bytes());
+                put_size(window, out);
+                match weak {
+                    Weak::Off => return,
+                    Weak::Gap => out.push(1),
+                    Weak::Receipt => out.push(2),
+                }
+                put_size(budget, out);
             }
         }
     }
@@ -163,14 +183,21 @@ impl Protocol {
     fn check(self) -> Result<(), &'static str> {
         match self {
             Protocol::Raft => Ok(()),
-            Protocol::NbRaft(WindowSize { entries, .. }) if WINDOW_ENTRIES_MAX < entries => {
-                Err("a window has at most 1,000,000 entries")
+            Protocol::NbRaft(NbRaft { window, budget, .. })
+                if WINDOW_ENTRIES_MAX < window.entries.max(budget.entries) =>
+            {
+                Err("a window and a budget have at most 1,000,000 entries")
             }
-            Protocol::NbRaft(WindowSize { bytes, .. }) if WINDOW_BYTES_MAX < bytes => {
-                Err("a window has at most 1 GiB")
+            Protocol::NbRaft(NbRaft { window, budget, .. })
+                if WINDOW_BYTES_MAX < window.bytes.max(budget.bytes) =>
+            {
+                Err("a window and a budget have at most 1 GiB")
             }
-            Protocol::NbRaft(WindowSize { entries, bytes }) if (entries == 0) != (bytes == 0) => {
-                Err("a window has both entries and bytes, or none")
+            Protocol::NbRaft(NbRaft { window, budget, .. }) if window.is_half() || budget.is_half() => {
+                Err("a window and a budget have both entries and bytes, or none")
+            }
+            Protocol::NbRaft(NbRaft { weak, budget, .. }) if (weak == Weak::Off) != (budget.entries == 0) => {
+                Err("weak answers have a budget, and without them there is none")
             }
             Protocol::NbRaft(_) => Ok(()),
         }
@@ -182,15 +209,37 @@ impl Protocol {
             (Protocol::RAFT, []) => Ok(Protocol::Raft),
             (Protocol::RAFT, _) => Err(MembershipError::Broken("the protocol raft has no parameters")),
             (Protocol::NB_RAFT, parameters) => {
-                let wrong = MembershipError::Broken("the protocol nb-raft has a window of 4 and 8 bytes");
-                let (entries, rest) = parameters.split_first_chunk::<4>().ok_or(wrong)?;
-                let bytes = <[u8; 8]>::try_from(rest).map_err(|_| wrong)?;
-                let (entries, bytes) = (u32::from_le_bytes(*entries), u64::from_le_bytes(bytes));
-                Ok(Protocol::NbRaft(WindowSize { entries, bytes }))
+                let wrong = MembershipError::Broken(
+                    "the protocol nb-raft has a window of 12 bytes, then, with weak answers, one byte and a budget of 12",
+                );
+                let taken = take_size(parameters).and_then(|(window, rest)| {
+                    let Some((mode, rest)) = rest.split_first() else {
+                        return Some(NbRaft { window, ..NbRaft::default() });
+                    };
+                    let weak = match mode {
+                        1 => Weak::Gap,
+                        2 => Weak::Receipt,
+                        _ => return None,
+                    };
+                    let (budget, rest) = take_size(rest)?;
+                    rest.is_empty().then_some(NbRaft { window, weak, budget })
+                });
+                taken.map(Protocol::NbRaft).ok_or(wrong)
             }
             (other, _) => Err(MembershipError::Protocol(other)),
         }
     }
+}
+
+fn put_size(size: Capacity, out: &mut Vec<u8>) {
+    out.extend_from_slice(&size.entries.to_le_bytes());
+    out.extend_from_slice(&size.bytes.to_le_bytes());
+}
+
+fn take_size(bytes: &[u8]) -> Option<(Capacity, &[u8])> {
+    let (entries, rest) = bytes.split_first_chunk::<4>()?;
+    let (bytes, rest) = rest.split_first_chunk::<8>()?;
+    Some((Capacity { entries: u32::from_le_bytes(*entries), bytes: u64::from_le_bytes(*bytes) }, rest))
 }
 
 impl Extensions {
@@ -336,23 +385,49 @@ mod tests {
 
     #[test]
     fn a_window_is_read_as_it_was_written_and_has_bounds() {
-        let size = |entries, bytes| WindowSize { entries, bytes };
-        let of = |size| Extensions { protocol: Some(Protocol::NbRaft(size)), ..Extensions::default() };
-        let window = of(size(10_000, 64 << 20));
-        let mut written = Vec::new();
-        window.encode(&mut written);
-        assert_eq!(Extensions::decode(&written), Ok((window.clone(), &b""[..])));
-        assert_eq!(window.check(), Ok(()));
-        assert_eq!(of(size(0, 0)).check(), Ok(()));
-        for broken in [size(1, 0), size(0, 1), size(WINDOW_ENTRIES_MAX + 1, 1), size(1, WINDOW_BYTES_MAX + 1)]
-        {
-            assert!(of(broken).check().is_err(), "{broken:?}");
+        let size = |entries, bytes| Capacity { entries, bytes };
+        let nothing = Capacity::default();
+        let of = |window, weak, budget| Extensions {
+            protocol: Some(Protocol::NbRaft(NbRaft { window, weak, budget })),
+            ..Extensions::default()
+        };
+        let good = [
+            of(size(10_000, 64 << 20), Weak::Off, nothing),
+            of(size(10_000, 64 << 20), Weak::Gap, size(7, 9)),
+            of(nothing, Weak::Receipt, size(WINDOW_ENTRIES_MAX, WINDOW_BYTES_MAX)),
+            of(nothing, Weak::Off, nothing),
+        ];
+        for one in good {
+            let mut written = Vec::new();
+            one.encode(&mut written);
+            assert_eq!(Extensions::decode(&written), Ok((one.clone(), &b""[..])));
+            assert_eq!(one.check(), Ok(()));
         }
-        assert_eq!(Protocol::NbRaft(size(0, 0)).policies(), Policies::default());
-        assert_eq!(Protocol::NbRaft(size(3, 9)).policies().intake, Intake::Window(size(3, 9)));
-        for value in [&[2, 0][..], &[2, 0, 1, 2, 3, 4], &[2, 0, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9]] {
+        let broken = [size(1, 0), size(0, 1), size(WINDOW_ENTRIES_MAX + 1, 1), size(1, WINDOW_BYTES_MAX + 1)];
+        for size in broken {
+            assert!(of(size, Weak::Off, nothing).check().is_err(), "a window of {size:?}");
+            assert!(of(nothing, Weak::Gap, size).check().is_err(), "a budget of {size:?}");
+        }
+        assert!(of(size(1, 1), Weak::Gap, nothing).check().is_err(), "without a budget");
+        assert!(of(size(1, 1), Weak::Off, size(1, 1)).check().is_err(), "a budget of nothing");
+        let policies =
+            |window, weak| Protocol::NbRaft(NbRaft { window, weak, ..NbRaft::default() }).policies();
+        assert_eq!(policies(nothing, Weak::Off), Policies::default());
+        let both = Policies { intake: Intake::Window(size(3, 9)), weak: Weak::Gap };
+        assert_eq!(policies(size(3, 9), Weak::Gap), both);
+        let nb_raft = NbRaft { window: size(3, 9), weak: Weak::Gap, budget: size(1, 1) };
+        let whole = Protocol::NbRaft(nb_raft).encode();
+        let with_mode = |mode| [&whole[..14], &[mode], &whole[15..]].concat();
+        for value in [
+            &whole[..26],
+            &[&whole[..], &[0]].concat(),
+            &with_mode(0),
+            &with_mode(3),
+            &whole[..2],
+            &whole[..15],
+        ] {
             let refused = Extensions::decode(&bytes(&[(PROTOCOL, value)])).unwrap_err().to_string();
-            assert_eq!(refused, "the protocol nb-raft has a window of 4 and 8 bytes");
+            assert!(refused.starts_with("the protocol nb-raft has a window of 12 bytes"), "{refused}");
         }
     }
 

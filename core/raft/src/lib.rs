@@ -24,7 +24,7 @@
 //! **Reading order.** [`types`], [`contract`] and [`message`] are the vocabulary. `raft` holds the state and the table
 //! of roles and messages; `role` the state of each role; [`log`] and `marks` the entries and the positions along them.
 //! Then the chapters: `election`, `leading`, `replication` with `progress`, `flow`, `liveness` and `life`, `contact`,
-//! `acceptance` with `window` and [`compute`], [`quorum`] and `commit` with `forms`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
+//! `acceptance` with `window` and [`compute`], [`quorum`] and `commit` with `forms` and `received`, `durability`, `apply`, `read` with `leader_lease` and `clocks`,
 //! `suspicion`, `transfer`, `yielding`, [`distrust`], `vote_floor`, `reminder`, [`membership`] with
 //! [`extensions`], `configurations`, `settings`, [`tuning`] and `change`, [`snapshot`]. [`policy`] names the seams of the protocol's
 //! variants; [`invariants`] lists the facts that always hold; [`canonical`] defines
@@ -91,6 +91,7 @@ mod progress;
 pub mod quorum;
 mod raft;
 mod read;
+mod received;
 mod reminder;
 mod replication;
 mod rng;
@@ -117,7 +118,7 @@ pub use contract::{
 };
 pub use distrust::Falsehood;
 pub use entry::{Body, Entry, EntryHead, EntryKind, Form, PayloadReader, RecordEncoder};
-pub use extensions::{Extensions, Protocol, Timing};
+pub use extensions::{Extensions, NbRaft, Protocol, Timing};
 pub use flow::{FlowCounts, PeerFlow};
 pub use leader_lease::LeaderLease;
 pub use membership::{Membership, MembershipError};

@@ -114,6 +114,9 @@ pub struct AppendReply {
     /// Bytes of entries for which the peer has room after the end of its log; [`Room::PLENTY`] unless that could hold
     /// up a leader. [replication-protocols B6; fault-model ST15]
     pub room: Room,
+    /// Highest index up to which its log agrees, durable or not; `upto` unless entries are reported when they are
+    /// received. (`received`)
+    pub received: LogIndex,
     /// Entries after a gap that the peer keeps in memory: ascending runs beyond its log, the lowest [`RUNS_MAX`] of them.
     /// Empty without a window. [replication-protocols W2]
     pub early: Vec<Run>,

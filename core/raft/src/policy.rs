@@ -11,6 +11,21 @@
 pub struct Policies {
     /// What a follower does with entries that leave a gap.
     pub intake: Intake,
+    /// Which entries are reported as received.
+    pub weak: Weak,
+}
+
+/// Which entries of its own term a leader reports as received by a quorum, before they are committed.
+/// [replication-protocols W5] (`received`)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Weak {
+    /// None.
+    #[default]
+    Off,
+    /// Those that a quorum holds durably or in windows.
+    Gap,
+    /// Those that a quorum has received in any way: followers name entries that are not on their disks yet.
+    Receipt,
 }
 
 /// What a follower does with entries after a gap in its log. [replication-protocols §1.3]
@@ -20,23 +35,30 @@ pub enum Intake {
     #[default]
     Strict,
     /// Keeps as many. (`window`)
-    Window(WindowSize),
+    Window(Capacity),
 }
 
-/// How many entries a follower keeps after a gap.
+/// How many entries, and how many bytes of them: of a window, and of weak answers without a final one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct WindowSize {
-    /// Places after the end of the log; 0 keeps nothing.
+pub struct Capacity {
+    /// Entries; of a window, places after the end of the log. 0 holds nothing.
     pub entries: u32,
-    /// Bytes of entries.
+    /// Their bytes.
     pub bytes: u64,
+}
+
+impl Capacity {
+    /// Whether it has entries without bytes, or bytes without entries.
+    pub(crate) fn is_half(self) -> bool {
+        (self.entries == 0) != (self.bytes == 0)
+    }
 }
 
 impl Intake {
     /// The window's size; nothing fits into the one of a strict follower.
-    pub(crate) fn window(self) -> WindowSize {
+    pub(crate) fn window(self) -> Capacity {
         match self {
-            Intake::Strict => WindowSize::default(),
+            Intake::Strict => Capacity::default(),
             Intake::Window(size) => size,
         }
     }

@@ -12,6 +12,7 @@ use crate::flow::{Flow, Mode};
 use crate::life::Life;
 use crate::liveness::Liveness;
 use crate::message::Gap;
+use crate::received::Holds;
 use crate::snapshot::{SnapshotMeta, Stream};
 use crate::types::{Duration, EntryId, Incarnation, Instant, LogIndex, Round};
 use alloc::boxed::Box;
@@ -27,6 +28,8 @@ pub(crate) struct Progress {
     pub(crate) life: Life,
     /// Highest index known to agree and to be durable there.
     pub(crate) matched: LogIndex,
+    /// What it has named as received, while early answers are on.
+    pub(crate) holds: Holds,
     /// The newest round when `matched` was learnt.
     matched_in: Round,
     /// Highest commit index sent to it.
@@ -43,6 +46,7 @@ impl Progress {
             liveness: Liveness::new(now),
             life: Life::default(),
             matched: LogIndex(0),
+            holds: Holds::default(),
             matched_in: Round(0),
             commit_sent: LogIndex(0),
             wants_commit: LogIndex(0),
@@ -140,6 +144,7 @@ impl Progress {
 
     /// A link has ended: messages in flight, in either direction, may be lost.
     pub(crate) fn link_closed(&mut self, now: Instant, config: &Config) {
+        self.holds = Holds::default();
         match &mut self.flow.mode {
             Mode::Snapshot(stream) => stream.link_closed(now, config),
             Mode::Probe { .. } | Mode::Replicate => self.flow.link_closed(now),

@@ -497,6 +497,7 @@ impl Raft {
             leading.start_read_round(now, effects);
             leading.replicate(now, effects);
             leading.tell_waiting_peers(now, effects);
+            leading.report_received(effects); // a leader without other voters has received all
         } else {
             self.acknowledge(now, effects);
         }

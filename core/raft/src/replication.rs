@@ -28,6 +28,7 @@ use crate::message::{
 use crate::policy::Intake;
 use crate::progress::Progress;
 use crate::raft::Raft;
+use crate::received::Holds;
 use crate::role::Leader;
 use crate::snapshot::{Stream, pump};
 use crate::trace::Trace;
@@ -321,7 +322,8 @@ impl View<'_> {
     /// round after the newest one. [`crate::distrust`]
     fn falsehood_in(&self, reply: &AppendReply, newest: Round) -> Option<Falsehood> {
         let round = reply.round.max(reply.bulk);
-        let highest = reply.early.iter().map(|run| run.last).fold(reply.upto, LogIndex::max);
+        let highest =
+            reply.early.iter().map(|run| run.last).fold(reply.upto.max(reply.received), LogIndex::max);
         if self.log.last().index < highest {
             return Some(Falsehood::BeyondLog(highest));
         }
@@ -429,6 +431,7 @@ impl Raft {
             self.advance_commit_as_leader(now, effects);
         }
         let Some(mut leading) = self.leading() else { return }; // it resigns if that committed its removal
+        leading.note_holds(from, Holds { upto: reply.received, runs: reply.early.clone() }, effects);
         leading.settle_read_round(effects);
         leading.ask_round_left_out(from, effects);
         leading.extend_lease();

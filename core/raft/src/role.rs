@@ -20,6 +20,7 @@ use crate::leader_lease::LeaderLeaseState;
 use crate::message::{Gap, Room};
 use crate::progress::Progress;
 use crate::read::{PendingReads, ReadQueue};
+use crate::received::Reported;
 use crate::suspicion::FastElection;
 use crate::transfer::Transfer;
 use crate::types::{Duration, Instant, LogIndex, NodeId, Round, Stamp};
@@ -104,6 +105,8 @@ pub(crate) struct PendingAck {
     pub(crate) upto: LogIndex,
     /// Highest index acknowledged.
     pub(crate) acked: LogIndex,
+    /// Highest index named as received.
+    pub(crate) received: LogIndex,
     /// Newest round of an append that travelled in the lane of the entries.
     pub(crate) bulk: Round,
     /// The gap that the newest rejected append left.
@@ -114,8 +117,17 @@ pub(crate) struct PendingAck {
 
 impl Default for PendingAck {
     fn default() -> PendingAck {
-        let (round, bulk, upto, acked) = (Round(0), Round(0), LogIndex(0), LogIndex(0));
-        PendingAck { round, now: false, upto, acked, bulk, gap: None, room: Room::PLENTY }
+        let (round, upto) = (Round(0), LogIndex(0));
+        PendingAck {
+            round,
+            now: false,
+            upto,
+            acked: upto,
+            received: upto,
+            bulk: round,
+            gap: None,
+            room: Room::PLENTY,
+        }
     }
 }
 
@@ -149,6 +161,8 @@ pub(crate) struct Leader {
     pub(crate) stamp_since: Stamp,
     /// The members that hold uncommitted entries in part, and what they hold.
     pub(crate) forms: Forms,
+    /// What it has reported as received by a quorum.
+    pub(crate) reported: Reported,
     /// Bytes of own proposals that are not committed; the no-op is free.
     pub(crate) uncommitted_bytes: usize,
     /// Bytes of the entries that it found uncommitted when it became leader, at least `uncommitted_bytes_max` if not all

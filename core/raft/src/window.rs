@@ -23,7 +23,7 @@
 
 use crate::entry::Entry;
 use crate::message::Run;
-use crate::policy::WindowSize;
+use crate::policy::Capacity;
 use crate::types::{EntryId, LogIndex, Term};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -65,7 +65,7 @@ impl Window {
         mut prev: EntryId,
         entries: Vec<Entry>,
         last: LogIndex,
-        size: WindowSize,
+        size: Capacity,
     ) -> Result<usize, EntryId> {
         let end = LogIndex(last.0.saturating_add(size.entries.into()));
         let mut held = 0;
@@ -102,7 +102,7 @@ impl Window {
     }
 
     /// The log ends at `last`: what it holds needs no place, and what is too far from its end now has none. [W3, W4]
-    pub(crate) fn follow(&mut self, last: LogIndex, size: WindowSize) {
+    pub(crate) fn follow(&mut self, last: LogIndex, size: Capacity) {
         let end = LogIndex(last.0.saturating_add(size.entries.into()));
         while let Some((&index, _)) = self.early.first_key_value()
             && index <= last
@@ -136,6 +136,11 @@ impl Window {
         runs
     }
 
+    /// The entry that is kept at this index.
+    pub(crate) fn id_at(&self, index: LogIndex) -> Option<EntryId> {
+        self.early.get(&index).map(|early| early.entry.id())
+    }
+
     /// Whether the bytes are those of the entries, for [`crate::invariants`].
     pub(crate) fn counts_its_bytes(&self) -> bool {
         self.bytes == self.early.values().map(|early| early.entry.len() as u64).sum::<u64>()
@@ -155,7 +160,7 @@ mod tests {
     use crate::{EntryHead, EntryKind, Stamp};
     use alloc::vec;
 
-    const SIZE: WindowSize = WindowSize { entries: 6, bytes: 1000 };
+    const SIZE: Capacity = Capacity { entries: 6, bytes: 1000 };
 
     /// Entries of ten bytes, by term and index.
     fn entries(ids: &[(u64, u64)]) -> Vec<Entry> {
@@ -186,7 +191,7 @@ mod tests {
     #[test]
     fn bytes_have_a_bound_and_are_free_again() {
         let one = entries(&[(1, 3)])[0].len() as u64;
-        let size = WindowSize { entries: 9, bytes: one * 2 };
+        let size = Capacity { entries: 9, bytes: one * 2 };
         let mut window = Window::default();
         let three = entries(&[(1, 3), (1, 4), (1, 5)]);
         assert_eq!(window.keep(EntryId::new(1, 2), three, LogIndex(1), size), Ok(2));
@@ -194,7 +199,7 @@ mod tests {
         assert_eq!(window.bytes(), one * 2);
         assert!(window.take_next(EntryId::new(1, 2)).is_some());
         assert_eq!((window.bytes(), runs(&window)), (one, vec![(4, 4)]));
-        window.follow(LogIndex(1), WindowSize { entries: 9, bytes: 0 });
+        window.follow(LogIndex(1), Capacity { entries: 9, bytes: 0 });
         assert!(window.is_empty() && window.bytes() == 0);
     }
 

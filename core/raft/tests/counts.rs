@@ -30,7 +30,19 @@ fn append(prev: EntryId, entries: Vec<Entry>, commit: u64, round: u64) -> Messag
 fn reply(round: u64, bulk: u64, upto: u64, gap: Option<Gap>) -> Message {
     let (vote_hold, clock, disk) = (Duration::ZERO, None, Duration::ZERO);
     let (round, bulk, upto, room) = (Round(round), Round(bulk), LogIndex(upto), Room::PLENTY);
-    Message::AppendReply(AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room, early: vec![] })
+    let (received, early) = (upto, vec![]);
+    Message::AppendReply(AppendReply {
+        round,
+        vote_hold,
+        clock,
+        disk,
+        bulk,
+        upto,
+        gap,
+        room,
+        received,
+        early,
+    })
 }
 
 fn gap(prev: u64, hint: EntryId, last: u64) -> Message {

@@ -69,6 +69,7 @@ fn reply(upto: u64, round: u64) -> AppendReply {
         upto: LogIndex(upto),
         gap: None,
         room: Room::PLENTY,
+        received: LogIndex(upto),
         early: vec![],
     }
 }

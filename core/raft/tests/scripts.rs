@@ -5,12 +5,12 @@
 
 use goldenscript::{Command, Context, Runner};
 use kattu_peers::{HEADER, Held, Proof, World, config, show};
-use kattu_raft::policy::{Intake, WindowSize};
+use kattu_raft::policy::{Capacity, Intake, Weak};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, EntryKind, HardState, Instant, LeaderLease, LinkEnd,
     LogBody, LogRecord, Lsn, ReadPath,
 };
-use kattu_raft::{LogIndex, Membership, NodeId, Policies, Stamp, Term};
+use kattu_raft::{LogIndex, Membership, NodeId, Stamp, Term};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -56,10 +56,12 @@ impl Stage {
                 }
                 ("window", entries) => {
                     let bytes = keys.get("window_bytes").unwrap_or(&"1000000").parse()?;
-                    let intake = Intake::Window(WindowSize { entries: entries.parse()?, bytes });
-                    config.policies = Policies { intake };
+                    let intake = Intake::Window(Capacity { entries: entries.parse()?, bytes });
+                    config.policies.intake = intake;
                 }
                 ("window_bytes", _) => {}
+                ("weak", "gap") => config.policies.weak = Weak::Gap,
+                ("weak", "receipt") => config.policies.weak = Weak::Receipt,
                 ("parallel_append", "off") => config.parallel_append = false,
                 ("pipelining", "off") => config.pipelining = false,
                 ("batch_bytes", bytes) => config.limits.batch_bytes_max = bytes.parse()?,

@@ -24,7 +24,7 @@ use kattu_raft::{Incarnation, NodeId};
 pub const PROTOCOL_MIN: u16 = 1;
 
 /// The newest protocol version that this code supports.
-pub const PROTOCOL_MAX: u16 = 5;
+pub const PROTOCOL_MAX: u16 = 6;
 
 /// The first protocol version in which a welcome can ask for proof.
 pub const PROTOCOL_PROOFS: u16 = 3;

@@ -34,6 +34,9 @@ const ROUNDS: u16 = 2;
 /// The first protocol version in which an answer to an append names entries after a gap.
 const EARLY: u16 = 5;
 
+/// The first protocol version in which an answer to an append names entries that were received and are not durable.
+const RECEIPTS: u16 = 6;
+
 /// The first protocol version in which a vote names the log that it was given for.
 const LASTS: u16 = 4;
 
@@ -219,9 +222,14 @@ mod says {
     pub(crate) const GAP: u8 = 16;
     pub const ROOM: u8 = 32;
     pub(crate) const EARLY: u8 = 64;
+    pub(crate) const RECEIVED: u8 = 128;
     /// Those that this protocol version has.
     pub fn all(protocol: u16) -> u8 {
-        if super::EARLY <= protocol { 127 } else { 63 }
+        match protocol {
+            super::RECEIPTS.. => 255,
+            super::EARLY.. => 127,
+            _ => 63,
+        }
     }
 }
 
@@ -233,6 +241,7 @@ fn nanos(duration: Duration) -> u64 {
 fn put_append_reply(protocol: u16, reply: &AppendReply, out: &mut Vec<u8>) {
     // Members of older versions are in no cluster that has a window.
     let early = if EARLY <= protocol { reply.early.as_slice() } else { &[] };
+    let received = if RECEIPTS <= protocol { reply.received } else { reply.upto };
     let bit = |flag: u8, is_set: bool| if is_set { flag } else { 0 };
     out.put_u64(reply.round.0);
     out.put_u64(reply.upto.0);
@@ -243,7 +252,8 @@ fn put_append_reply(protocol: u16, reply: &AppendReply, out: &mut Vec<u8>) {
             | bit(says::BULK, reply.bulk != reply.round)
             | bit(says::GAP, reply.gap.is_some())
             | bit(says::ROOM, reply.room != Room::PLENTY)
-            | bit(says::EARLY, !early.is_empty()),
+            | bit(says::EARLY, !early.is_empty())
+            | bit(says::RECEIVED, received != reply.upto),
     );
     if !reply.vote_hold.is_zero() {
         out.put_u64(nanos(reply.vote_hold));
@@ -265,6 +275,9 @@ fn put_append_reply(protocol: u16, reply: &AppendReply, out: &mut Vec<u8>) {
     }
     if reply.room != Room::PLENTY {
         out.put_u64(reply.room.0);
+    }
+    if received != reply.upto {
+        out.put_u64(received.0);
     }
     if !early.is_empty() {
         out.put_u8(u8::try_from(early.len()).expect("an answer names few runs"));
@@ -306,8 +319,12 @@ fn take_append_reply(protocol: u16, reader: &mut Reader<'_>) -> Result<AppendRep
         }),
     };
     let room = Room(number(reader, says::ROOM, "room", Room::PLENTY.0)?);
-    let early = if flags & says::EARLY == 0 { Vec::new() } else { take_runs(reader, upto)? };
-    Ok(AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room, early })
+    let received = LogIndex(number(reader, says::RECEIVED, "received", upto.0)?);
+    if received < upto {
+        return Err(FieldError::Value { field: "received", value: received.0 });
+    }
+    let early = if flags & says::EARLY == 0 { Vec::new() } else { take_runs(reader, received)? };
+    Ok(AppendReply { round, vote_hold, clock, disk, bulk, upto, gap, room, received, early })
 }
 
 /// Runs of early entries: ascending, apart, beyond what is durable in the log. The first may follow that at once: there may be no
@@ -393,6 +410,7 @@ fn take_append_reply_v1(reader: &mut Reader<'_>) -> Result<Message, FieldError> 
         upto,
         gap,
         room,
+        received: upto,
         early: Vec::new(),
     }))
 }
@@ -663,6 +681,8 @@ fn refusal_number(refusal: Refusal) -> u8 {
         Refusal::Member(MemberRefusal::BadTiming) => 25,
         Refusal::LevelTooLow => 26,
         Refusal::Member(MemberRefusal::BadProtocol) => 27,
+        Refusal::NotWeak => 28,
+        Refusal::Overwritten => 29,
     }
 }
 
@@ -695,6 +715,8 @@ fn refusal(number: u8) -> Result<Refusal, FieldError> {
         25 => Refusal::Member(MemberRefusal::BadTiming),
         26 => Refusal::LevelTooLow,
         27 => Refusal::Member(MemberRefusal::BadProtocol),
+        28 => Refusal::NotWeak,
+        29 => Refusal::Overwritten,
         other => return Err(FieldError::Value { field: "verdict", value: other.into() }),
     })
 }

@@ -100,7 +100,7 @@ fn what_an_answer_says_tomorrow_is_refused() {
     for (flags, refused) in [(128, "says"), (128 | 4, "says"), (1, "vote_hold"), (64, "runs")] {
         frame[says] = flags;
         seal_frame(&mut frame);
-        let error = CODEC.decode(&frame.clone().into()).unwrap_err().to_string();
+        let error = CODEC.speaking(5).decode(&frame.clone().into()).unwrap_err().to_string();
         assert!(error.contains(refused), "{flags}: {error}");
     }
 }

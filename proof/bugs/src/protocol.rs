@@ -27,6 +27,7 @@ const PROMISES: &[(&str, &str)] = &[
     ("[L-6]", "no_lease_after_transfer"),
     ("no_clock_is_accused_in_vain", "no_clock_is_accused_in_vain"),
     ("acknowledge", "acknowledgements"),
+    ("[WK2]", "received"),
     ("stale read", "stale_read"),
     ("no convergence", "converges"),
     ("contradicts what agreed", "verified"),

@@ -16,7 +16,7 @@ use crate::position::{Configuration, PLACE_BYTES, Position};
 use crate::scope::{Lie, Scope, Sync};
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;
-use kattu_raft::policy::{Intake, WindowSize};
+use kattu_raft::policy::{Capacity, Intake};
 use kattu_raft::{
     ChunkStored, Config, Duration, Effects, EntryKind, Envelope, LeadershipConfig, LinkEnd, LogIndex,
     Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace, invariants,
@@ -124,7 +124,7 @@ fn config(id: NodeId, scope: &Scope) -> Config {
     }
     let mut policies = Policies::default();
     if scope.window != 0 {
-        policies.intake = Intake::Window(WindowSize { entries: scope.window, bytes: 1 << 20 });
+        policies.intake = Intake::Window(Capacity { entries: scope.window, bytes: 1 << 20 });
     }
     Config {
         policies,

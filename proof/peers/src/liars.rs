@@ -146,6 +146,7 @@ impl Bytes<'_> {
                 last: LogIndex(self.number()),
             }),
             room: Room(self.number()),
+            received: LogIndex(self.number()),
             early: self.runs(),
         }
     }

@@ -28,6 +28,7 @@ pub mod disk;
 pub mod late;
 pub mod leading;
 pub mod liars;
+pub mod receipts;
 pub mod safety;
 pub mod show;
 pub mod storm;

@@ -3,7 +3,7 @@
 
 use crate::clock::Clock;
 use crate::{Proof, Watch, World, config};
-use kattu_raft::policy::{Intake, WindowSize};
+use kattu_raft::policy::{Capacity, Intake, Weak};
 use kattu_raft::{
     Config, Duration, Instant, LeaderLease, LeadershipConfig, Limits, LinkEnd, Membership, NodeId, Policies,
     ReadPath, Timing, Tuning,
@@ -142,8 +142,9 @@ fn draw_window(seed: u64, configs: &mut [Config]) -> bool {
     }
     let entries = [1, 2, 3, 5, 10, 1000][dice.roll(6)];
     let bytes = [100, 1000, 1 << 20][dice.roll(3)];
-    let intake = Intake::Window(WindowSize { entries, bytes });
-    configs.iter_mut().for_each(|config| config.policies = Policies { intake });
+    let intake = Intake::Window(Capacity { entries, bytes });
+    let weak = [Weak::Off, Weak::Gap, Weak::Receipt][dice.roll(3)];
+    configs.iter_mut().for_each(|config| config.policies = Policies { intake, weak });
     true
 }
 

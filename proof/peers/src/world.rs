@@ -4,6 +4,7 @@
 use crate::clock::Clock;
 use crate::disk::{Disk, Store, freeze, nothing_read, thaw};
 use crate::leading::Leading;
+use crate::receipts::Receipts;
 use crate::safety::Safety;
 use crate::{show, storm};
 use kattu_raft::{
@@ -156,6 +157,8 @@ pub struct World {
     pub cut: BTreeSet<(NodeId, NodeId)>,
     /// Checks every step for what Raft guarantees.
     pub safety: Safety,
+    /// What leaders have reported as received.
+    pub receipts: Receipts,
     /// Checks campaigns, transfers and leases.
     pub leading: Leading,
     /// The events since the last look, in words.
@@ -196,6 +199,7 @@ impl World {
             wire: VecDeque::new(),
             cut: BTreeSet::new(),
             safety: Safety::default(),
+            receipts: Receipts::default(),
             leading: Leading::default(),
             journal: Vec::new(),
             lease_reads: 0,
@@ -329,6 +333,7 @@ impl World {
             store_chunks,
             reads,
             compute,
+            received,
             distrust,
             trace,
         } = effects;
@@ -379,6 +384,7 @@ impl World {
         self.journal.append(&mut lines);
         self.safety.observe(id, &self.peers, &send, install.as_ref(), &apply);
         self.leading.observe(id, &self.peers, &send);
+        self.receipts.observe(id, &self.peers, &send, &received, self.safety.highest_commit());
         self.leading.check_leases(self.now, &self.peers);
         for verdict in reads {
             let waiting = &mut self.peer(id).reading;

@@ -29,6 +29,8 @@ pub struct Member {
     pub alive: bool,
     /// The answers to clients so far.
     pub outcomes: BTreeMap<Ticket, Outcome>,
+    /// Weak answers to clients so far.
+    pub received: BTreeMap<Ticket, EntryId>,
     /// The entries that were delivered to its keeper in this run, in order.
     pub applied: Vec<EntryId>,
     /// Whole files, oldest first.
@@ -208,6 +210,7 @@ impl World {
             disk,
             alive: true,
             outcomes: BTreeMap::new(),
+            received: BTreeMap::new(),
             applied: vec![],
         }
     }
@@ -337,6 +340,11 @@ impl World {
                 }
             }
             for (ticket, outcome) in effects.reply.into_iter().chain(kept.reply) {
+                if let Outcome::Received(id) = outcome {
+                    assert!(!member.outcomes.contains_key(&ticket), "{ticket:?} had its final answer");
+                    assert!(member.received.insert(ticket, id).is_none(), "{ticket:?} was told twice");
+                    continue;
+                }
                 assert!(member.outcomes.insert(ticket, outcome).is_none(), "{ticket:?} was answered twice");
             }
             if let Some(index) = kept.applied {
@@ -345,6 +353,7 @@ impl World {
             queue.extend(kept.members.map(Event::Members));
             queue.extend(kept.health.map(Event::Health));
             queue.extend(kept.admitted.into_iter().map(Event::Admitted));
+            queue.extend(kept.standings.into_iter().map(Event::Standing));
             if follows && queue.back() != Some(&Event::Drained) {
                 queue.push_back(Event::Drained);
             }
@@ -390,6 +399,11 @@ impl World {
     /// A member's answer to this ticket.
     pub fn outcome(&self, id: u64, ticket: Ticket) -> Option<&Outcome> {
         self.member(id).outcomes.get(&ticket)
+    }
+
+    /// The entry as which a member has told this client weakly that its command was received.
+    pub fn received(&self, id: u64, ticket: Ticket) -> Option<EntryId> {
+        self.member(id).received.get(&ticket).copied()
     }
 
     /// Delivers messages until none is left.

@@ -592,6 +592,7 @@ fn looked_up(request: Request) -> Request {
 /// An outcome as a history records it.
 pub(crate) fn told(outcome: Outcome) -> What {
     match outcome {
+        Outcome::Received(_) => unreachable!("nobody asks for weak answers here"),
         Outcome::Done(reply) => match reply.body {
             ReplyBody::Kv(response) => What::Done {
                 revision: Some(response.revision.0),

@@ -7,8 +7,8 @@ use crate::dice::Dice;
 use crate::inject::{Change, Inject, Injection};
 use crate::paths::STREAMS_HERE;
 use kattu_member::streams::{Dispatch, Streams};
-use kattu_raft::Protocol;
-use kattu_raft::policy::WindowSize;
+use kattu_raft::policy::Capacity;
+use kattu_raft::{NbRaft, Protocol};
 
 /// Adds changes of the protocol, behind all other injections.
 pub(crate) fn draw(dice: &mut Dice, length: u64, injections: &mut Vec<(u32, Injection)>) {
@@ -16,11 +16,15 @@ pub(crate) fn draw(dice: &mut Dice, length: u64, injections: &mut Vec<(u32, Inje
     let mut at = 0;
     let mut number = injections.len() as u32;
     while at < length {
-        let window = WindowSize {
+        let window = Capacity {
             entries: dice.log_within(1, 10_000) as u32,
             bytes: dice.log_within(1 << 10, 64 << 20),
         };
-        let protocol = if dice.one_in(4) { Protocol::Raft } else { Protocol::NbRaft(window) };
+        let protocol = if dice.one_in(4) {
+            Protocol::Raft
+        } else {
+            Protocol::NbRaft(NbRaft { window, ..NbRaft::default() })
+        };
         injections.push((number, Injection { at, what: Inject::Change(Change::Protocol(protocol)) }));
         number += 1;
         at += dice.within(gap / 4, gap * 7 / 4);

@@ -233,6 +233,7 @@ impl World {
         self.sh.line(None, "members", || format!("{change_request:?}: {}", shown(outcome)));
         let pause = self.operator.dice.log_within(MS, 500 * MS);
         match outcome {
+            Outcome::Received(_) => unreachable!("nobody asks for weak answers here"),
             Outcome::Done(reply) => {
                 self.sh.counts.changes += 1;
                 self.sh.tally.add(Fault::F60);
@@ -330,6 +331,7 @@ fn request_of(change_request: ChangeRequest, now: u64) -> Request {
 
 fn shown(outcome: &Outcome) -> String {
     match outcome {
+        Outcome::Received(id) => format!("received as {id}"),
         Outcome::Done(reply) => match &reply.body {
             ReplyBody::Changed(list) => {
                 let named = |member: &MemberInfo| {

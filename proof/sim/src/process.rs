@@ -191,6 +191,7 @@ impl Process {
                     hands.replying.push_back((operation, outcome));
                     hands.answer_clients(sh)?;
                 }
+                Step::Tell(..) => {}
                 Step::Unclaimed(ticket, outcome) => {
                     let story =
                         format!("n{} answers {ticket:?}, which does not wait: {outcome:?}", hands.member + 1);

@@ -420,6 +420,7 @@ impl World {
         let was_executed = past.is_some_and(|past| past.ended < at);
         let about = format!("caller {caller}, session {}, command {number}", id.number);
         let what = match outcome {
+            Outcome::Received(_) => unreachable!("nobody asks for weak answers here"),
             Outcome::Done(Reply { body: ReplyBody::SessionError(error), .. }) => {
                 return match error {
                     SessionError::Expired => self.expired(caller, id),

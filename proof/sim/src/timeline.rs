@@ -31,6 +31,7 @@ pub(crate) fn kind_of(event: &Event) -> u64 {
         Event::Priority(..) => 19,
         Event::DiskTook(_) => 20,
         Event::Admitted { .. } => 21,
+        Event::Standing(_) => 30,
         Event::Knows(..) => 22,
         Event::SnapshotUnreadable { .. } => 23,
         Event::Computed(_) => 24,

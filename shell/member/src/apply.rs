@@ -51,7 +51,7 @@ fn tickets_of(task: &KeeperTask) -> impl Iterator<Item = Ticket> {
         | KeeperTask::Pin { ticket, .. }
         | KeeperTask::Weigh { ticket, .. }
         | KeeperTask::Status { ticket, .. } => (NOBODY, Some(*ticket)),
-        KeeperTask::Snapshot(_) | KeeperTask::Install(_) => (NOBODY, None),
+        KeeperTask::Standing { .. } | KeeperTask::Snapshot(_) | KeeperTask::Install(_) => (NOBODY, None),
     };
     of_entry.iter().chain(other)
 }
@@ -155,6 +155,7 @@ impl Desk {
             members: effects.members.take().map(Box::new),
             health: effects.health.take().map(Box::new),
             admitted: effects.admitted.drain(..).map(|admitted| (admitted, None)).collect(),
+            standings: std::mem::take(&mut effects.standings),
             answers: Vec::new(),
             tasks: 0,
             refused_for_work: std::mem::take(&mut effects.refused_for_work),
@@ -238,6 +239,7 @@ impl<C> Apart<C> {
             health: None,
             answers: Vec::new(),
             admitted: Vec::new(),
+            standings: Vec::new(),
             tasks: 0,
             refused_for_work: 0,
             desk: Some(Box::new(self)),

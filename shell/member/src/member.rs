@@ -556,6 +556,9 @@ impl<C, A> Member<C, A> {
     /// The next answer on its way out.
     fn answer<H: Host>(&mut self, host: &H) -> Option<Step<'static, C>> {
         let (ticket, outcome) = self.answers.pop_front()?;
+        if !outcome.is_final() {
+            return Some(Step::Tell(ticket, outcome));
+        }
         if self.stages.follows(ticket) {
             self.stages.answered(ticket, &outcome, host.now());
         }
@@ -567,6 +570,12 @@ impl<C, A> Member<C, A> {
             Some(client) => Step::Answer(client, outcome),
             None => Step::Unclaimed(ticket, outcome),
         })
+    }
+
+    /// The client that waits here under this ticket.
+    #[must_use]
+    pub fn client(&self, ticket: Ticket) -> Option<&C> {
+        self.waiting.get(ticket)
     }
 
     /// Gives the keeper its tasks. One on this thread works as long as the slice lasts.
@@ -787,6 +796,9 @@ impl<C, A> Member<C, A> {
             // A keeper on another thread returns its client with it.
             let ticket = client.map_or(admitted.ticket, |client| self.waiting.enter(client));
             self.handle(host, now, Event::Admitted(Admitted { ticket, ..admitted }))?;
+        }
+        for standing in progress.standings {
+            self.handle(host, now, Event::Standing(standing))?;
         }
         if let Some(health) = progress.health {
             self.note_health(&health);

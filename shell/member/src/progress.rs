@@ -4,7 +4,7 @@
 
 use crate::apply::Apart;
 use kattu_node::compare::Health;
-use kattu_node::contract::{Admitted, Members, Outcome, Ticket};
+use kattu_node::contract::{Admitted, Members, Outcome, Standing, Ticket};
 use kattu_raft::LogIndex;
 
 /// How far the keeper has come.
@@ -23,6 +23,8 @@ pub struct Progress<C> {
     pub answers: Vec<(Ticket, Outcome)>,
     /// Commands that may be proposed; from another thread with their waiting clients.
     pub admitted: Vec<(Admitted, Option<C>)>,
+    /// How far sessions are.
+    pub standings: Vec<Standing>,
     /// Tasks done since the last report, on another thread.
     pub tasks: usize,
     /// Requests refused because they cost more than one may.

@@ -41,6 +41,8 @@ pub enum Step<'a, C> {
     Send(LogIndex, &'a mut Vec<PeerMessage>),
     /// Answer a client.
     Answer(C, Outcome),
+    /// Tell a client something that is not its final answer, if it still waits: [`Member::client`](crate::member::Member::client).
+    Tell(Ticket, Outcome),
     /// A client was answered twice: the replica contradicts itself.
     Unclaimed(Ticket, Outcome),
     /// Hand tasks or tables to the keeper on its thread.

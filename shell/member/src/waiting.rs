@@ -54,6 +54,13 @@ impl<C> Waiting<C> {
         Some(client)
     }
 
+    /// The client that waits for the ticket; it waits on.
+    #[must_use]
+    pub fn get(&self, ticket: Ticket) -> Option<&C> {
+        let at = usize::try_from(ticket.0.checked_sub(self.first)?).ok()?;
+        self.slots.get(at)?.as_ref()
+    }
+
     /// Whether no client waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -14,7 +14,7 @@ use kattu_node::command::encode_kv;
 use kattu_node::compare::Health;
 use kattu_node::contract::{
     Consistency, Doubt, Event, MemberChange, MemberInfo, Outcome, PeerMessage, Refusal, ReplyBody, Request,
-    Space,
+    Space, Ticket,
 };
 use kattu_node::{Keeper, Node, NodeConfig};
 use kattu_raft::{
@@ -44,6 +44,8 @@ pub struct Bench {
     /// The steps, in words.
     pub steps: Vec<&'static str>,
     pub answers: Vec<(u64, Outcome)>,
+    /// What clients were told that is no answer.
+    pub told: Vec<(Ticket, Outcome)>,
     pub records: Vec<LogRecord>,
     pub notes: Vec<Note>,
     /// The timings that it was to go by.
@@ -205,6 +207,7 @@ pub fn carry_out(member: &mut Lone, bench: &mut Bench) {
                 bench.steps.push("answer");
                 bench.answers.push((client, outcome));
             }
+            Step::Tell(ticket, outcome) => bench.told.push((ticket, outcome)),
             Step::Unclaimed(..) if bench.answered_early => bench.steps.push("answered before"),
             Step::Unclaimed(ticket, outcome) => panic!("{ticket:?} is answered twice: {outcome:?}"),
             Step::Deliver(batch) => {
@@ -535,6 +538,7 @@ fn the_operator_is_told_of_another_level_once() {
             health: Some(Box::new(Health { level, ..tables.health() })),
             answers: Vec::new(),
             admitted: Vec::new(),
+            standings: Vec::new(),
             tasks: 0,
             refused_for_work: 0,
             desk: None,

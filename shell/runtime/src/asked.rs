@@ -98,6 +98,13 @@ impl Reply {
         self.settle(Some(outcome));
     }
 
+    /// Tells a caller with a mailbox something that is not the outcome; another caller waits for the outcome alone.
+    pub(crate) fn tell(&self, news: Outcome) {
+        if let Some(Caller::OfMany(mailbox, key)) = &self.caller {
+            mailbox.deliver(*key, Some(news));
+        }
+    }
+
     /// The caller learns the outcome in another way.
     pub(crate) fn forget(mut self) {
         self.caller = None;

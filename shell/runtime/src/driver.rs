@@ -293,6 +293,11 @@ impl Driver {
                     let Ok(()) = self.member.unsent(&mut self.hands, unsent);
                 }
                 Step::Answer(client, outcome) => client.send(outcome),
+                Step::Tell(ticket, outcome) => {
+                    if let Some(client) = self.member.client(ticket) {
+                        client.tell(outcome);
+                    }
+                }
                 Step::Unclaimed(..) => {}
                 Step::Deliver(batch) => {
                     self.hands.clerk.metrics.apply_delivered.add(1);
@@ -411,6 +416,11 @@ impl Driver {
         self.facts.has_peers.store(!is_alone, Ordering::Relaxed);
         metrics.committed.set(raft.committed().0);
         metrics.pending.set(self.member.node().pending() as u64);
+        let weak = self.member.node().weak_counts();
+        metrics.weak_outstanding.set(weak.outstanding.entries.into());
+        metrics.weak_outstanding_bytes.set(weak.outstanding.bytes);
+        metrics.weak_answers.set(weak.given);
+        metrics.weak_lost.set(weak.lost);
         metrics.snapshot_index.set(raft.snapshot().map_or(0, |snapshot| snapshot.last.index.0));
         metrics.log_damaged.set(u64::from(raft.is_damaged()));
         let capacity = self.member.capacity();

@@ -64,7 +64,7 @@ impl Facts {
     /// Whether the next request of this kind is to be followed.
     fn wants_stamp(&self, request: &Request) -> bool {
         let wants = match request {
-            Request::Write(_) | Request::CommitOnly(_) => &self.wants_write,
+            Request::Write(_) | Request::CommitOnly(_) | Request::Weak(_) => &self.wants_write,
             Request::Read(_, Consistency::Linearizable) | Request::LookUp(_, Consistency::Linearizable) => {
                 &self.wants_read
             }
@@ -115,6 +115,7 @@ impl Engine {
             request,
             Request::Write(_)
                 | Request::CommitOnly(_)
+                | Request::Weak(_)
                 | Request::Weigh(..)
                 | Request::Change(_)
                 | Request::MoveLeader(_)

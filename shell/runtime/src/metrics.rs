@@ -198,6 +198,14 @@ pub struct Metrics {
     pub committed: Counter,
     /// Client requests waiting (a level).
     pub pending: Counter,
+    /// Commands that were answered weakly and have no final answer (a level). [fault-model WK8]
+    pub weak_outstanding: Counter,
+    /// Their bytes (a level).
+    pub weak_outstanding_bytes: Counter,
+    /// Weak answers.
+    pub weak_answers: Counter,
+    /// Commands that were answered weakly, and then overwritten by a later leader.
+    pub weak_lost: Counter,
     /// Client requests refused or left in doubt.
     pub failed: Counter,
     /// Snapshots taken here.

@@ -64,7 +64,7 @@ async fn set_timing(cluster: &Cluster, election_timeout: Duration) {
         let engine = cluster.engine(cluster.leader().await);
         match engine.call(Request::Change(MemberChange::Timing(timing))).await {
             Outcome::Done(_) => return,
-            Outcome::Refused(_) | Outcome::Unknown(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }

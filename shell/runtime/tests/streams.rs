@@ -4,8 +4,8 @@ mod cluster_of_three;
 
 use cluster_of_three::{Cluster, put, put_until_done, read, run};
 use kattu_node::contract::{MemberChange, Outcome, Request};
-use kattu_raft::policy::WindowSize;
-use kattu_raft::{Duration, Protocol};
+use kattu_raft::policy::Capacity;
+use kattu_raft::{Duration, NbRaft, Protocol};
 use kattu_runtime::streams::{Dispatch, Streams};
 
 /// Entries that followers have taken from their windows.
@@ -33,8 +33,9 @@ async fn puts_at_once(cluster: &Cluster, round: usize) -> usize {
 
 async fn with_windows(dispatch: Dispatch) -> Cluster {
     let cluster = Cluster::with_streams(Streams { links_per_peer: 4, dispatch });
-    let window = WindowSize { entries: 10_000, bytes: 64 << 20 };
-    let change = Request::Change(MemberChange::Protocol(Protocol::NbRaft(window)));
+    let window = Capacity { entries: 10_000, bytes: 64 << 20 };
+    let change =
+        Request::Change(MemberChange::Protocol(Protocol::NbRaft(NbRaft { window, ..NbRaft::default() })));
     // The cluster's level rises when all members have met.
     for _ in 0..600 {
         if let Outcome::Done(_) = cluster.engine(cluster.leader().await).call(change.clone()).await {

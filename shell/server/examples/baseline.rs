@@ -32,10 +32,12 @@ impl Lone {
             Err(error) => ReplyBody::KvError(error),
         };
         let body = match request {
-            Request::Write(bytes) | Request::CommitOnly(bytes) => match Command::decode(&bytes) {
-                Ok(Command::Kv(command)) => judged(store.apply(&command)),
-                _ => return Outcome::Refused(Refusal::Stopping),
-            },
+            Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weak(bytes) => {
+                match Command::decode(&bytes) {
+                    Ok(Command::Kv(command)) => judged(store.apply(&command)),
+                    _ => return Outcome::Refused(Refusal::Stopping),
+                }
+            }
             Request::Weigh(command, _) => judged(store.apply(&command)),
             Request::Read(query, _) => judged(store.query(&query)),
             Request::LookUp(keys, _) => ReplyBody::Found(store.look_up(keys)),

@@ -220,7 +220,7 @@ async fn compact<R: Replica>(replica: &R, revision: Revision) -> bool {
         Outcome::Done(reply) => {
             matches!(reply.body, ReplyBody::Kv(_) | ReplyBody::KvError(Error::Compacted))
         }
-        Outcome::Refused(_) | Outcome::Unknown(_) => false,
+        Outcome::Received(_) | Outcome::Refused(_) | Outcome::Unknown(_) => false,
     }
 }
 

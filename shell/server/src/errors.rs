@@ -188,6 +188,7 @@ pub(crate) fn of_refusal(refusal: Refusal) -> EtcdError {
         Refusal::TooMuchWork => TOO_MUCH_WORK,
         Refusal::AnswerTooLarge => ANSWER_TOO_LARGE,
         Refusal::LevelTooLow => LEVEL_TOO_LOW,
+        Refusal::NotWeak | Refusal::Overwritten => unreachable!("etcd's clients ask for no weak answers"),
     }
 }
 

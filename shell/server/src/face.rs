@@ -374,6 +374,7 @@ impl<R: Replica> Face<R> {
                 Err(errors::of_store(error).into())
             }
             Outcome::Done(reply) => Ok(reply),
+            Outcome::Received(_) => unreachable!("etcd's clients ask for no weak answers"),
             Outcome::Refused(refusal) => Err(errors::with_reason(refusal)),
             Outcome::Unknown(doubt) => Err(errors::of_doubt(doubt).into()),
         }

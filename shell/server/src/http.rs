@@ -21,8 +21,8 @@ use crate::tune::{self, TuneError};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use kattu_node::contract::{Consistency, MemberChange, Request};
-use kattu_raft::policy::WindowSize;
-use kattu_raft::{Duration, Protocol, Timing};
+use kattu_raft::policy::{Capacity, Weak};
+use kattu_raft::{Duration, NbRaft, Protocol, Timing};
 use kattu_runtime::metrics::Metrics;
 use tonic::Code;
 
@@ -181,8 +181,17 @@ async fn protocol_page<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold)
     };
     let json = match protocol {
         Protocol::Raft => "{\"protocol\":\"raft\"}".to_string(),
-        Protocol::NbRaft(WindowSize { entries, bytes }) => {
-            format!("{{\"protocol\":\"nb-raft\",\"window_entries\":{entries},\"window_bytes\":{bytes}}}")
+        Protocol::NbRaft(NbRaft { window: Capacity { entries, bytes }, weak, budget }) => {
+            let window = format!("\"window_entries\":{entries},\"window_bytes\":{bytes}");
+            let mode = WEAK.iter().find(|(_, mode)| *mode == weak).map_or("", |(name, _)| name);
+            let Capacity { entries, bytes } = budget;
+            let weak = match weak {
+                Weak::Off => String::new(),
+                Weak::Gap | Weak::Receipt => {
+                    format!(",\"weak\":\"{mode}\",\"budget_entries\":{entries},\"budget_bytes\":{bytes}")
+                }
+            };
+            format!("{{\"protocol\":\"nb-raft\",{window}{weak}}}")
         }
     };
     change_page(face, MemberChange::Protocol(protocol), json, hold).await
@@ -208,25 +217,42 @@ async fn change_page<R: Replica>(
     }
 }
 
-/// A protocol with all of its parameters, each once.
+/// The modes of weak answers, by their names.
+const WEAK: [(&str, Weak); 3] = [("off", Weak::Off), ("gap", Weak::Gap), ("receipt", Weak::Receipt)];
+
+/// A protocol with all of its parameters, each once; weak answers and their budget only together.
 fn parse_protocol(query: &str) -> Option<Protocol> {
     let (mut protocol, mut entries, mut bytes) = (None, None, None);
+    let (mut weak, mut budget_entries, mut budget_bytes) = (None, None, None);
     for part in query.split('&') {
         let (name, value) = part.split_once('=')?;
         let place = match name {
             "protocol" => &mut protocol,
             "window_entries" => &mut entries,
             "window_bytes" => &mut bytes,
+            "weak" => &mut weak,
+            "budget_entries" => &mut budget_entries,
+            "budget_bytes" => &mut budget_bytes,
             _ => return None,
         };
         if place.replace(value).is_some() {
             return None;
         }
     }
+    let capacity = |entries: &str, bytes: &str| {
+        Some(Capacity { entries: entries.parse().ok()?, bytes: bytes.parse().ok()? })
+    };
+    let (weak, budget) = match (weak, budget_entries, budget_bytes) {
+        (None, None, None) => (Weak::Off, Capacity::default()),
+        (Some(name), Some(entries), Some(bytes)) => {
+            (WEAK.iter().find(|(known, _)| *known == name)?.1, capacity(entries, bytes)?)
+        }
+        _ => return None,
+    };
     match (protocol?, entries, bytes) {
-        ("raft", None, None) => Some(Protocol::Raft),
+        ("raft", None, None) if weak == Weak::Off => Some(Protocol::Raft),
         ("nb-raft", Some(entries), Some(bytes)) => {
-            Some(Protocol::NbRaft(WindowSize { entries: entries.parse().ok()?, bytes: bytes.parse().ok()? }))
+            Some(Protocol::NbRaft(NbRaft { window: capacity(entries, bytes)?, weak, budget }))
         }
         _ => None,
     }

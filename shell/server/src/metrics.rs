@@ -115,6 +115,17 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
         let name = "kattu_gaps_sent_again_total";
         let about = "Gaps before such entries that this leader sent again";
         page.counter(name, about, metrics.gaps_sent_again.get());
+        let name = "kattu_weak_outstanding_requests";
+        let about = "Commands that were answered weakly and have no final answer";
+        page.gauge(name, about, metrics.weak_outstanding.get());
+        let name = "kattu_weak_outstanding_bytes";
+        let about = "Bytes of commands that were answered weakly and have no final answer";
+        page.gauge(name, about, metrics.weak_outstanding_bytes.get());
+        let name = "kattu_weak_answers_total";
+        page.counter(name, "Weak answers: a quorum had received the command", metrics.weak_answers.get());
+        let name = "kattu_weak_lost_total";
+        let about = "Commands that were answered weakly and then overwritten by a later leader";
+        page.counter(name, about, metrics.weak_lost.get());
         let name = "kattu_slow_disk_left_total";
         let about = "Times this member transferred leadership because of its slow disk";
         page.counter(name, about, metrics.slow_disk_left.get());

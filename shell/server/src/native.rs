@@ -38,6 +38,7 @@ use kattu_native::handshake::{Hello, Leader, Welcome};
 use kattu_native::reply::{self, Refusal};
 use kattu_native::{PREFACE, VERSION_MAX, VERSION_MIN};
 use kattu_node::contract::{self, Doubt, Outcome, ReplyBody};
+use kattu_raft::EntryId;
 use kattu_runtime::{Arrived, Mailbox};
 use kattu_tls::Socket;
 pub use load::Load;
@@ -366,6 +367,10 @@ impl<'a, R: Replica> Connection<'a, R> {
         let (any, before) = (!arrived.is_empty(), self.count);
         for (key, outcome) in arrived.drain(..) {
             let key = usize::try_from(key).expect("keys are places here");
+            if let Some(Outcome::Received(id)) = outcome {
+                self.tell_received(key, id);
+                continue;
+            }
             let under_way = self.under_way[key].take().expect("an outcome comes once");
             self.free.push(key);
             match under_way {
@@ -389,6 +394,15 @@ impl<'a, R: Replica> Connection<'a, R> {
             self.face.config.native.answered(before - self.count);
         }
         any
+    }
+
+    /// Tells the client that a quorum has received its command: the final answer follows.
+    fn tell_received(&mut self, key: usize, id: EntryId) {
+        let Some(UnderWay::One { name, .. }) = &self.under_way[key] else { return };
+        let before = self.output.unsent() as u64;
+        let outcome = reply::Outcome::Received { term: id.term.0 };
+        reply::Reply { index: id.index.0, strong: 0, outcome }.write(*name, self.output.frame());
+        self.trade(0, before);
     }
 
     /// Answers a request for which so many bytes were counted.

@@ -14,7 +14,7 @@ use core::fmt;
 use kattu_kv::api as kv;
 use kattu_kv::lookup::{Found, Keys};
 use kattu_kv::sessions::{SessionError, SessionId};
-use kattu_raft::{Duration, LogIndex, NodeId, Protocol, Term, Timing};
+use kattu_raft::{Duration, EntryId, LogIndex, NodeId, Protocol, Term, Timing};
 
 /// How fresh a read must be. [replication-protocols §9.1]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -41,6 +41,9 @@ pub enum Request {
     /// The same, outside of sessions; the client does not want the result, only to know that the command is in the log for
     /// good: it is answered before it is applied. [replication-protocols B10]
     CommitOnly(CommandBytes),
+    /// A put or a delete in a session; besides the outcome its client wants to know when a quorum has received it
+    /// ([`Outcome::Received`]), if the cluster gives weak answers and this replica leads. Otherwise as [`Request::Write`].
+    Weak(CommandBytes),
     /// A command of the store that may take long, with its bytes: its cost is checked before it is proposed.
     /// [`crate::command::request`] makes it.
     Weigh(Box<kv::Command>, Vec<u8>),
@@ -67,7 +70,7 @@ impl Request {
     #[must_use]
     pub fn command(&self) -> Option<&[u8]> {
         match self {
-            Request::Write(command) | Request::CommitOnly(command) => Some(command),
+            Request::Write(command) | Request::CommitOnly(command) | Request::Weak(command) => Some(command),
             Request::Weigh(_, command) => Some(command),
             _ => None,
         }
@@ -110,10 +113,24 @@ pub enum MemberChange {
 pub enum Outcome {
     /// Final.
     Done(Reply),
+    /// A quorum has received the command as this entry, in memory. It is not final: another outcome follows. Nothing of it
+    /// is promised: the command may still be lost. [fault-model WK2]
+    Received(EntryId),
     /// Certainly without effect, now and later.
     Refused(Refusal),
     /// It may have had an effect, or may still have one.
     Unknown(Doubt),
+}
+
+impl Outcome {
+    /// Whether no other outcome of the request follows.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Outcome::Done(_) | Outcome::Refused(_) | Outcome::Unknown(_) => true,
+            Outcome::Received(_) => false,
+        }
+    }
 }
 
 /// A final answer.
@@ -199,6 +216,10 @@ pub enum Refusal {
     AnswerTooLarge,
     /// The cluster has not reached the feature level of this request: a member's version may be older.
     LevelTooLow,
+    /// A weak answer was asked for, and the cluster gives none.
+    NotWeak,
+    /// A later leader has overwritten the entry.
+    Overwritten,
 }
 
 /// Why a change of members or of the leader was refused. Nothing has changed.

@@ -76,6 +76,7 @@ fn little() -> AppendReply {
         upto: LogIndex(15),
         gap: None,
         room: Room::PLENTY,
+        received: LogIndex(15),
         early: vec![],
     }
 }
@@ -89,7 +90,8 @@ fn everything() -> AppendReply {
         bulk: Round(7),
         gap: Some(Gap { prev: LogIndex(12), hint: EntryId::new(3, 10), last: LogIndex(10) }),
         room: Room(4096),
-        early: [(17, 18), (20, 20)]
+        received: LogIndex(16),
+        early: [(18, 18), (20, 20)]
             .map(|(first, last)| Run { first: LogIndex(first), last: LogIndex(last) })
             .to_vec(),
         ..little()
@@ -104,6 +106,7 @@ pub fn one_of_each_v1() -> Vec<(&'static str, Frame)> {
         bulk: Round(9),
         gap: None,
         room: Room::PLENTY,
+        received: LogIndex(upto),
         early: vec![],
         ..everything()
     };

@@ -176,6 +176,7 @@ impl Deposed {
             },
             Some(Outcome::Refused(why)) => What::Refused { reason: format!("{why:?}") },
             Some(Outcome::Unknown(why)) => What::Unknown { reason: format!("{why:?}") },
+            Some(Outcome::Received(_)) => unreachable!("nobody asks for weak answers here"),
             None => What::Unknown { reason: "nothing was heard".to_string() },
         };
         self.record(client, what);

@@ -106,6 +106,7 @@ pub(super) fn a_learner_of_many_lives(seed: u64) {
         upto: LogIndex(0),
         gap: None,
         room: Room::PLENTY,
+        received: LogIndex(0),
         early: vec![],
     };
     for life in 1..5_000 {

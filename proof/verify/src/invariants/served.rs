@@ -41,7 +41,7 @@ pub(super) fn stepped(ghost: &mut Ghost, place: usize, view: &View, tasks: &[Kee
                 delivered = meta.last.index;
                 member.installs = true;
             }
-            KeeperTask::Status { .. } | KeeperTask::Weigh { .. } => {}
+            KeeperTask::Status { .. } | KeeperTask::Standing { .. } | KeeperTask::Weigh { .. } => {}
         }
     }
     expect(delivered == view.delivered || delivered == member.delivered, NAME, || {

@@ -46,6 +46,7 @@ fn matches(upto: u64) -> Message {
         upto: LogIndex(upto),
         gap: None,
         room: Room::PLENTY,
+        received: LogIndex(upto),
         early: vec![],
     })
 }

@@ -63,6 +63,9 @@ impl Answer {
             reply::Outcome::Committed => {
                 return Err(NotAnAnswer("committed, of a write that wants its result".to_string()));
             }
+            reply::Outcome::Received { .. } => {
+                return Err(NotAnAnswer("received, of a write that asks for no weak answer".to_string()));
+            }
             reply::Outcome::Opened { id, idle } => Outcome::Opened { id, idle: Duration::from_millis(idle) },
             reply::Outcome::Named { idle, gone } => {
                 Outcome::Named { idle: Duration::from_millis(idle), gone }
@@ -138,7 +141,10 @@ pub(crate) fn is_passing(refusal: Refusal) -> bool {
         | Refusal::AnswerTooLarge
         | Refusal::LevelTooLow
         | Refusal::RequestTooLarge
-        | Refusal::Invalid => false,
+        | Refusal::Invalid
+        | Refusal::NotWeak
+        | Refusal::MayNotBeWeak
+        | Refusal::Overwritten => false,
     }
 }
 
@@ -170,6 +176,15 @@ pub(crate) fn refused(refusal: Refusal, endpoint: &str) -> Failure {
         Refusal::RequestTooLarge => {
             (Code::InvalidArgument, "the command is longer than --max-request-bytes allows: make it smaller")
         }
+        Refusal::NotWeak => (
+            Code::FailedPrecondition,
+            "this cluster gives no weak answers: write without asking for one, or turn them on (kattu protocol)",
+        ),
+        Refusal::MayNotBeWeak => (
+            Code::InvalidArgument,
+            "only puts and deletes of single keys in a strict session have weak answers",
+        ),
+        Refusal::Overwritten => (Code::Aborted, "a later leader has overwritten it: it is lost"),
         Refusal::Invalid => (
             Code::InvalidArgument,
             "the store would refuse the command whatever it holds: has it more operations than --max-txn-ops allows?",

@@ -236,7 +236,7 @@ mod tests {
         for (welcome, cluster, named) in [
             (good.clone(), 8, "another cluster"),
             (Welcome { version: 0, ..good.clone() }, 7, "none of them"),
-            (Welcome { version: VERSION_MAX + 1, ..good.clone() }, 7, "chose 2"),
+            (Welcome { version: VERSION_MAX + 1, ..good.clone() }, 7, "chose 3"),
             (Welcome { requests_max: 0, ..good.clone() }, 7, "no requests"),
         ] {
             let error = judge(&welcome, cluster).unwrap_err();

@@ -305,7 +305,7 @@ impl World {
     fn decide_on(&self, at: usize, request: &Request<'_>) -> Act {
         let kind = match request {
             Request::Open(_) => Kind::Open,
-            Request::Write { .. } => Kind::Write,
+            Request::Write { .. } | Request::Weak(_) => Kind::Write,
             Request::Read { level, .. } => Kind::Read(*level),
             Request::KeepAlive(named) => Kind::KeepAlive(named.len()),
             Request::Close(_) => Kind::Close,
@@ -363,6 +363,7 @@ impl World {
                 }
                 command.to_vec()
             }
+            Request::Weak(_) => unreachable!("no client asks for weak answers yet"),
             Request::KeepAlive(named) => SessionCommand::KeepAlive(named.clone()).encode(),
             Request::Close(named) => SessionCommand::Close(named.clone()).encode(),
             Request::Expel(number) => SessionCommand::Expel(*number).encode(),

@@ -51,6 +51,7 @@ pub(crate) fn write(
                 unreachable!("no request of this protocol is answered by {body:?}")
             }
         },
+        contract::Outcome::Received(_) => unreachable!("it is no answer, and told apart"),
         contract::Outcome::Refused(refusal) => Outcome::Refused(refusal_of(refusal), leader()),
         contract::Outcome::Unknown(doubt) => Outcome::Unknown(doubt_of(doubt), leader()),
     };
@@ -85,6 +86,8 @@ fn refusal_of(refusal: contract::Refusal) -> Refusal {
         contract::Refusal::TooMuchWork => Refusal::TooMuchWork,
         contract::Refusal::AnswerTooLarge => Refusal::AnswerTooLarge,
         contract::Refusal::LevelTooLow => Refusal::LevelTooLow,
+        contract::Refusal::NotWeak => Refusal::NotWeak,
+        contract::Refusal::Overwritten => Refusal::Overwritten,
         contract::Refusal::Member(why) => unreachable!("no request of this protocol is refused with {why:?}"),
     }
 }

@@ -63,6 +63,7 @@ pub(crate) fn judge<'a>(message: &Message<'a>, config: &FaceConfig) -> Judged<'a
         Ok(Request::Ping) => Judged::Pong,
         Ok(Request::Open(order)) => Judged::Open(order),
         Ok(Request::Write { commit_only, command }) => judge_write(commit_only, command, config),
+        Ok(Request::Weak(command)) => judge_weak(command, config),
         Ok(Request::KeepAlive(alive)) if alive.iter().all(|(_, first)| *first != 0) => {
             about_sessions(&SessionCommand::KeepAlive(alive))
         }
@@ -123,6 +124,28 @@ fn judge_write<'a>(commit_only: bool, bytes: &'a [u8], config: &FaceConfig) -> J
         contract::Request::Write(bytes) => Judged::Ask(write(bytes), kind),
         request if is_in_session => Judged::Ask(request, Kind::WeighedInSession),
         request => Judged::Ask(request, kind),
+    }
+}
+
+/// Which commands may be answered weakly: those of a session whose answer says no more than that they are done.
+fn judge_weak<'a>(bytes: &'a [u8], config: &FaceConfig) -> Judged<'a> {
+    if config.request_bytes_max < bytes.len() {
+        return Judged::Refused(Refusal::RequestTooLarge);
+    }
+    let checked = match Command::decode(bytes) {
+        Ok(Command::InSession { work_max: None, command, .. }) => match command {
+            StoreCommand::Put(put) if !put.prev_kv && !put.ignore_value => check::check_put(put.as_ref()),
+            StoreCommand::DeleteRange(delete) if !delete.prev_kv && delete.keys.end.is_empty() => {
+                check::check_delete_range(&delete)
+            }
+            _ => return Judged::Refused(Refusal::MayNotBeWeak),
+        },
+        Ok(Command::Kv(_)) => return Judged::Refused(Refusal::MayNotBeWeak),
+        _ => return Judged::Malformed,
+    };
+    match checked {
+        Ok(()) => Judged::Ask(contract::Request::Weak(bytes.to_vec().into()), Kind::Write),
+        Err(error) => invalid(error, true),
     }
 }
 

@@ -80,7 +80,7 @@ impl LoneStore {
                 Err(error) => ReplyBody::KvError(error),
             };
             let body = match request {
-                Request::Write(bytes) | Request::CommitOnly(bytes) => {
+                Request::Write(bytes) | Request::CommitOnly(bytes) | Request::Weak(bytes) => {
                     state.log_len += 1;
                     match Command::decode(&bytes) {
                         Ok(Command::Kv(command)) => judged(state.store.apply(&command)),

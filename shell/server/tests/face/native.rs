@@ -203,6 +203,7 @@ enum Said {
     Done(Result<Response, Error>),
     Pong,
     Committed,
+    Received(u64),
     Opened(SessionId, u64),
     Named(Vec<SessionId>),
     Sessions(u64, Vec<u64>),
@@ -317,6 +318,7 @@ fn got(answer: &Answered<'_>) -> Got {
         Says::Done([]) => Said::Pong,
         Says::Done(bytes) => Said::Done(kattu_kv::answer::decode(bytes).expect("an answer of the store")),
         Says::Committed => Said::Committed,
+        Says::Received { term } => Said::Received(*term),
         Says::Opened { id, idle } => Said::Opened(*id, *idle),
         Says::Named { gone, .. } => Said::Named(gone.clone()),
         Says::Sessions { all, list } => {
@@ -370,15 +372,15 @@ async fn both_sides_agree_on_a_version_and_a_cluster_or_part() {
     let mut client = face.stranger().await;
     client.say_hello(&hello).await;
     let welcome = client.welcome().await;
-    assert_eq!((welcome.version, welcome.cluster, welcome.member), (1, CLUSTER, MEMBER));
+    assert_eq!((welcome.version, welcome.cluster, welcome.member), (2, CLUSTER, MEMBER));
     assert_eq!(welcome.leader, leader());
     assert_eq!((welcome.requests_max, welcome.frame_bytes_max), (4096, 1536 * 1024 + (64 << 10)));
     assert_eq!(client.ask(Asks::Ping).await.says, Said::Pong);
     for (hello, version) in [
-        (Hello { version_min: 2, ..hello.clone() }, 0),
+        (Hello { version_min: 3, ..hello.clone() }, 0),
         (Hello { version_min: 0, version_max: 0, ..hello.clone() }, 0),
-        (Hello { cluster: CLUSTER + 1, ..hello.clone() }, 1),
-        (Hello { principal: 1, ..hello.clone() }, 1),
+        (Hello { cluster: CLUSTER + 1, ..hello.clone() }, 2),
+        (Hello { principal: 1, ..hello.clone() }, 2),
     ] {
         let mut client = face.stranger().await;
         client.say_hello(&hello).await;

@@ -2,7 +2,8 @@
 
 use crate::fixture::*;
 use kattu_node::contract::{MemberChange, MemberRefusal, Outcome, Refusal, Request};
-use kattu_raft::policy::WindowSize;
+use kattu_raft::NbRaft;
+use kattu_raft::policy::{Capacity, Weak};
 use kattu_raft::{Protocol, Timing};
 use std::fs::File;
 use std::sync::Arc;
@@ -186,12 +187,21 @@ async fn the_timing_page_sets_both_times_or_says_why_not() {
 #[tokio::test]
 async fn the_protocol_page_sets_a_protocol_or_says_why_not() {
     let face = Face::start().await;
-    let window = WindowSize { entries: 100, bytes: 4096 };
+    let window = Capacity { entries: 100, bytes: 4096 };
     for (query, protocol, json) in [
         (
             "protocol=nb-raft&window_entries=100&window_bytes=4096",
-            Protocol::NbRaft(window),
+            Protocol::NbRaft(NbRaft { window, ..NbRaft::default() }),
             r#"{"protocol":"nb-raft","window_entries":100,"window_bytes":4096}"#,
+        ),
+        (
+            "protocol=nb-raft&window_entries=100&window_bytes=4096&weak=receipt&budget_entries=7&budget_bytes=9",
+            Protocol::NbRaft(NbRaft {
+                window,
+                weak: Weak::Receipt,
+                budget: Capacity { entries: 7, bytes: 9 },
+            }),
+            r#"{"protocol":"nb-raft","window_entries":100,"window_bytes":4096,"weak":"receipt","budget_entries":7,"budget_bytes":9}"#,
         ),
         ("protocol=raft", Protocol::Raft, r#"{"protocol":"raft"}"#),
     ] {
@@ -204,6 +214,8 @@ async fn the_protocol_page_sets_a_protocol_or_says_why_not() {
         "",
         "protocol=paxos",
         "protocol=raft&window_entries=1",
+        "protocol=nb-raft&window_entries=1&window_bytes=1&weak=gap",
+        "protocol=nb-raft&window_entries=1&window_bytes=1&weak=all&budget_entries=1&budget_bytes=1",
         "protocol=nb-raft",
         "protocol=nb-raft&window_entries=1",
         "protocol=nb-raft&window_entries=-1&window_bytes=1",
