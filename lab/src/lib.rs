@@ -20,6 +20,7 @@
 //! | `published.rs` | figures of others, as data |
 //! | `judge.rs` | claims and their verdicts |
 //! | `figures.rs`, `page.rs`, `report.rs` | figures, the page, and all that is made from samples |
+//! | `petri.rs` | the Petri net of replication on the command line |
 //! | `overview.rs` | one page over several runs: published statements beside the claims that judge them |
 //!
 //! Knows nothing of: what is inside a member.
@@ -35,6 +36,7 @@ pub mod machine;
 pub mod measured;
 pub mod overview;
 mod page;
+pub mod petri;
 pub mod published;
 pub mod report;
 pub mod results;

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use kattu_lab::experiment::{Experiment, Size};
 use kattu_lab::experiments;
 use kattu_lab::overview;
+use kattu_lab::petri::{self, PetriArgs};
 use kattu_lab::report;
 use kattu_lab::results::{Folder, Summary};
 use kattu_lab::run::{self, Options, span};
@@ -33,6 +34,8 @@ enum Verb {
     },
     /// Run experiments; one that was cut off goes on where it was
     Run(RunArgs),
+    /// Run the Petri net of log replication: where the time of a request goes, in Raft and in NB-Raft
+    Petri(Box<PetriArgs>),
     /// Make summary, figures and page again from the samples of earlier runs
     Report {
         /// Folders of results, or folders of such folders
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Verb::List => list(),
         Verb::Show { name } => find(&name).and_then(show),
         Verb::Run(args) => run_all(&args),
+        Verb::Petri(args) => petri::run(&args),
         Verb::Report { folders } => folders.iter().try_for_each(|folder| report_of(folder)),
     };
     match outcome {

@@ -209,9 +209,11 @@ const CRATES: &[Crate] = &[
     },
     Crate { name: "kattu", may_know: &["kattu-verbs", "kattu-runtime"], never: &[] },
     Crate { name: "kattu-simulator", may_know: &["kattu-sim", "kattu-output"], never: ASYNC },
+    // A model of replication. It knows nothing of Kattu's own.
+    Crate { name: "kattu-petri", may_know: &["kattu-random"], never: ASYNC },
     Crate {
         name: "kattu-lab",
-        may_know: &["kattu-rig", "kattu-random", "kattu-output", "kattu-kv"],
+        may_know: &["kattu-petri", "kattu-rig", "kattu-random", "kattu-output", "kattu-kv"],
         never: ASYNC,
     },
     Crate { name: "xtask", may_know: &[], never: &[] },
