@@ -10,7 +10,9 @@ mod elections;
 
 use crate::experiment::{Blow, ClusterPlan, Fault, LinkPlan, Load, Point, Task};
 use crate::machine::Busy;
-use crate::measured::{APPLIED_US, BEHIND, COUNTERS};
+use crate::measured::{
+    ACCEPTED_P50_US, ACCEPTED_P99_US, ACCEPTED_PER_S, APPLIED_US, BEHIND, COUNTERS, EARLY, LOST,
+};
 use kattu_rig::Cluster;
 use kattu_rig::Page;
 use kattu_rig::place::Place;
@@ -49,6 +51,8 @@ pub struct BenchCluster {
     /// Election timeout and heartbeat interval of the plan, and those in force.
     timing_base: (u64, u64),
     timing_now: (u64, u64),
+    /// Arguments of `kattu protocol` in force; none for raft.
+    protocol_now: Vec<&'static str>,
 }
 
 type Settings = BTreeMap<String, String>;
@@ -113,6 +117,7 @@ impl BenchCluster {
             now: Vec::new(),
             timing_base: (0, 0),
             timing_now: (0, 0),
+            protocol_now: Vec::new(),
         };
         started.base = started.settings()?;
         started.now = started.base.clone();
@@ -138,6 +143,13 @@ impl BenchCluster {
             self.ask(&["timing", &election, &heartbeat])?;
             self.until("the timing in force", |cluster| Ok(cluster.timing()? == timing))?;
             self.timing_now = timing;
+        }
+        if point.protocol != self.protocol_now {
+            let name: &[&str] = if point.protocol.is_empty() { &["raft"] } else { &point.protocol };
+            // A cluster that has just started may not know the level yet.
+            let words = [&["protocol"], name].concat();
+            self.until("the protocol is set", |it| Ok(it.ask(&words).is_ok()))?;
+            self.protocol_now = point.protocol.clone();
         }
         let leader = self.leader()?;
         self.tune(point, leader)?;
@@ -230,6 +242,9 @@ impl BenchCluster {
         let mut counters: BTreeMap<String, f64> = if is_steady { went.collect() } else { BTreeMap::new() };
         counters.extend(behind.map(|entries| (BEHIND.into(), entries)));
         counters.extend(behind.map(|_| (APPLIED_US.into(), applied)));
+        if load.has_sessions() {
+            counters.extend(accepted_counters(&answer));
+        }
         self.repair()?;
         let client_cpu_us = client.as_secs_f64() * 1e6;
         Ok(Measurement { answer, told, members_cpu_us, client_cpu_us, leader, is_steady, others, counters })
@@ -369,6 +384,11 @@ impl BenchCluster {
         let mut counters: BTreeMap<String, f64> =
             COUNTERS.iter().filter_map(|name| Some(((*name).to_string(), sum(name)? as f64))).collect();
         counters.extend(stage_counters(&if asked == leader { of_leader } else { page(asked) }));
+        let early = (0..self.cluster.members.len())
+            .filter(|&it| it != leader)
+            .filter_map(|it| self.cluster.members[it].metric(EARLY))
+            .sum::<u64>();
+        counters.insert(EARLY.into(), early as f64);
         counters
     }
 
@@ -449,6 +469,19 @@ fn stage_counters(page: &Page) -> BTreeMap<String, f64> {
         .map(|(path, stage, seconds)| (format!("{path} {stage}"), seconds * 1e6));
     let counts = numbers("kattu_stage_seconds_count").filter(|(_, stage, _)| stage == "answered");
     times.chain(counts.map(|(path, _, count)| (format!("{path} samples"), count))).collect()
+}
+
+/// What clients in sessions had: how many requests they went on after in a second, how long that took, how many of these were lost.
+/// Without weak answers they go on when a request is done.
+fn accepted_counters(answer: &Value) -> BTreeMap<String, f64> {
+    let weak = if answer["weak"].is_null() { answer } else { &answer["weak"] };
+    let of = [
+        (ACCEPTED_PER_S, "ops_per_s"),
+        (ACCEPTED_P50_US, "p50_us"),
+        (ACCEPTED_P99_US, "p99_us"),
+        (LOST, "lost"),
+    ];
+    of.iter().filter_map(|(name, field)| Some(((*name).to_string(), weak[*field].as_f64()?))).collect()
 }
 
 /// The link between two places.

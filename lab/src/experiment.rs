@@ -84,6 +84,8 @@ pub struct Point {
     pub tuned: Vec<(Members, String)>,
     /// Election timeout and heartbeat interval in milliseconds, if they are not the default.
     pub timing: Option<(u64, u64)>,
+    /// Arguments of `kattu protocol`, if it is not raft.
+    pub protocol: Vec<&'static str>,
     /// Links between members; counts only in a cluster with a link proxy.
     pub links: LinkPlan,
     /// What is done and measured.
@@ -259,6 +261,14 @@ impl Load {
         }
     }
 
+    /// The same by the native protocol, in a session of each client's own, so many of which share a connection.
+    #[must_use]
+    pub fn puts_in_sessions(total: u64, clients: u32, together: u32) -> Load {
+        let face = Face::Native { connections: clients.div_ceil(together), pipeline: 1 };
+        let load = Load { face, ..Load::puts(total, clients) };
+        load.with(format!("--sessions={clients}"))
+    }
+
     /// The same with values of this size.
     #[must_use]
     pub fn of_bytes(self, value_bytes: u32) -> Load {
@@ -276,6 +286,12 @@ impl Load {
     pub fn with(mut self, argument: impl Into<String>) -> Load {
         self.more.push(argument.into());
         self
+    }
+
+    /// Whether its clients write in sessions.
+    #[must_use]
+    pub fn has_sessions(&self) -> bool {
+        self.more.iter().any(|argument| argument.starts_with("--sessions"))
     }
 
     /// The arguments of `kattu bench`, without endpoints and output.
@@ -328,6 +344,7 @@ impl Point {
             cluster,
             tuned: Vec::new(),
             timing: None,
+            protocol: Vec::new(),
             links: LinkPlan::default(),
             load: load.into(),
             faults: Vec::new(),
@@ -359,6 +376,12 @@ impl Point {
     #[must_use]
     pub fn timed(self, election: u64, heartbeat: u64) -> Point {
         Point { timing: Some((election, heartbeat)), ..self }
+    }
+
+    /// With this protocol: the arguments of `kattu protocol`.
+    #[must_use]
+    pub fn by(self, protocol: &[&'static str]) -> Point {
+        Point { protocol: protocol.to_vec(), ..self }
     }
 
     /// With links that take so long in each direction. The cluster needs a proxy.

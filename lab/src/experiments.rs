@@ -7,6 +7,7 @@ mod batching;
 mod combinations;
 mod elections;
 mod frame_check;
+mod non_blocking;
 mod parallel_append;
 mod pipelining;
 mod reads;
@@ -24,5 +25,6 @@ pub const ALL: &[&Experiment] = &[
     &elections::EXPERIMENT,
     &reads::EXPERIMENT,
     &serialisation::EXPERIMENT,
+    &non_blocking::EXPERIMENT,
     &frame_check::EXPERIMENT,
 ];

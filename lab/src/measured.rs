@@ -47,6 +47,16 @@ pub enum Measure {
     ReadConfirmed,
     /// Mean time from a read's receipt to its answer.
     ReadAnswered,
+    /// Requests in a second after which clients went on: because a quorum had received them, or because they were done.
+    Accepted,
+    /// The median time until clients went on.
+    AcceptedP50,
+    /// The time until clients went on that 1 % of requests exceed.
+    AcceptedP99,
+    /// Requests that clients went on after and that were not done in the end, as far as is known.
+    Lost,
+    /// Entries that came before their predecessors and joined a log from a window, for one operation.
+    Early,
 }
 
 /// How far the highest term went: counted where leaders are killed or watched.
@@ -61,6 +71,17 @@ pub const BEHIND: &str = "entries_behind";
 /// Microseconds from the first request until the leader had applied all.
 pub const APPLIED_US: &str = "applied_us";
 
+/// Of weak writes: those that clients went on after in a second, and how long that took; those that were lost.
+pub const ACCEPTED_PER_S: &str = "accepted_per_s";
+/// Microseconds.
+pub const ACCEPTED_P50_US: &str = "accepted_p50_us";
+/// Microseconds.
+pub const ACCEPTED_P99_US: &str = "accepted_p99_us";
+/// Writes.
+pub const LOST: &str = "lost";
+/// Entries that came early, at all followers together.
+pub const EARLY: &str = "kattu_window_entries_total";
+
 /// Runs that a comparison needs: the interval of fewer says nothing.
 pub const RUNS_MIN: usize = 3;
 
@@ -70,7 +91,7 @@ pub const COUNTERS: [&str; 3] =
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 19] = [
+    pub const ALL: [Measure; 24] = [
         Measure::Millis,
         Measure::OpsPerS,
         Measure::P50,
@@ -90,6 +111,11 @@ impl Measure {
         Measure::ReadRouted,
         Measure::ReadConfirmed,
         Measure::ReadAnswered,
+        Measure::Accepted,
+        Measure::AcceptedP50,
+        Measure::AcceptedP99,
+        Measure::Lost,
+        Measure::Early,
     ];
 
     /// Its name in files.
@@ -115,6 +141,11 @@ impl Measure {
             Measure::ReadRouted => "read_routed_us",
             Measure::ReadConfirmed => "read_confirmed_us",
             Measure::ReadAnswered => "read_answered_us",
+            Measure::Accepted => "accepted_per_s",
+            Measure::AcceptedP50 => "accepted_p50_ms",
+            Measure::AcceptedP99 => "accepted_p99_ms",
+            Measure::Lost => "lost",
+            Measure::Early => "early_per_op",
         }
     }
 
@@ -141,6 +172,11 @@ impl Measure {
             Measure::ReadRouted => "mean time of a read until it is routed, µs",
             Measure::ReadConfirmed => "mean time of a read until it is confirmed, µs",
             Measure::ReadAnswered => "mean time of a read until it is answered, µs",
+            Measure::Accepted => "clients go on, requests/s",
+            Measure::AcceptedP50 => "median time until a client goes on, ms",
+            Measure::AcceptedP99 => "99th percentile of the time until a client goes on, ms",
+            Measure::Lost => "requests lost after clients went on",
+            Measure::Early => "entries from windows per request, both followers together",
         }
     }
 
@@ -154,6 +190,7 @@ impl Measure {
             let samples = sample.counters.get("read samples").filter(|samples| 0.0 < **samples)?;
             sample.counters.get(&format!("read {name}")).map(|micros| micros / samples)
         };
+        let micros_of = |name: &str| sample.counters.get(name).map(|micros| micros / 1e3);
         let has_elections = sample.counters.contains_key(LEADER_KNOWN_US);
         match self {
             Measure::Millis => Some(sample.seconds * 1e3),
@@ -177,6 +214,11 @@ impl Measure {
             Measure::ReadRouted => stage("routed"),
             Measure::ReadConfirmed => stage("confirmed"),
             Measure::ReadAnswered => stage("answered"),
+            Measure::Accepted => sample.counters.get(ACCEPTED_PER_S).copied(),
+            Measure::AcceptedP50 => micros_of(ACCEPTED_P50_US),
+            Measure::AcceptedP99 => micros_of(ACCEPTED_P99_US),
+            Measure::Lost => sample.counters.get(LOST).copied(),
+            Measure::Early => counter(EARLY),
         }
     }
 }

@@ -254,6 +254,9 @@ fn difference(there: &RunInfo, this: &RunInfo) -> Option<&'static str> {
 fn info_of(point: &Point) -> PointInfo {
     let mut setting = vec![format!("{} members", point.cluster.members)];
     setting.extend(point.cluster.flags.iter().cloned());
+    if !point.protocol.is_empty() {
+        setting.push(format!("kattu protocol {}", point.protocol.join(" ")));
+    }
     setting.extend(point.tuned.iter().map(|(members, setting)| match members {
         Members::All => setting.clone(),
         other => format!("{setting} ({other:?})"),

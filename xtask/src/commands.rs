@@ -130,6 +130,7 @@ mod tests {
         ("bench overload", "proof/e2e/src/bin/overload.rs"),
         ("bench soak", "proof/e2e/src/bin/soak.rs"),
         ("bench tail", "proof/e2e/src/bin/tail.rs"),
+        ("bench weak", "proof/e2e/src/bin/weak.rs"),
     ];
 
     /// The options that a text names.

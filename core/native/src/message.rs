@@ -79,10 +79,15 @@ pub enum Request<'a> {
     Weak(&'a [u8]),
 }
 
-/// Adds a write to a frame, under the client's name for it, as [`Request::write`] does: `command` appends its bytes, which
-/// are not laid out anywhere else before.
-pub fn write_command(request: u64, writer: &mut FrameWriter, command: impl FnOnce(&mut Vec<u8>)) {
-    writer.message(WRITE, 0, request, |out| {
+/// Adds a write, or a weak one, to a frame, under the client's name for it, as [`Request::write`] does: `command` appends its
+/// bytes, which are not laid out anywhere else before.
+pub fn write_command(
+    request: u64,
+    is_weak: bool,
+    writer: &mut FrameWriter,
+    command: impl FnOnce(&mut Vec<u8>),
+) {
+    writer.message(if is_weak { WEAK } else { WRITE }, 0, request, |out| {
         write_number(PRINCIPAL, out);
         command(out);
     });

@@ -170,6 +170,13 @@ numbered! {
     AnswerTooLarge = 4,
 }
 
+/// Whether the answer in this message is the last one to its request: no other follows, unlike one that says
+/// [`Outcome::Received`].
+#[must_use]
+pub fn is_final(message: &Message<'_>) -> bool {
+    message.kind != REPLY || message.fields.get(16) != Some(&RECEIVED)
+}
+
 /// Adds the answer to the request of this name, done with this result, to a frame: as [`Reply::write`] with
 /// [`Outcome::Done`] does, and the result is not laid out anywhere else before.
 pub fn write_done(

@@ -22,11 +22,11 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use kattu_raft::Raft;
 use kattu_raft::{
     Config, Duration, Entry, Falsehood, Incarnation, Instant, LogIndex, NodeId, PayloadReader, Recovered,
     Term, timing_found,
 };
+use kattu_raft::{Protocol, Raft};
 
 /// The configuration of one replica at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -403,6 +403,14 @@ impl Node {
         self.changes.stop(effects);
     }
 
+    /// What peers keep in their windows, if the cluster has any.
+    fn windows(&self) -> Vec<(NodeId, u64)> {
+        match self.raft.membership().extensions.protocol {
+            Some(Protocol::NbRaft(_)) => self.raft.peer_windows().collect(),
+            Some(Protocol::Raft) | None => Vec::new(),
+        }
+    }
+
     /// The replica's half of a status; the keeper completes it.
     fn status(&self, now: Instant) -> Status {
         Status {
@@ -427,6 +435,9 @@ impl Node {
             leader_changes: self.leader_changes,
             pending: self.pending() as u64,
             timing: self.raft.timing(),
+            protocol: self.raft.membership().extensions.protocol,
+            windows: self.windows(),
+            weak: self.weak_counts(),
             ..Status::default()
         }
     }

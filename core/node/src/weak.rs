@@ -10,9 +10,9 @@
 //! Out:   weak answers: each is followed by a final one.
 //! Rules: [replication-protocols W5, C1; fault-model WK1–WK8]
 //!   1. Only a leader gives weak answers, and only to its own clients. Others get the final answer alone.
-//!   2. Only a command that will be executed if no leader changes is answered weakly: the next one of a strict session. So a
-//!      leader has to know how far the session is. It asks its keeper once in a term, behind the first such command, and follows
-//!      from there what enters its log.
+//!   2. Only a command that will be executed if no leader changes is answered weakly: the next one of a strict session, with room
+//!      for its answer. So a leader has to know how far the session is. It asks its keeper once in a term, behind the first such
+//!      command, and follows from there what enters its log.
 //!   3. What is answered weakly and not yet final has a budget, in commands and bytes. Beyond it there is the final answer alone.
 //!   4. Nothing else depends on any of this.
 //!
@@ -24,7 +24,7 @@ use crate::node::{Node, answer};
 use crate::session::SessionHeader;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use kattu_kv::sessions::SessionId;
+use kattu_kv::sessions::{SessionId, WINDOW};
 use kattu_raft::message::Run;
 use kattu_raft::policy::{Capacity, Weak};
 use kattu_raft::{LogIndex, Protocol};
@@ -38,8 +38,9 @@ const UNJUDGED_MAX: usize = 8192;
 /// How far a session is in this leader's log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Follows {
-    /// The keeper is asked when it has been given this entry, or is asked already. The numbers that came after it.
-    Asks { from: LogIndex, is_asked: bool, after: Vec<u64> },
+    /// The keeper is asked when it has been given this entry, or was asked behind another. The numbers that came after it, with
+    /// their entries: the keeper has judged those up to where it was asked.
+    Asks { from: LogIndex, asked_behind: Option<LogIndex>, after: Vec<(LogIndex, u64)> },
     /// The highest number that is executed, or will be if no leader changes.
     InStep(u64),
     /// It is not there, or its commands need no order.
@@ -130,7 +131,7 @@ impl WeakAnswers {
         match self.sessions.get_mut(&key(header.id)) {
             None => {
                 if wants && has_room {
-                    let asks = Follows::Asks { from: at, is_asked: false, after: Vec::new() };
+                    let asks = Follows::Asks { from: at, asked_behind: None, after: Vec::new() };
                     self.sessions.insert(key(header.id), asks);
                 }
                 false
@@ -138,10 +139,10 @@ impl WeakAnswers {
             Some(Follows::InStep(highest)) => {
                 let is_next = number == *highest + 1;
                 *highest += u64::from(is_next);
-                is_next
+                is_next && number - header.first_unacked.min(number) < WINDOW
             }
             Some(Follows::Asks { after, .. }) if after.len() < UNJUDGED_MAX => {
-                after.push(number);
+                after.push((at, number));
                 false
             }
             Some(Follows::Asks { .. }) => {
@@ -154,8 +155,9 @@ impl WeakAnswers {
 }
 
 impl Node {
-    /// The budget of weak answers; `None` without them.
-    fn weak_budget(&self) -> Option<Capacity> {
+    /// The budget of weak answers; `None` if the cluster gives none.
+    #[must_use]
+    pub fn weak_budget(&self) -> Option<Capacity> {
         match self.raft.membership().extensions.protocol? {
             Protocol::NbRaft(nb_raft) if nb_raft.weak != Weak::Off => Some(nb_raft.budget),
             Protocol::NbRaft(_) | Protocol::Raft => None,
@@ -196,11 +198,10 @@ impl Node {
     pub(crate) fn ask_about_sessions(&mut self, effects: &mut Effects) {
         let term = self.raft.term();
         for (&(number, secret), follows) in &mut self.writes.weak.sessions {
-            if let Follows::Asks { from, is_asked, .. } = follows
-                && !*is_asked
+            if let Follows::Asks { from, asked_behind: behind @ None, .. } = follows
                 && *from <= self.delivered
             {
-                *is_asked = true;
+                *behind = Some(self.delivered);
                 let session = SessionId { number, secret };
                 effects.apply.push(KeeperTask::Standing { session, term });
             }
@@ -214,11 +215,12 @@ impl Node {
             return;
         }
         let Some(follows) = self.writes.weak.sessions.get_mut(&key(session)) else { return };
-        let Follows::Asks { after, is_asked: true, .. } = follows else { return };
+        let Follows::Asks { after, asked_behind: Some(behind), .. } = follows else { return };
         *follows = match last {
             Some(last) => {
-                let advance = |highest: u64, &number: &u64| highest + u64::from(number == highest + 1);
-                Follows::InStep(after.iter().fold(last, advance))
+                let later = after.iter().filter(|(at, _)| *behind < *at).map(|(_, number)| *number);
+                let advance = |highest: u64, number: u64| highest + u64::from(number == highest + 1);
+                Follows::InStep(later.fold(last, advance))
             }
             None => Follows::Never,
         };

@@ -397,6 +397,11 @@ impl Flow {
         self.early.extend(runs.iter().filter(|run| matched < run.first && run.first <= run.last));
     }
 
+    /// How many entries the peer keeps after a gap.
+    pub(crate) fn early(&self) -> u64 {
+        self.early.iter().map(|run| run.last.0 - run.first.0 + 1).sum()
+    }
+
     /// The gap before the entries that the peer keeps, if all of it is in flight.
     fn hole(&self, matched: LogIndex) -> Option<Run> {
         let early = self.early.first().filter(|_| matches!(self.mode, Mode::Replicate))?;

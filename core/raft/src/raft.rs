@@ -711,6 +711,12 @@ impl Raft {
         peers.into_iter().flatten().map(|(&peer, progress)| (peer, progress.matched))
     }
 
+    /// How many entries each peer keeps in its window, as it last reported. Empty unless this peer leads.
+    pub fn peer_windows(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        let peers = self.role.leader().map(|leader| &leader.peers);
+        peers.into_iter().flatten().map(|(&peer, progress)| (peer, progress.flow.early()))
+    }
+
     /// Appends with entries that a peer has not answered; 0 unless this peer leads.
     #[must_use]
     pub fn inflight_msgs(&self, peer: NodeId) -> usize {

@@ -5,12 +5,13 @@
 
 use goldenscript::{Command, Context, Runner};
 use kattu_peers::{HEADER, Held, Proof, World, config, show};
+use kattu_raft::message::Append;
 use kattu_raft::policy::{Capacity, Intake, Weak};
 use kattu_raft::{
     Config, Duration, Entry, EntryHead, EntryId, EntryKind, HardState, Instant, LeaderLease, LinkEnd,
     LogBody, LogRecord, Lsn, ReadPath,
 };
-use kattu_raft::{LogIndex, Membership, NodeId, Stamp, Term};
+use kattu_raft::{Envelope, GroupId, Incarnation, LogIndex, Membership, Message, NodeId, Round, Stamp, Term};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -124,6 +125,36 @@ impl Stage {
         }
         disk.sync(usize::MAX);
         Ok(())
+    }
+
+    /// An append that a leader could have sent: entries as term.index, behind `prev`.
+    fn append(
+        &self,
+        from: NodeId,
+        to: NodeId,
+        keys: &BTreeMap<&str, &str>,
+    ) -> Result<Envelope, Box<dyn Error>> {
+        let id = |text: &str| -> Result<EntryId, Box<dyn Error>> {
+            let (term, index) = text.split_once('.').ok_or("write entries as term.index")?;
+            Ok(EntryId::new(term.parse()?, index.parse()?))
+        };
+        let entry = |text: &str| -> Result<Entry, Box<dyn Error>> {
+            let head = EntryHead { id: id(text)?, kind: EntryKind::Command, stamp: Stamp(0) };
+            let mut record = vec![0; HEADER];
+            write!(Text(&mut record), "new")?;
+            Ok(Entry::new(head, record.into(), HEADER))
+        };
+        let term = Term(keys.get("term").ok_or("in which term?")?.parse()?);
+        let entries = keys.get("entries").unwrap_or(&"").split_whitespace().map(entry);
+        let append = Append {
+            prev: id(keys.get("prev").ok_or("behind which entry?")?)?,
+            entries: entries.collect::<Result<_, _>>()?,
+            commit: LogIndex(keys.get("commit").map_or(Ok(0), |commit| commit.parse())?),
+            round: Round(0),
+            tail: false,
+        };
+        let incarnation = Incarnation(1);
+        Ok(Envelope { group: GroupId(0), from, incarnation, to, term, message: Message::Append(append) })
     }
 
     /// Takes the messages that match off the wire.
@@ -345,6 +376,11 @@ impl Stage {
                 for envelope in self.take(&keys)? {
                     self.world.deliver(envelope);
                 }
+            }
+            "append" => {
+                let (from, to) = (NodeId(number(0)?), NodeId(number(1)?));
+                let envelope = self.append(from, to, &keys)?;
+                self.world.deliver(envelope);
             }
             "copy" => {
                 let copies = self.take(&keys)?;

@@ -40,6 +40,7 @@
 //! | `a-snapshot-due-that-cannot-be-taken` | a member that joined turns only while it gets somewhere (`members.rs`) |
 //! | `compacted-read-judged-by-tidying` | stores that remove old versions at different paces answer and end alike |
 //! | `rebuilt-at-the-old-revision`, `rebuilt-under-the-old-id`, `restored-in-place` | a new cluster made from an old one has all its data, higher revisions and an id of its own (`rebuilt.rs`) |
+//! | `weak-budget-ignored`, `keepers-word-counts-too-late`, `in-step-across-terms`, `loss-of-a-weak-answer-untold` | a weak answer is for what will be executed, within the budget, and has a true end (`weak.rs`) |
 //!
 //! Scenes of stores that go through bytes are in `round_trips.rs`.
 //! Knows nothing of: bugs other than these.
@@ -66,6 +67,7 @@ mod slow_disks;
 mod strange;
 mod waiting;
 mod ways;
+mod weak;
 
 use crate::round_trips;
 use kattu_disk::Dice;
@@ -137,6 +139,10 @@ pub fn trial(name: &str, seed: u64) {
         "digest-sees-what-may-be-forgotten" | "hash-counts-what-may-be-forgotten" => {
             round_trips::digests_of_another_pace(seed)
         }
+        "weak-budget-ignored" => weak::more_than_the_budget(seed),
+        "keepers-word-counts-too-late" => weak::numbers_out_of_order(seed),
+        "in-step-across-terms" => weak::a_leader_that_comes_back(seed),
+        "loss-of-a-weak-answer-untold" => weak::a_loss(seed),
         "one-member-applies-publications-in-its-own-way" => divergent::members_that_are_compared(seed),
         "alarm-names-those-who-agree" => divergent::one_that_differs(seed),
         "removed-id-used-again" => members::an_id_that_was_somebodys(seed),

@@ -57,6 +57,12 @@ const TUNED_BUGS: [&str; 3] = [
     "orders-lost-on-the-logs-way-home",
 ];
 
+/// The name of the storms whose clients ask for weak answers.
+const OF_WEAK: &str = "weak";
+
+/// Bugs of weak answers.
+const WEAK_BUGS: [&str; 1] = ["weak-answers-out-of-step"];
+
 /// The name of the storms for this bug: storms of one name are the same for all its bugs.
 pub fn called_for(bug: &str) -> &'static str {
     if SESSION_BUGS.contains(&bug) {
@@ -64,6 +70,9 @@ pub fn called_for(bug: &str) -> &'static str {
     }
     if TUNED_BUGS.contains(&bug) {
         return OF_TUNED;
+    }
+    if WEAK_BUGS.contains(&bug) {
+        return OF_WEAK;
     }
     OF_LEVELS.iter().chain(&OF_SETTINGS).find(|name| **name == bug).copied().unwrap_or_default()
 }
@@ -81,6 +90,7 @@ fn options(name: &str) -> Options {
         shared_settings: OF_SETTINGS.contains(&name),
         sessions: name == OF_SESSIONS || SESSION_BUGS.contains(&name),
         tuned: name == OF_TUNED || TUNED_BUGS.contains(&name),
+        weak: name == OF_WEAK || WEAK_BUGS.contains(&name),
         ..Options::default()
     }
 }

@@ -28,3 +28,4 @@ pub mod stranger;
 pub mod tail;
 pub mod tree;
 pub mod upgrade;
+pub mod weak;

@@ -26,3 +26,4 @@ mod timing;
 mod tls;
 mod tuning;
 mod upgrades;
+mod weak;

@@ -56,6 +56,15 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("lease-of-two-timeouts", "lease-3", "L-2: somebody leads term 2 while the lease of member 1"),
     ("lease-without-own-term-commit", "lease-write-3", "Linearizable reads"),
     ("vote-within-lease-after-restart", "lease-restart-3", "L-3: helps to replace its leader"),
+    ("window-kept-across-terms", "window-3", "terms never fall"),
+    (
+        "window-kept-across-terms-and-checked",
+        "window-3",
+        "acknowledges entry 3, which its leader does not have",
+    ),
+    ("entry-term-in-place-of-message-term", "window-3", "its entry 1.3 contradicts what agreed before"),
+    ("window-counts-as-acknowledged", "window-2", "acknowledges 3 before its disk has it [O1]"),
+    ("window-counts-for-the-commit", "window-3", "O2: member 1 commits 1.2 \"a\" with {1} of {1,2,3}"),
     ("window-without-places", "window-3", "the_window_is_within_its_bounds"),
     ("window-frees-no-bytes", "window-2", "the_window_is_within_its_bounds"),
     ("lease-counted-in-one-set", "lease-leave-3", "L-2: somebody leads term 2 while the lease of member 1"),
@@ -63,6 +72,12 @@ const FOUND: &[(&str, &str, &str)] = &[
 
 /// Bugs of the core that no scope can expose, and why. Storms must.
 const BEYOND: &[(&str, &str)] = &[
+    ("older-entry-deposes-its-leader", "breaks no promise of safety: a leader goes that should stay"),
+    ("received-by-one-peer", "there are no weak answers in a scope"),
+    ("received-by-the-fastest", "there are no weak answers in a scope"),
+    ("earlier-terms-received", "there are no weak answers in a scope"),
+    ("received-a-second-time", "there are no weak answers in a scope"),
+    ("names-what-it-does-not-hold", "there are no weak answers in a scope"),
     ("window-follows-no-truncation", "in no scope is the last place taken when a log becomes shorter"),
     ("older-tail-counts-for-nothing", "no scope proposes as much as the limit of uncommitted bytes"),
     (

@@ -381,6 +381,9 @@ impl World {
         }
         peer.reading_chunks.extend(read_chunks);
         peer.storing_chunks.extend(store_chunks);
+        for run in &received {
+            lines.push(format!("{}: a quorum has received {}..{}", id.0, run.first.0, run.last.0));
+        }
         self.journal.append(&mut lines);
         self.safety.observe(id, &self.peers, &send, install.as_ref(), &apply);
         self.leading.observe(id, &self.peers, &send);

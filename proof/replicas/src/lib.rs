@@ -15,6 +15,7 @@
 //! Knows nothing of: bytes on a wire, real disks, threads, etcd.
 #![forbid(unsafe_code)]
 
+pub mod weak;
 mod world;
 
 pub use world::{

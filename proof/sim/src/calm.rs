@@ -2,6 +2,7 @@
 //!
 //! 1. *Available.* Every member that can start completes a write within a bound. [fault-model P8]
 //! 2. *Answered.* Every waiting request is answered.
+//!    What clients were told to be received is done, or they know that it may never be. [fault-model WK4, WK7]
 //! 3. *Raised.* Where all members know a feature level, the cluster reaches it. [replication-protocols DT4]
 //! 4. *Converged.* All members have applied the same log and hold the same state. [fault-model P9]
 //! 5. *Truthful.* The judges check the whole history of the clients and the final state.
@@ -53,6 +54,7 @@ impl World {
             self.tell_which_members_are_known();
             return Err(Violation::new("available_after_the_storm", story));
         }
+        self.end_weak_answers(bound)?;
         self.answer_everybody(bound)?;
         self.rise(bound)?;
         self.share_settings(bound)?;
@@ -341,6 +343,17 @@ impl World {
             waiting.take(5).map(|(number, asked)| format!("{number} at n{}", asked.member + 1)).collect();
         let story = format!("operations {} are never answered", waiting.join(", "));
         Err(Violation::new("everybody_is_answered", story))
+    }
+
+    /// Callers send again what was weakly answered, until it is done.
+    fn end_weak_answers(&mut self, bound: u64) -> Result<(), Violation> {
+        let end = self.sh.now + 4 * bound + 60 * SEC;
+        if self.run_while(end, |world: &mut World| !world.sessions.ledger.open().is_empty())? {
+            return Ok(());
+        }
+        let open = self.sessions.ledger.open();
+        let story = format!("{} weakly answered commands are never done: {open:?}", open.len());
+        Err(Violation::new("weak_answers_end", story))
     }
 
     /// The cluster must reach the feature level that all members know.

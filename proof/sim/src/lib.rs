@@ -9,12 +9,13 @@
 //! | `plan.rs` | what a seed decides |
 //! | `inject.rs` | the faults as a list |
 //! | `world.rs` | members, clients and time |
-//! | `process.rs`, `end.rs`, `log.rs`, `segments.rs` | one member, driven as production drives it |
+//! | `process.rs`, `answers.rs`, `end.rs`, `log.rs`, `segments.rs` | one member, driven as production drives it |
 //! | `turn_time.rs`, `disk_time.rs` | how long that takes |
 //! | `net.rs`, `peers.rs`, `meeting.rs` | what members decide about each other and about connections, carried out |
 //! | `hangups.rs` | how the ends of a connection learn that it is over |
 //! | `frames.rs`, `paths.rs` | messages as bytes, and what happens to them on their way |
 //! | `clients.rs` | operations of clients, and their history |
+//! | `sessions.rs`, `ledger.rs` | commands that are executed once, and what becomes of weak writes |
 //! | `storm.rs` | carries out the faults |
 //! | `operator.rs`, `in_touch.rs` | changes of members, and which members know each other |
 //! | `restore.rs`, `sim_dirs.rs`, `rerun.rs` | new clusters from backups or survivors, beside the storm |
@@ -37,6 +38,7 @@
 //! Knows nothing of: `std::time`, files, sockets, tokio, `shell/runtime`.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod apply_thread;
 pub mod beside;
 mod calm;
@@ -57,6 +59,7 @@ mod in_touch;
 pub mod inject;
 mod intruders;
 mod judged;
+mod ledger;
 mod liar;
 pub mod load;
 mod log;

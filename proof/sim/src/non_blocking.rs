@@ -1,4 +1,5 @@
-//! Non-blocking: storms in which the cluster changes between raft and nb-raft, and appends take several streams.
+//! Non-blocking: storms in which the cluster changes between raft and nb-raft, with weak answers in some, and appends take
+//! several streams.
 //!
 //! Knows nothing of: what a window does.
 
@@ -7,11 +8,16 @@ use crate::dice::Dice;
 use crate::inject::{Change, Inject, Injection};
 use crate::paths::STREAMS_HERE;
 use kattu_member::streams::{Dispatch, Streams};
-use kattu_raft::policy::Capacity;
+use kattu_raft::policy::{Capacity, Weak};
 use kattu_raft::{NbRaft, Protocol};
 
 /// Adds changes of the protocol, behind all other injections.
-pub(crate) fn draw(dice: &mut Dice, length: u64, injections: &mut Vec<(u32, Injection)>) {
+pub(crate) fn draw(
+    dice: &mut Dice,
+    mut of_weak: Option<&mut Dice>,
+    length: u64,
+    injections: &mut Vec<(u32, Injection)>,
+) {
     let gap = dice.log_within(SEC, 40 * SEC);
     let mut at = 0;
     let mut number = injections.len() as u32;
@@ -20,16 +26,29 @@ pub(crate) fn draw(dice: &mut Dice, length: u64, injections: &mut Vec<(u32, Inje
             entries: dice.log_within(1, 10_000) as u32,
             bytes: dice.log_within(1 << 10, 64 << 20),
         };
-        let protocol = if dice.one_in(4) {
+        // Mostly on, so that many clients have weak answers.
+        let is_raft = dice.one_in(4) && of_weak.as_deref_mut().is_none_or(|dice| dice.one_in(4));
+        let protocol = if is_raft {
             Protocol::Raft
         } else {
-            Protocol::NbRaft(NbRaft { window, ..NbRaft::default() })
+            let (weak, budget) = of_weak.as_deref_mut().map(draw_weak).unwrap_or_default();
+            Protocol::NbRaft(NbRaft { window, weak, budget })
         };
         injections.push((number, Injection { at, what: Inject::Change(Change::Protocol(protocol)) }));
         number += 1;
         at += dice.within(gap / 4, gap * 7 / 4);
     }
     injections.sort_by_key(|(_, injection)| injection.at);
+}
+
+/// When weak answers are given, and their budget.
+fn draw_weak(dice: &mut Dice) -> (Weak, Capacity) {
+    let budget = Capacity { entries: dice.log_within(1, 1000) as u32, bytes: dice.log_within(64, 1 << 20) };
+    match dice.below(16) {
+        0 => (Weak::Off, Capacity::default()),
+        1..6 => (Weak::Gap, budget),
+        _ => (Weak::Receipt, budget),
+    }
 }
 
 /// The streams to each peer. Where single frames are lost, no order can be restored: TCP loses none.

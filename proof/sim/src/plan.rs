@@ -48,6 +48,8 @@ pub struct Options {
     /// Whether members know the feature level that brings windows, the protocol changes again and again, and appends may
     /// take several streams. Sessions and shared settings come with it.
     pub non_blocking: bool,
+    /// The same, and clients with sessions ask for weak answers, which the protocol gives most of the time.
+    pub weak: bool,
     /// Whether members are tuned to raft without any optimisation when they start, until the calm.
     pub basic_raft: bool,
     /// What the storm is about.
@@ -216,6 +218,8 @@ pub struct Load {
     pub bound_max: u64,
     /// Some clients have sessions in which their commands are executed once.
     pub callers: bool,
+    /// These ask for weak answers.
+    pub weak: bool,
 }
 
 /// One storm, before it begins.
@@ -312,11 +316,13 @@ impl Plan {
             load.callers = options.sessions || options.tuned;
             draw_timings(&mut Dice::new(seed, "timings"), length, &settings, &mut injections);
         }
-        if options.non_blocking {
+        if options.non_blocking || options.weak {
             settings.level = level::NB_RAFT;
             load.callers = true;
             draw_timings(&mut Dice::new(seed, "timings"), length, &settings, &mut injections);
-            non_blocking::draw(&mut Dice::new(seed, "protocols"), length, &mut injections);
+            load.weak = options.weak;
+            let mut weak = options.weak.then(|| Dice::new(seed, "weak answers"));
+            non_blocking::draw(&mut Dice::new(seed, "protocols"), weak.as_mut(), length, &mut injections);
             let may_lose = kinds.has(Kind::Lossy) || !pace.ordered || !pace.holds;
             settings.streams = non_blocking::draw_streams(&mut Dice::new(seed, "streams"), may_lose);
         }
@@ -416,6 +422,7 @@ impl Plan {
             bounded: 0,
             bound_max: 0,
             callers: false,
+            weak: false,
         };
         plan
     }
@@ -776,6 +783,7 @@ fn draw_load(dice: &mut Dice, settings: &Settings) -> Load {
         bounded: 0,
         bound_max: 0,
         callers: false,
+        weak: false,
     }
 }
 

@@ -25,7 +25,7 @@ use kattu_member::member::Member;
 use kattu_member::progress::Progress;
 use kattu_member::step::{FINISH_UNITS, Note, Placed, Stage, Step};
 use kattu_member::tuning::{Setting, Threading, Tuning};
-use kattu_node::contract::{Doubt, Event, Members, Outcome, PeerMessage, Refusal, Request};
+use kattu_node::contract::{Event, Members, Outcome, PeerMessage, Refusal, Request};
 use kattu_node::{Keeper, Node};
 use kattu_raft::LogIndex;
 use std::collections::VecDeque;
@@ -51,7 +51,7 @@ pub(crate) struct Hands {
     pub(crate) settings: VecDeque<Vec<Setting>>,
     pub(crate) progress: VecDeque<Progress<u64>>,
     /// Up to where an answer that leaves now is known to reach. [shell/runtime `Facts`]
-    position: LogIndex,
+    pub(crate) position: LogIndex,
     /// Answers on their way out.
     pub(crate) replying: VecDeque<(u64, Outcome)>,
     pub(crate) turns: TurnTime,
@@ -187,11 +187,8 @@ impl Process {
                     }
                     member.unsent(&mut Now { hands, sh }, unsent)?;
                 }
-                Step::Answer(operation, outcome) => {
-                    hands.replying.push_back((operation, outcome));
-                    hands.answer_clients(sh)?;
-                }
-                Step::Tell(..) => {}
+                Step::Answer(operation, outcome) => hands.tell(sh, Some(operation), outcome)?,
+                Step::Tell(ticket, outcome) => hands.tell(sh, member.client(ticket).copied(), outcome)?,
                 Step::Unclaimed(ticket, outcome) => {
                     let story =
                         format!("n{} answers {ticket:?}, which does not wait: {outcome:?}", hands.member + 1);
@@ -276,22 +273,6 @@ impl Hands {
     ) -> Result<Option<kattu_node::contract::Forward>, End> {
         self.fuse.burn()?;
         Ok(sh.send(self.member, message))
-    }
-
-    pub(crate) fn answer_clients(&mut self, sh: &mut Shared) -> Result<(), End> {
-        while !self.replying.is_empty() {
-            self.fuse.burn()?;
-            let Some((operation, outcome)) = self.replying.pop_front() else { break };
-            // What a member says whose store is wrong is as good as nothing.
-            let outcome = match outcome {
-                Outcome::Done(_) if sh.diverged.is_divergent(id_of(self.member)) => {
-                    Outcome::Unknown(Doubt::Stopping)
-                }
-                outcome => outcome,
-            };
-            sh.answer(operation, outcome, self.position);
-        }
-        Ok(())
     }
 
     /// The table of members has changed.

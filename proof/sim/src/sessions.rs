@@ -13,11 +13,14 @@
 //! 2. An answer that the caller does not have is not taken for acknowledged, and no session falls back behind it.
 //! 3. No session expires that was used within the idle time; none obeys a caller that does not know its secret.
 //!
+//! Some ask for weak answers ([`crate::ledger`]): mostly the leader, which alone gives them.
+//!
 //! Knows nothing of: the table of sessions, members' internals.
 
 use crate::clients::told;
 use crate::clock::{MS, SEC};
 use crate::dice::Dice;
+use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::report::Violation;
 use crate::world::{Event, World};
@@ -113,6 +116,9 @@ pub(crate) struct Sessions {
     rest: u64,
     callers: Vec<Caller>,
     sent: BTreeMap<u64, Sent>,
+    /// Chance for weak writes; `None` without them.
+    weak: Option<Dice>,
+    pub(crate) ledger: Ledger,
     number: u64,
     /// The shortest idle time that was ever set.
     idle: u64,
@@ -132,12 +138,20 @@ impl Sessions {
             is_closing: false,
             silent_until: 0,
         };
+        let (mut clients, mut rest) = (dice.within(1, 4), dice.log_within(20 * MS, SEC));
+        let mut weak = plan.load.weak.then(|| Dice::new(plan.seed, "weak writes"));
+        if let Some(dice) = &mut weak {
+            // Enough of them that leaders end with some under way.
+            (clients, rest) = (dice.within(4, 16), dice.log_within(MS, 100 * MS));
+        }
         Sessions {
-            clients: dice.within(1, 4) as u32,
+            clients: clients as u32,
             keys: plan.load.keys,
-            rest: dice.log_within(20 * MS, SEC),
+            rest,
             callers: (0..count).map(caller).collect(),
             sent: BTreeMap::new(),
+            weak,
+            ledger: Ledger::default(),
             number: SESSIONS_FROM,
             idle: UNSET,
             dice,
@@ -218,11 +232,17 @@ impl World {
 
     /// A caller does one thing.
     pub(crate) fn on_session(&mut self, caller: usize) -> Result<(), Violation> {
-        if self.calm {
+        if self.calm && self.sessions.ledger.open().is_empty() {
             return Ok(());
         }
         let rest = self.sessions.rest();
         self.sh.queue.plan(self.sh.now + rest, Event::Session { caller });
+        if self.calm {
+            // What was weakly answered is brought to an end.
+            let Some(id) = self.sessions.callers[caller].session else { return Ok(()) };
+            let first = self.sessions.callers[caller].first_open();
+            return self.send_open(caller, id, first);
+        }
         if self.sh.now < self.sessions.callers[caller].silent_until {
             return Ok(());
         }
@@ -232,6 +252,9 @@ impl World {
             let command = SessionCommand::Register { secret, order };
             return self.say(caller, Message::Register(order), Request::Write(command.encode().into()));
         };
+        if self.sessions.weak.as_mut().is_some_and(|dice| !dice.one_in(3)) {
+            return self.command(caller, id);
+        }
         match self.sessions.dice.below(32) {
             0..2 => {
                 let first_unacked = self.sessions.callers[caller].first_open();
@@ -311,11 +334,17 @@ impl World {
         let Some(open) = of.open.get_mut(&number) else { return Ok(()) };
         open.tries += 1;
         if TRIES_MAX < open.tries {
-            of.session = None;
             return self.give_up(caller);
         }
         let header = SessionHeader { id, number, first_unacked: first_open };
+        let is_strict = of.order == Order::Strict;
         let asks = ask(&open.operation, header);
+        let may_be_weak = is_strict && !matches!(open.operation, Operation::Txn { .. });
+        let is_weak = may_be_weak && self.sessions.weak.as_mut().is_some_and(|dice| !dice.one_in(4));
+        let asks = match asks {
+            Request::Write(bytes) if is_weak => Request::Weak(bytes),
+            asks => asks,
+        };
         self.say(caller, Message::Command { id, number, first_open }, asks)
     }
 
@@ -349,13 +378,26 @@ impl World {
         if up.is_empty() {
             return Ok(());
         }
-        let member = up[self.sessions.dice.below(up.len() as u64) as usize];
+        let mut member = up[self.sessions.dice.below(up.len() as u64) as usize];
+        if let Some(dice) = &mut self.sessions.weak
+            && !dice.one_in(32)
+        {
+            let leads = |&member: &usize| {
+                self.members[member].process.as_ref().is_some_and(|p| p.node().raft().is_leader())
+            };
+            member = up.iter().copied().find(leads).unwrap_or(member);
+        }
         self.sessions.number += 1;
         let number = self.sessions.number;
+        let is_weak = matches!(asks, Request::Weak(_));
         let process = self.members[member].process.as_mut().expect("it is up");
         if process.call(number, asks).is_ok() {
             let run = self.members[member].run;
             self.sessions.sent.insert(number, Sent { caller, at: self.sh.now, what });
+            if is_weak {
+                self.sessions.ledger.asks(number);
+                self.sh.counts.weak_asked += 1;
+            }
             self.sh.queue.plan(self.sh.now, Event::Wake { member, run });
         }
         Ok(())
@@ -363,8 +405,26 @@ impl World {
 
     /// A request of a caller was answered, or never will be.
     pub(crate) fn session_answered(&mut self, number: u64, outcome: Outcome) -> Result<(), Violation> {
+        if let Outcome::Received(entry) = outcome {
+            // Its connection may have ended meanwhile.
+            let Some(Sent { caller, what: Message::Command { id, number: of, .. }, .. }) =
+                self.sessions.sent.get(&number)
+            else {
+                return Ok(());
+            };
+            self.sh.trace.mix(number << 8 ^ 78);
+            let is_open = self.sessions.callers[*caller].is_open(*id, *of);
+            let name = (id.number, *of);
+            return match is_open {
+                true => self.sessions.ledger.received(number, name, entry, &mut self.sh.counts),
+                false => Ok(()), // another sending was faster
+            };
+        }
         let Some(Sent { caller, at, what }) = self.sessions.sent.remove(&number) else { return Ok(()) };
         self.sh.trace.mix(number << 8 ^ 77);
+        if let Message::Command { id, number: of, .. } = &what {
+            self.sessions.ledger.ended(number, (id.number, *of), &outcome, &mut self.sh.counts)?;
+        }
         match what {
             Message::Register(order) => self.registered(caller, order, &outcome),
             Message::Command { id, number, first_open } => {
@@ -414,13 +474,12 @@ impl World {
         outcome: Outcome,
     ) -> Result<(), Violation> {
         let of = &mut self.sessions.callers[caller];
-        let is_current = of.session == Some(id);
-        let is_open = is_current && of.open.contains_key(&number);
+        let is_open = of.is_open(id, number);
         let past = of.past.iter().find(|past| (past.id, past.number) == (id, number));
         let was_executed = past.is_some_and(|past| past.ended < at);
         let about = format!("caller {caller}, session {}, command {number}", id.number);
         let what = match outcome {
-            Outcome::Received(_) => unreachable!("nobody asks for weak answers here"),
+            Outcome::Received(_) => unreachable!("it is no end"),
             Outcome::Done(Reply { body: ReplyBody::SessionError(error), .. }) => {
                 return match error {
                     SessionError::Expired => self.expired(caller, id),
@@ -448,7 +507,6 @@ impl World {
             Outcome::Done(reply) => told(Outcome::Done(reply)),
             Outcome::Refused(Refusal::TooMuchWork) if is_open => {
                 // A number that is never used would stop a strict session.
-                self.sessions.callers[caller].session = None;
                 return self.give_up(caller);
             }
             Outcome::Refused(_) | Outcome::Unknown(_) => return Ok(()),
@@ -461,6 +519,7 @@ impl World {
         }
         self.sessions.callers[caller].used_at(id, at);
         if is_open {
+            self.sessions.ledger.strong((id.number, number));
             self.end(caller, id, number, what);
         }
         Ok(())
@@ -493,13 +552,15 @@ impl World {
                 id.number
             ));
         }
-        of.session = None;
         self.sh.counts.expired += 1;
         self.give_up(caller)
     }
 
-    /// What becomes of open commands cannot be learnt any more.
+    /// The session of a caller is over: what becomes of its open commands cannot be learnt any more.
     fn give_up(&mut self, caller: usize) -> Result<(), Violation> {
+        if let Some(id) = self.sessions.callers[caller].session.take() {
+            self.sessions.ledger.gone(id.number, &mut self.sh.counts);
+        }
         for (_, Open { client, id, .. }) in std::mem::take(&mut self.sessions.callers[caller].open) {
             let what = What::Unknown { reason: "the session is over".into() };
             self.clients.record_in_session(self.sh.now, client, id, what);
@@ -509,6 +570,10 @@ impl World {
 }
 
 impl Caller {
+    fn is_open(&self, id: SessionId, number: u64) -> bool {
+        self.session == Some(id) && self.open.contains_key(&number)
+    }
+
     /// The session has answered a request that was sent then.
     fn used_at(&mut self, id: SessionId, at: u64) {
         if self.session == Some(id) {

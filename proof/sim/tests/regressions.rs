@@ -3,7 +3,7 @@
 use kattu_sim::{Family, Options, run_storm};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Lines of `[family] [shared-settings] [sessions] [tuned] [non-blocking] seed [minutes] | story | fix`.
+/// Lines of `[family] [shared-settings] [sessions] [tuned] [non-blocking] [weak] seed [minutes] | story | fix`.
 const LINES: &str = include_str!("../regressions.txt");
 const THREADS: usize = 2;
 
@@ -12,7 +12,7 @@ fn storm_of(line: &str) -> (u64, Options, String) {
     let parts: Vec<&str> = line.split('|').map(str::trim).collect();
     let [storm, story, fix] = parts[..] else {
         panic!(
-            "not `[family] [shared-settings] [sessions] [tuned] [non-blocking] seed [minutes] | story | fix`: {line}"
+            "not `[family] [shared-settings] [sessions] [tuned] [non-blocking] [weak] seed [minutes] | story | fix`: {line}"
         );
     };
     assert!(!story.is_empty() && !fix.is_empty(), "{line}");
@@ -29,6 +29,8 @@ fn storm_of(line: &str) -> (u64, Options, String) {
     let (tuned, numbers) = (untuned.is_some(), untuned.unwrap_or(numbers));
     let blocking = numbers.strip_prefix("non-blocking ");
     let (non_blocking, numbers) = (blocking.is_some(), blocking.unwrap_or(numbers));
+    let unasked = numbers.strip_prefix("weak ");
+    let (weak, numbers) = (unasked.is_some(), unasked.unwrap_or(numbers));
     let numbers: Vec<u64> = numbers.split(' ').map(|n| n.parse().expect(line)).collect();
     let (seed, minutes) = (numbers[0], numbers.get(1).copied());
     let length = minutes.map_or(String::new(), |minutes| format!(" --minutes {minutes}"));
@@ -36,11 +38,12 @@ fn storm_of(line: &str) -> (u64, Options, String) {
     let of_sessions = if sessions { " --sessions" } else { "" };
     let of_tuned = if tuned { " --tuned" } else { "" };
     let of_windows = if non_blocking { " --non-blocking" } else { "" };
-    let more = format!("{shared}{of_sessions}{of_tuned}{of_windows}");
+    let of_weak = if weak { " --weak" } else { "" };
+    let more = format!("{shared}{of_sessions}{of_tuned}{of_windows}{of_weak}");
     let words = format!("--family {}{more} --seed {seed}{length}", family.name());
     let seconds = minutes.map(|minutes| minutes * 60);
     let options = Options { seconds, family, shared_settings, sessions, tuned, ..Options::default() };
-    (seed, Options { non_blocking, ..options }, words)
+    (seed, Options { non_blocking, weak, ..options }, words)
 }
 
 #[test]
@@ -58,6 +61,9 @@ fn a_line_is_a_storm() {
     let (_, options, words) = storm_of("non-blocking 9 | a | b");
     assert!(options.non_blocking && !options.tuned);
     assert_eq!(words, "--family storms --non-blocking --seed 9");
+    let (_, options, words) = storm_of("weak 9 | a | b");
+    assert!(options.weak && !options.non_blocking);
+    assert_eq!(words, "--family storms --weak --seed 9");
     let (seed, options, words) = storm_of("9 | a | b");
     assert_eq!((seed, options.seconds, options.shared_settings), (9, None, false));
     assert_eq!((options.family, words.as_str()), (Family::Storms, "--family storms --seed 9"));

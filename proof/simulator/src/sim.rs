@@ -74,6 +74,9 @@ pub struct SimArgs {
     /// settings are shared, too
     #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family", "sessions", "shared_settings"])]
     non_blocking: bool,
+    /// The same, and clients with sessions ask for weak answers, which nb-raft gives most of the time
+    #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family", "sessions", "shared_settings", "non_blocking"])]
+    weak: bool,
     /// Members have no optimisation, from each start to the calm: the same storms as without this, in which they have all
     #[arg(long, conflicts_with_all = ["speed", "elections", "profile", "family", "tuned"])]
     basic_raft: bool,
@@ -144,6 +147,7 @@ pub fn run(args: &SimArgs) -> Outcome {
         sessions,
         tuned,
         non_blocking,
+        weak: args.weak,
         basic_raft: args.basic_raft,
         ..Options::default()
     };
@@ -296,8 +300,9 @@ fn replay(seed: u64, options: &Options) -> String {
     let sessions = if options.sessions { " --sessions" } else { "" };
     let tuned = if options.tuned { " --tuned" } else { "" };
     let non_blocking = if options.non_blocking { " --non-blocking" } else { "" };
+    let weak = if options.weak { " --weak" } else { "" };
     let basic = if options.basic_raft { " --basic-raft" } else { "" };
-    format!("kattu sim{of_family}{shared}{sessions}{tuned}{non_blocking}{basic} --seed {seed}")
+    format!("kattu sim{of_family}{shared}{sessions}{tuned}{non_blocking}{weak}{basic} --seed {seed}")
 }
 
 fn print_violations(sum: &Sum, minutes: Option<u64>, options: &Options) -> Outcome {

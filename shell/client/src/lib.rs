@@ -39,6 +39,8 @@ pub use kattu_proto as proto;
 pub use keys::prefix_end;
 pub use level::{Level, Seen};
 pub use maintenance::SnapshotError;
-pub use native::{ListedSession, NativeClient, Pending, Pipe, Session, SessionOptions};
+pub use native::{
+    Accepted, ListedSession, LostWrite, NativeClient, Pending, PendingWeak, Pipe, Session, SessionOptions,
+};
 pub use store::Store;
 pub use tonic::Code;

@@ -7,6 +7,8 @@ use crate::client::Client;
 use crate::dial::dial;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
+use kattu_raft::policy::Weak;
+use kattu_raft::{NbRaft, Protocol};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -80,16 +82,25 @@ impl Client {
         .await
     }
 
-    /// Sets the protocol of the whole cluster: nb-raft with such a window, in entries and bytes, or raft without one.
-    /// Returns the setting as JSON. A setting whose outcome is unknown may be sent again.
+    /// Sets the protocol of the whole cluster. Returns the setting as JSON. A setting whose outcome is unknown may be sent again.
     ///
     /// # Errors
     /// As [`Client::set_timing`].
-    pub async fn set_protocol(&self, window: Option<(u32, u64)>) -> Result<String, Failure> {
-        let query = match window {
-            None => "protocol=raft".to_string(),
-            Some((entries, bytes)) => {
-                format!("protocol=nb-raft&window_entries={entries}&window_bytes={bytes}")
+    pub async fn set_protocol(&self, protocol: &Protocol) -> Result<String, Failure> {
+        let query = match protocol {
+            Protocol::Raft => "protocol=raft".to_string(),
+            Protocol::NbRaft(NbRaft { window, weak, budget }) => {
+                let window = format!("window_entries={}&window_bytes={}", window.entries, window.bytes);
+                let weak = match weak {
+                    Weak::Off => String::new(),
+                    Weak::Gap => "&weak=gap".to_string(),
+                    Weak::Receipt => "&weak=receipt".to_string(),
+                };
+                let budget = match weak.is_empty() {
+                    true => String::new(),
+                    false => format!("&budget_entries={}&budget_bytes={}", budget.entries, budget.bytes),
+                };
+                format!("protocol=nb-raft&{window}{weak}{budget}")
             }
         };
         self.set_for_all("/kattu/protocol", &query).await

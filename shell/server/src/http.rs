@@ -15,7 +15,7 @@ use crate::listen::Door;
 use crate::metrics;
 use crate::replica::Replica;
 use crate::stages::stages_json;
-use crate::status::{Own, status_json};
+use crate::status::{self, Own, status_json};
 use crate::tls::Certificate;
 use crate::tune::{self, TuneError};
 use bytes::Bytes;
@@ -179,21 +179,7 @@ async fn protocol_page<R: Replica>(face: &Face<R>, query: &str, hold: &mut Hold)
     let Some(protocol) = parse_protocol(query) else {
         return error_page(StatusCode::BAD_REQUEST, errors::BAD_PROTOCOL.text);
     };
-    let json = match protocol {
-        Protocol::Raft => "{\"protocol\":\"raft\"}".to_string(),
-        Protocol::NbRaft(NbRaft { window: Capacity { entries, bytes }, weak, budget }) => {
-            let window = format!("\"window_entries\":{entries},\"window_bytes\":{bytes}");
-            let mode = WEAK.iter().find(|(_, mode)| *mode == weak).map_or("", |(name, _)| name);
-            let Capacity { entries, bytes } = budget;
-            let weak = match weak {
-                Weak::Off => String::new(),
-                Weak::Gap | Weak::Receipt => {
-                    format!(",\"weak\":\"{mode}\",\"budget_entries\":{entries},\"budget_bytes\":{bytes}")
-                }
-            };
-            format!("{{\"protocol\":\"nb-raft\",{window}{weak}}}")
-        }
-    };
+    let json = format!("{{{}}}", status::protocol_fields(protocol));
     change_page(face, MemberChange::Protocol(protocol), json, hold).await
 }
 
@@ -216,9 +202,6 @@ async fn change_page<R: Replica>(
         }
     }
 }
-
-/// The modes of weak answers, by their names.
-const WEAK: [(&str, Weak); 3] = [("off", Weak::Off), ("gap", Weak::Gap), ("receipt", Weak::Receipt)];
 
 /// A protocol with all of its parameters, each once; weak answers and their budget only together.
 fn parse_protocol(query: &str) -> Option<Protocol> {
@@ -245,7 +228,7 @@ fn parse_protocol(query: &str) -> Option<Protocol> {
     let (weak, budget) = match (weak, budget_entries, budget_bytes) {
         (None, None, None) => (Weak::Off, Capacity::default()),
         (Some(name), Some(entries), Some(bytes)) => {
-            (WEAK.iter().find(|(known, _)| *known == name)?.1, capacity(entries, bytes)?)
+            (status::WEAK.iter().find(|(known, _)| *known == name)?.1, capacity(entries, bytes)?)
         }
         _ => return None,
     };

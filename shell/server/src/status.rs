@@ -10,7 +10,8 @@ use crate::maintenance;
 use crate::tls::Certificate;
 use crate::tune::changed_json;
 use kattu_node::contract::Status;
-use kattu_raft::NodeId;
+use kattu_raft::policy::Weak;
+use kattu_raft::{NbRaft, NodeId, Protocol};
 use kattu_runtime::tuning::Tuning;
 
 /// What a member says of itself, besides what its replica does.
@@ -86,11 +87,13 @@ pub(crate) fn status_json(
             member.0
         ));
     }
+    let window = |(peer, entries): &(NodeId, u64)| format!("\"{:x}\":{entries}", peer.0);
+    let windows: Vec<String> = status.windows.iter().map(window).collect();
     let problems: Vec<String> = problems.iter().map(|text| json::string(text)).collect();
     format!(
         "{{\"member_id\":\"{:x}\",\"name\":{},\"role\":\"{}\",\"has_leader_lease\":{},\"leader_id\":\"{:x}\",\"term\":{},\"revision\":{},\
          \"compact_revision\":{},\"history_seconds\":{},\"persisted\":{},\"committed\":{},\"applied\":{},\"first_index\":{},\"last_index\":{},\"log_bytes\":{},\
-         \"version\":\"{}\",\"feature_level\":{},\"election_timeout_ms\":{},\"heartbeat_interval_ms\":{},\"tuned\":{},\"certificate_days\":{},\"errors\":[{}]}}",
+         \"version\":\"{}\",\"feature_level\":{},\"election_timeout_ms\":{},\"heartbeat_interval_ms\":{},{},\"weak_outstanding\":{},\"weak_outstanding_bytes\":{},\"windows\":{{{}}},\"tuned\":{},\"certificate_days\":{},\"errors\":[{}]}}",
         status.id.0,
         json::string(own.name),
         if status.learner { "learner" } else { status.role },
@@ -110,16 +113,43 @@ pub(crate) fn status_json(
         status.level,
         status.timing.election_timeout.as_millis(),
         status.timing.heartbeat_interval.as_millis(),
+        protocol_fields(status.protocol.unwrap_or(Protocol::Raft)),
+        status.weak.outstanding.entries,
+        status.weak.outstanding.bytes,
+        windows.join(","),
         own.tuning.map_or_else(|| "{}".to_string(), |tuning| changed_json(&tuning)),
         days,
         problems.join(",")
     )
 }
 
+/// The modes of weak answers, by their names.
+pub(crate) const WEAK: [(&str, Weak); 3] =
+    [("off", Weak::Off), ("gap", Weak::Gap), ("receipt", Weak::Receipt)];
+
+/// A protocol with its parameters, as fields of an object.
+pub(crate) fn protocol_fields(protocol: Protocol) -> String {
+    let Protocol::NbRaft(NbRaft { window, weak, budget }) = protocol else {
+        return "\"protocol\":\"raft\"".to_string();
+    };
+    let of_window = format!("\"window_entries\":{},\"window_bytes\":{}", window.entries, window.bytes);
+    let name = WEAK.iter().find(|(_, mode)| *mode == weak).map_or("", |(name, _)| name);
+    let of_weak = match weak {
+        Weak::Off => String::new(),
+        Weak::Gap | Weak::Receipt => format!(
+            ",\"weak\":\"{name}\",\"budget_entries\":{},\"budget_bytes\":{}",
+            budget.entries, budget.bytes
+        ),
+    };
+    format!("\"protocol\":\"nb-raft\",{of_window}{of_weak}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use kattu_kv::api::Revision;
+    use kattu_node::weak::WeakCounts;
+    use kattu_raft::policy::Capacity;
     use kattu_raft::{LogIndex, Term};
     use kattu_runtime::tuning::Setting;
 
@@ -142,13 +172,22 @@ mod tests {
                 election_timeout: kattu_raft::Duration::from_millis(1000),
                 heartbeat_interval: kattu_raft::Duration::from_millis(100),
             },
+            protocol: Some(Protocol::NbRaft(NbRaft {
+                window: Capacity { entries: 5, bytes: 6 },
+                weak: Weak::Gap,
+                budget: Capacity { entries: 7, bytes: 8 },
+            })),
+            windows: vec![(NodeId(0xcd), 4)],
+            weak: WeakCounts { outstanding: Capacity { entries: 2, bytes: 90 }, given: 3, lost: 0 },
             ..Status::default()
         };
         let expected = format!(
             "{{\"member_id\":\"ab\",\"name\":\"n\\\"1\",\"role\":\"follower\",\"has_leader_lease\":false,\"leader_id\":\"cd\",\"term\":3,\
              \"revision\":6,\"compact_revision\":-1,\"history_seconds\":420,\"persisted\":9,\"committed\":8,\"applied\":7,\"first_index\":1,\"last_index\":10,\
              \"log_bytes\":4096,\"version\":\"{KATTU_VERSION}\",\"feature_level\":1,\"election_timeout_ms\":1000,\
-             \"heartbeat_interval_ms\":100,\"tuned\":{{}},\"certificate_days\":null,\"errors\":[]}}"
+             \"heartbeat_interval_ms\":100,\"protocol\":\"nb-raft\",\"window_entries\":5,\"window_bytes\":6,\"weak\":\"gap\",\
+             \"budget_entries\":7,\"budget_bytes\":8,\"weak_outstanding\":2,\"weak_outstanding_bytes\":90,\
+             \"windows\":{{\"cd\":4}},\"tuned\":{{}},\"certificate_days\":null,\"errors\":[]}}"
         );
         assert_eq!(status_json(&status, &Own { name: "n\"1", ..Own::default() }, 4096, 420, None), expected);
     }

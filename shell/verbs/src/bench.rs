@@ -25,6 +25,7 @@ use kattu_output::{Ended, Outcome};
 use load::{Order, load};
 use serde_json::json;
 use std::path::PathBuf;
+use std::time::Duration;
 use tokio::task::LocalSet;
 
 /// Latencies above are counted as this.
@@ -40,11 +41,16 @@ With --rate the load is an open loop: a latency counts from the time at which it
 stall counts for all that it held up. Operations begin up to a millisecond late, and later if all clients are busy: both
 counts, too, so give it many clients.
 
+With --weak a client goes on when a quorum has received its write, in memory; `kattu protocol nb-raft --weak` turns that on. Two
+rates are shown: of writes that clients went on after, and of writes that are done. *Lost* are writes that clients went on
+after and that were never done, or whose end is unknown.
+
 Examples:
   kattu bench put --clients 256 --conns 16 --total 100000 --val-size 256
   kattu bench range --clients 64 --conns 8 --total 100000 -o json
   kattu bench put --clients 64 --conns 8 -o json --histogram
   kattu bench put --native --clients 8 --conns 8 --sessions 8 --pipeline 256 --total 1000000
+  kattu bench put --native --weak --clients 64 --conns 8 --sessions 64 --total 100000
   kattu bench mixed --native --clients 64 --conns 4 --rate 20000 --total 200000 --plot latencies.svg")]
 pub(crate) struct BenchArgs {
     /// The operation
@@ -68,6 +74,10 @@ pub(crate) struct BenchArgs {
     /// Open a session for each write, and close it after that: what a session that is kept saves
     #[arg(long, requires = "native", conflicts_with = "sessions")]
     session_each: bool,
+    /// Go on when a quorum has received a write, before it is committed, with as many writes of a session under way as the
+    /// members' budget and its window of 4096 allow
+    #[arg(long, requires = "native", requires = "sessions", conflicts_with = "session_each")]
+    weak: bool,
     /// Operations that begin in a second, however fast answers come; else each client waits for its answers
     #[arg(long)]
     rate: Option<u32>,
@@ -121,12 +131,27 @@ struct Score {
     latencies_us: Histogram<u64>,
     errors: u64,
     first_error: Option<Error>,
+    weak: Accepted,
+}
+
+/// Weak writes.
+#[derive(Debug)]
+struct Accepted {
+    /// How long until clients went on: because a quorum had received the write, or because it was done.
+    latencies_us: Histogram<u64>,
+    /// Of these, because a quorum had received it.
+    received: u64,
+    /// Of these, not done in the end, as far as is known.
+    lost: u64,
+    /// When the last client went on, since the begin.
+    last: Duration,
 }
 
 impl Score {
     fn new() -> Result<Score, Ended> {
-        let latencies_us = Histogram::new_with_bounds(1, LATENCY_MAX_US, 3).map_err(Ended::failed)?;
-        Ok(Score { begun: 0, latencies_us, errors: 0, first_error: None })
+        let new = || Histogram::new_with_bounds(1, LATENCY_MAX_US, 3).map_err(Ended::failed);
+        let weak = Accepted { latencies_us: new()?, received: 0, lost: 0, last: Duration::ZERO };
+        Ok(Score { begun: 0, latencies_us: new()?, errors: 0, first_error: None, weak })
     }
 }
 
@@ -138,6 +163,11 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome {
     if args.session_each && 1 < args.pipeline {
         return Err(Ended::usage(
             "--session-each and --pipeline exclude each other: one write at a time is in its session",
+        ));
+    }
+    if args.weak && (args.operation != Operation::Put || args.sessions == 0) {
+        return Err(Ended::usage(
+            "--weak needs `put`, --native and --sessions: weak answers are for writes in sessions",
         ));
     }
     if args.rate == Some(0) {
@@ -188,6 +218,7 @@ fn words(args: &BenchArgs) -> String {
             true => ", native, a session for each write".to_string(),
             false => format!(", native, pipeline {}, {} sessions", args.pipeline, args.sessions),
         };
+        words += if args.weak { ", weak" } else { "" };
     }
     if let Some(rate) = args.rate {
         words += &format!(", {rate} a second");
@@ -222,6 +253,9 @@ fn report(args: &BenchArgs, score: &Score, seconds: f64) -> Outcome {
             if args.histogram {
                 answer["latencies_us"] = pairs(latencies);
             }
+            if args.weak {
+                answer["weak"] = weak_json(args, &score.weak);
+            }
             output::print_json(&answer)
         }
         Format::Table => {
@@ -236,9 +270,59 @@ fn report(args: &BenchArgs, score: &Score, seconds: f64) -> Outcome {
                 latencies.max().to_string(),
                 score.errors.to_string(),
             ];
-            output::print_table(&head, vec![row])
+            output::print_table(&head, vec![row])?;
+            match args.weak {
+                true => report_weak(&score.weak),
+                false => Ok(()),
+            }
         }
     }
+}
+
+impl Accepted {
+    fn per_second(&self) -> f64 {
+        match self.last.as_secs_f64() {
+            0.0 => 0.0,
+            seconds => self.latencies_us.len() as f64 / seconds,
+        }
+    }
+}
+
+fn weak_json(args: &BenchArgs, weak: &Accepted) -> serde_json::Value {
+    let at = |quantile| weak.latencies_us.value_at_quantile(quantile);
+    let mut json = json!({
+        "ops": weak.latencies_us.len(),
+        "seconds": weak.last.as_secs_f64(),
+        "ops_per_s": weak.per_second(),
+        "p50_us": at(0.5),
+        "p99_us": at(0.99),
+        "p999_us": at(0.999),
+        "max_us": weak.latencies_us.max(),
+        "received": weak.received,
+        "lost": weak.lost,
+    });
+    if args.histogram {
+        json["latencies_us"] = pairs(&weak.latencies_us);
+    }
+    json
+}
+
+/// Beside the table of writes that are done, the one of writes that clients went on after.
+fn report_weak(weak: &Accepted) -> Outcome {
+    let at = |quantile| weak.latencies_us.value_at_quantile(quantile).to_string();
+    let head = ["accepted", "seconds", "accepted/s", "p50 µs", "p99 µs", "max µs", "received", "lost"];
+    let row = vec![
+        weak.latencies_us.len().to_string(),
+        format!("{:.3}", weak.last.as_secs_f64()),
+        format!("{:.0}", weak.per_second()),
+        at(0.5),
+        at(0.99),
+        weak.latencies_us.max().to_string(),
+        weak.received.to_string(),
+        weak.lost.to_string(),
+    ];
+    output::print(b"\n")?;
+    output::print_table(&head, vec![row])
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use crate::stages;
 use clap::{Args, ValueEnum};
 use kattu_client::{Client, Endpoint, Failure, Kind};
 use kattu_output::{Ended, Outcome};
+use kattu_raft::policy::{Capacity, Weak};
+use kattu_raft::{NbRaft, Protocol};
 use serde_json::{Map, Value, json};
 
 /// Arguments of status.
@@ -64,6 +66,17 @@ pub(crate) enum ProtocolName {
     NbRaft,
 }
 
+/// When weak answers are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WeakName {
+    /// Never
+    Off,
+    /// When a quorum has it on disk or in windows: as published
+    Gap,
+    /// When a quorum has it in memory, whatever its disks have
+    Receipt,
+}
+
 /// Arguments of protocol.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -73,8 +86,13 @@ raft      every member's log grows entry by entry, in order
 nb-raft   a follower keeps entries that come before their predecessors, in a window, until those have come. This pays
           where messages overtake one another: over several links, or links that lose some. It changes no guarantee.
 
-Example:
-  kattu protocol nb-raft --window-entries 10000")]
+With --weak, clients of the native protocol that ask for it are told when a quorum has *received* a write, in memory, before
+it is committed. Such a write may be lost together with the leader, if its client is gone too; all other writes have the
+guarantees that they always have. Members keep to a budget of such writes; beyond it clients wait until theirs are committed.
+
+Examples:
+  kattu protocol nb-raft --window-entries 10000
+  kattu protocol nb-raft --weak receipt --budget-entries 1000")]
 pub(crate) struct ProtocolArgs {
     /// The protocol
     #[arg(value_enum)]
@@ -85,17 +103,43 @@ pub(crate) struct ProtocolArgs {
     /// nb-raft: their bytes at most, in the follower's memory, 1 to 1073741824
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     window_bytes: u64,
+    /// nb-raft: when clients that ask for it are told that a quorum has received their write
+    #[arg(long, value_enum, default_value = "off")]
+    weak: WeakName,
+    /// --weak: writes at most that clients were told so of and that are not committed, at each member, 1 to 1000000
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    budget_entries: u32,
+    /// --weak: their bytes at most, 1 to 1073741824
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    budget_bytes: u64,
     #[command(flatten)]
     reach: Reach,
 }
 
 /// Sets the protocol of the cluster.
 pub(crate) fn protocol(args: &ProtocolArgs) -> Outcome {
-    let window = match args.protocol {
-        ProtocolName::Raft => None,
-        ProtocolName::NbRaft => Some((args.window_entries, args.window_bytes)),
+    let weak = match args.weak {
+        WeakName::Off => Weak::Off,
+        WeakName::Gap => Weak::Gap,
+        WeakName::Receipt => Weak::Receipt,
     };
-    let set = block_on(async { args.reach.client()?.set_protocol(window).await.map_err(ended::of_call) })?;
+    let protocol = match args.protocol {
+        ProtocolName::Raft if weak != Weak::Off => {
+            return Err(Ended::usage("raft gives no weak answers: use nb-raft with --weak"));
+        }
+        ProtocolName::Raft => Protocol::Raft,
+        ProtocolName::NbRaft => Protocol::NbRaft(NbRaft {
+            window: Capacity { entries: args.window_entries, bytes: args.window_bytes },
+            weak,
+            budget: match weak {
+                Weak::Off => Capacity::default(),
+                Weak::Gap | Weak::Receipt => {
+                    Capacity { entries: args.budget_entries, bytes: args.budget_bytes }
+                }
+            },
+        }),
+    };
+    let set = block_on(async { args.reach.client()?.set_protocol(&protocol).await.map_err(ended::of_call) })?;
     output::print(format!("{set}\n").as_bytes())
 }
 
@@ -116,7 +160,7 @@ pub(crate) fn timing(args: &TimingArgs) -> Outcome {
 }
 
 /// The fields of one entry of `status -o json`, in order.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 30] = [
     "endpoint",
     "member_id",
     "name",
@@ -135,6 +179,15 @@ const FIELDS: [&str; 21] = [
     "feature_level",
     "election_timeout_ms",
     "heartbeat_interval_ms",
+    "protocol",
+    "window_entries",
+    "window_bytes",
+    "weak",
+    "budget_entries",
+    "budget_bytes",
+    "weak_outstanding",
+    "weak_outstanding_bytes",
+    "windows",
     "tuned",
     "certificate_days",
     "errors",
@@ -177,11 +230,34 @@ pub(crate) fn status(args: &StatusArgs) -> Outcome {
             let head = COLUMNS.map(|field| field.replace('_', " "));
             output::print_table(&head.each_ref().map(String::as_str), entries.iter().map(row).collect())?;
             let tuned: String = entries.iter().filter_map(|entry| tuned(&entry.json)).collect();
-            output::print(tuned.as_bytes())?;
+            let protocols: String = entries.iter().filter_map(|entry| protocol_of(&entry.json)).collect();
+            output::print(format!("{protocols}{tuned}").as_bytes())?;
         }
     }
     let unreachable: Vec<String> = entries.iter().filter_map(|entry| entry.unreachable.clone()).collect();
     if unreachable.is_empty() { Ok(()) } else { Err(Ended::unreachable(unreachable.join("; "))) }
+}
+
+/// The line that says how a member takes part in the cluster's protocol, if that is not raft.
+pub(crate) fn protocol_of(member: &Value) -> Option<String> {
+    let number = |field: &str| member[field].as_u64().unwrap_or_default();
+    let protocol = member["protocol"].as_str().filter(|name| *name != "raft")?;
+    let (entries, mib) = (number("window_entries"), number("window_bytes") as f64 / 1048576.0);
+    let mut line =
+        format!("{} runs {protocol}: window {entries} entries, {mib:.1} MiB", member["name"].as_str()?);
+    if let Some(mode) = member["weak"].as_str() {
+        let (entries, outstanding) = (number("budget_entries"), number("weak_outstanding"));
+        let mib = number("budget_bytes") as f64 / 1048576.0;
+        line += &format!(
+            "; weak answers by {mode}, budget {entries} entries, {mib:.1} MiB, {outstanding} outstanding"
+        );
+    }
+    let windows = member["windows"].as_object().into_iter().flatten();
+    let kept: Vec<String> = windows.map(|(peer, entries)| format!("{peer}: {entries}")).collect();
+    if !kept.is_empty() {
+        line += &format!("; in windows, by member: {}", kept.join(", "));
+    }
+    Some(line + "\n")
 }
 
 /// The line that says what a member is tuned to, if that is not what every member begins with.

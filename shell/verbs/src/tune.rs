@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: what a setting does, what a member makes of it.
 
+use crate::cluster;
 use crate::connect::{Reach, block_on};
 use crate::ended;
 use crate::output::{self, Format};
@@ -17,6 +18,8 @@ use serde_json::Value;
 Without settings: shows what each member is tuned to. With settings: each member goes by them at once, or by none of them
 if it refuses one, and then its tuning is shown. A member forgets them when it restarts; to keep them, give them to `kattu
 serve` as flags. Members may differ: no setting can break a guarantee.
+
+The protocol and its window are the whole cluster's, too: `kattu protocol` sets them, and they are shown here.
 
 election-timeout and heartbeat-interval, in milliseconds, are the whole cluster's and are kept in its log: they are set as
 by `kattu timing`, both together.
@@ -54,7 +57,7 @@ pub(crate) fn run(args: &TuneArgs) -> Outcome {
         return output::print_table(&["setting", "what it does, and its values"], rows.collect());
     }
     let (of_members, timing) = parse(&args.settings).map_err(Ended::usage)?;
-    let answers = block_on(async {
+    let (answers, protocols) = block_on(async {
         let client = args.reach.client()?;
         if let Some((election, heartbeat)) = timing {
             client.set_timing(election, heartbeat).await.map_err(ended::of_call)?;
@@ -68,9 +71,18 @@ pub(crate) fn run(args: &TuneArgs) -> Outcome {
         for endpoint in client.endpoints() {
             answers.push((endpoint.name.clone(), ask(&client, endpoint, &of_members).await));
         }
-        Ok(answers)
+        let mut protocols = String::new();
+        for endpoint in client.endpoints() {
+            let status = client.kattu_status(endpoint).await.unwrap_or_default(); // what fails is told above
+            let fields = serde_json::from_str(&status).unwrap_or(Value::Null);
+            protocols += &cluster::protocol_of(&fields).unwrap_or_default();
+        }
+        Ok((answers, protocols))
     })?;
     show(&answers, args.output)?;
+    if let Format::Table = args.output {
+        output::print(protocols.as_bytes())?;
+    }
     let failed: Vec<&Failure> = answers.iter().filter_map(|(_, answer)| answer.as_ref().err()).collect();
     match failed.first() {
         None => Ok(()),

@@ -462,6 +462,15 @@ pub const COMMANDS: &[Command] = &[
         run: bench::threads::run,
     },
     Command {
+        name: "bench weak",
+        arguments: "[--living N (8)] [--mortal N (16)] [--kills N (200)] [--budget N (500)] [--control]",
+        about: "weak puts while leaders are killed, some together with their clients: what is lost, and whether that is told",
+        more: "`--control` counts one put as accepted that was not: it must be found.",
+        time: "",
+        group: Group::Benches,
+        run: |words| rigs::in_foreground("weak", words),
+    },
+    Command {
         name: "bench trend",
         arguments: "",
         about: "the last lines of docs/figures/costs.csv as a table with plots",

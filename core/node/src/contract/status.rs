@@ -4,10 +4,11 @@
 
 use crate::alarms::Alarms;
 use crate::digests::Compared;
+use crate::weak::WeakCounts;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use kattu_kv::api as kv;
-use kattu_raft::{Falsehood, LogIndex, NodeId, Term, Timing};
+use kattu_raft::{Falsehood, LogIndex, NodeId, Protocol, Term, Timing};
 
 /// The status of one replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +72,12 @@ pub struct Status {
     pub level: u16,
     /// The election timeout and the heartbeat interval in force here.
     pub timing: Timing,
+    /// The protocol of the cluster; `None` if it was never set, which is Raft.
+    pub protocol: Option<Protocol>,
+    /// If it is a leader of a protocol with windows: how many entries each peer keeps in its own.
+    pub windows: Vec<(NodeId, u64)>,
+    /// Its weak answers.
+    pub weak: WeakCounts,
     /// The alarms that are raised.
     pub alarms: Alarms,
     /// The state of the comparison of members' digests.

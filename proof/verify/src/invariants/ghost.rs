@@ -5,6 +5,7 @@
 //! Knows nothing of: the rules (each invariant has its own).
 
 use super::Violation;
+use kattu_node::contract::Ticket;
 use kattu_raft::{Entry, EntryId, HardState, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -177,6 +178,8 @@ pub(super) struct Member {
     /// Its vote floor, as a leader sent it: as emitted to the disk, and as it is on the disk.
     pub(super) vote_floor: Option<EntryId>,
     pub(super) disk_vote_floor: Option<EntryId>,
+    /// Weak answers that have no end.
+    pub(super) weak: BTreeMap<Ticket, EntryId>,
 }
 
 /// A fault of a log while its member is down.
@@ -263,6 +266,7 @@ impl Member {
             lost: None,
             vote_floor: None,
             disk_vote_floor: None,
+            weak: BTreeMap::new(),
         }
     }
 

@@ -25,9 +25,10 @@
 //! | `bases.rs` | N1, N3, ST9: only a durable snapshot of committed entries takes a log's place |
 //! | `leases.rs` | L-2 – L-7: while a lease holds no member leads a later term |
 //! | `durability.rs` | what was durable comes back |
+//! | `weak.rs` | WK4, WK5, WK8: weak answers are the leader's, within the budget, and end once |
 //! | `digests.rs` | replicas agree |
 //!
-//! O5 (buffers have no influence) waits for the first policy that has a buffer.
+//! O5 (buffers have no influence) follows from these: what a window did to an acknowledgement or a commit, they see.
 //! Knows nothing of: time, networks, clients.
 
 mod acknowledgements;
@@ -51,12 +52,14 @@ mod state_machine_safety;
 mod truncations;
 mod verified;
 mod votes;
+mod weak;
 
 pub use crate::judges::Violation;
 
 use ghost::{Ghost, Harm, Line, Member};
 use kattu_node::Node;
 use kattu_node::contract::{Effects, PeerMessage};
+use kattu_raft::policy::Capacity;
 use kattu_raft::{
     Entry, EntryId, EntryKind, Falsehood, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Raft,
     Recovered, Term, Trace,
@@ -98,6 +101,8 @@ struct View {
     persisted: LogIndex,
     verified: LogIndex,
     confirmed: Option<LogIndex>,
+    /// Of weak answers, if the cluster gives any.
+    weak_budget: Option<Capacity>,
 }
 
 impl View {
@@ -112,6 +117,7 @@ impl View {
             persisted: raft.persisted_index(),
             verified: raft.verified(),
             confirmed: node.confirmed(),
+            weak_budget: node.weak_budget(),
         }
     }
 }
@@ -226,6 +232,7 @@ impl Invariants {
                 }
             }
         }
+        weak::stepped(ghost, place, view, effects)?;
         election_safety::stepped(ghost, place, view)?; // a leader that resigns still sends as leader
         if led.is_some() && ghost.at(place).leads != led {
             ghost.stops_leading(place);

@@ -1,6 +1,7 @@
 //! Handwritten traces: for each invariant one that breaks it, and one that nearly does.
 
 use super::*;
+use kattu_node::contract::{Doubt, Outcome, Refusal, Ticket};
 use kattu_raft::message::{Append, AppendReply, Envelope, Lost, Message, Room, Vote, VoteReply};
 use kattu_raft::{
     Duration, EntryHead, EntryId, EntryKind, GroupId, HardState, Incarnation, Round, SharedBytes, Stamp,
@@ -24,6 +25,7 @@ fn idle() -> View {
         persisted: LogIndex(0),
         verified: LogIndex(0),
         confirmed: None,
+        weak_budget: None,
     }
 }
 
@@ -94,6 +96,13 @@ impl Cluster {
         };
         effects.send = sends.into_iter().map(envelope).collect();
         self.invariants.saw(id, view, &effects)
+    }
+
+    /// Member 1 answers clients.
+    fn answers(&mut self, replies: &[(u64, Outcome)]) -> Checked {
+        let reply = replies.iter().map(|(ticket, outcome)| (Ticket(*ticket), outcome.clone())).collect();
+        let effects = Effects { reply, ..Effects::default() };
+        self.invariants.saw(NodeId(1), &self.views[0], &effects)
     }
 
     fn sync(&mut self, member: u64) -> Checked {
@@ -715,4 +724,50 @@ fn a_leader_is_elected_by_the_newest_configuration_of_its_log() {
     cluster.votes(1, 2, 1).expect("a campaign");
     cluster.votes(2, 2, 1).expect("a vote");
     caught(cluster.leads(1, 2, entry(2, 3, "noop")), "election_safety");
+}
+
+#[test]
+fn weak_answers_are_the_leaders_own_within_the_budget_and_each_has_one_end() {
+    let received = |term, index| Outcome::Received(EntryId::new(term, index));
+    // A leader with an entry that is not committed, and a budget of one.
+    let leading = || {
+        let mut cluster = Cluster::committed();
+        cluster
+            .step(
+                1,
+                vec![LogBody::Entry(entry(1, 2, "a")), LogBody::Entry(entry(1, 3, "b"))],
+                vec![],
+                |view| {
+                    view.weak_budget = Some(Capacity { entries: 1, bytes: 99 });
+                },
+            )
+            .expect("it appends");
+        cluster
+    };
+    leading().answers(&[(7, received(1, 2))]).expect("it leads and holds it");
+    caught(leading().answers(&[(7, received(1, 4))]), "weak_answers");
+    caught(leading().answers(&[(7, received(2, 2))]), "weak_answers");
+    caught(leading().answers(&[(7, received(1, 2)), (8, received(1, 3))]), "weak_answers");
+    caught(leading().answers(&[(7, received(1, 2)), (7, received(1, 2))]), "weak_answers");
+    let mut without = leading();
+    without.views[0].weak_budget = None;
+    caught(without.answers(&[(7, received(1, 2))]), "weak_answers");
+    let ends = |outcome: Outcome, leads: bool| {
+        let mut cluster = leading();
+        cluster.answers(&[(7, received(1, 2))]).expect("it leads");
+        cluster.views[0].leads = leads;
+        cluster.answers(&[(7, outcome)])
+    };
+    ends(Outcome::Unknown(Doubt::LeaderChanged), false).expect("it leads no more");
+    ends(Outcome::Unknown(Doubt::TimedOut), true).expect("it has waited long");
+    for outcome in [
+        Outcome::Unknown(Doubt::LeaderChanged),
+        Outcome::Refused(Refusal::NoLeader),
+        Outcome::Refused(Refusal::Overwritten),
+    ] {
+        caught(ends(outcome, true), "weak_answers");
+    }
+    let mut cluster = leading();
+    cluster.answers(&[(7, received(1, 2)), (7, Outcome::Unknown(Doubt::TimedOut))]).expect("once each");
+    cluster.answers(&[(8, received(1, 3))]).expect("the budget has room again");
 }

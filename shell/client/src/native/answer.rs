@@ -25,6 +25,10 @@ pub(crate) struct Answer {
 pub(crate) enum Outcome {
     /// The store's answer.
     Done(Result<api::Response, api::Error>),
+    /// A quorum has received the entry at the answer's index, in this term: not final.
+    Received {
+        term: u64,
+    },
     /// To a ping.
     Pong,
     Opened {
@@ -63,9 +67,7 @@ impl Answer {
             reply::Outcome::Committed => {
                 return Err(NotAnAnswer("committed, of a write that wants its result".to_string()));
             }
-            reply::Outcome::Received { .. } => {
-                return Err(NotAnAnswer("received, of a write that asks for no weak answer".to_string()));
-            }
+            reply::Outcome::Received { term } => Outcome::Received { term },
             reply::Outcome::Opened { id, idle } => Outcome::Opened { id, idle: Duration::from_millis(idle) },
             reply::Outcome::Named { idle, gone } => {
                 Outcome::Named { idle: Duration::from_millis(idle), gone }
@@ -135,7 +137,9 @@ pub(crate) fn is_passing(refusal: Refusal) -> bool {
         | Refusal::Replaying
         | Refusal::Stopping
         // Of one member; the others may be sound.
-        | Refusal::Corrupt => true,
+        | Refusal::Corrupt
+        // By a later leader, which may take it now.
+        | Refusal::Overwritten => true,
         Refusal::NoSpace
         | Refusal::TooMuchWork
         | Refusal::AnswerTooLarge
@@ -143,8 +147,7 @@ pub(crate) fn is_passing(refusal: Refusal) -> bool {
         | Refusal::RequestTooLarge
         | Refusal::Invalid
         | Refusal::NotWeak
-        | Refusal::MayNotBeWeak
-        | Refusal::Overwritten => false,
+        | Refusal::MayNotBeWeak => false,
     }
 }
 
@@ -222,6 +225,16 @@ pub(crate) fn too_large(bytes: usize, most: u32, endpoint: &str) -> Failure {
         "the request has {bytes} bytes, and the member reads frames of {most} at most: make it smaller"
     );
     failure(Kind::Refused, Code::InvalidArgument, text, endpoint)
+}
+
+/// A member of an older version.
+pub(crate) fn not_weak(endpoint: &str) -> Failure {
+    failure(Kind::Refused, Code::FailedPrecondition, "the member's version has no weak answers", endpoint)
+}
+
+/// The task that would have told the outcome is gone.
+pub(crate) fn runtime_ended() -> Error {
+    failure(Kind::Unknown, Code::Cancelled, "the session's task has ended with its runtime", "").into()
 }
 
 pub(crate) fn failure(kind: Kind, code: Code, text: impl fmt::Display, endpoint: &str) -> Failure {

@@ -22,11 +22,16 @@ pub(crate) enum Ask<'a> {
     Open(Order),
     Write(Cow<'a, [u8]>),
     InSession(SessionHeader, Cow<'a, [u8]>),
+    /// As a command in a session; its client wants to know when a quorum has received it.
+    Weak(SessionHeader, Cow<'a, [u8]>),
     Read(Level, Cow<'a, [u8]>),
     KeepAlive(Vec<(SessionId, u64)>),
     Close(Vec<SessionId>),
     Ping,
-    Sessions { from: u64, count: u32 },
+    Sessions {
+        from: u64,
+        count: u32,
+    },
     Expel(u64),
 }
 
@@ -39,7 +44,9 @@ impl Ask<'_> {
     /// Bytes of its command or query, or of the sessions that it names.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Ask::Write(bytes) | Ask::InSession(_, bytes) | Ask::Read(_, bytes) => bytes.len(),
+            Ask::Write(bytes) | Ask::InSession(_, bytes) | Ask::Weak(_, bytes) | Ask::Read(_, bytes) => {
+                bytes.len()
+            }
             Ask::KeepAlive(named) => 24 * named.len(),
             Ask::Close(named) => 16 * named.len(),
             Ask::Open(_) | Ask::Ping | Ask::Sessions { .. } | Ask::Expel(_) => 0,
@@ -51,6 +58,7 @@ impl Ask<'_> {
         match self {
             Ask::Write(command) => Ask::Write(Cow::Borrowed(command)),
             Ask::InSession(header, command) => Ask::InSession(*header, Cow::Borrowed(command)),
+            Ask::Weak(header, command) => Ask::Weak(*header, Cow::Borrowed(command)),
             Ask::Read(level, query) => Ask::Read(*level, Cow::Borrowed(query)),
             other => other.clone(),
         }
@@ -61,6 +69,7 @@ impl Ask<'_> {
         match self {
             Ask::Write(command) => Ask::Write(owned(command)),
             Ask::InSession(header, command) => Ask::InSession(header, owned(command)),
+            Ask::Weak(header, command) => Ask::Weak(header, owned(command)),
             Ask::Read(level, query) => Ask::Read(level, owned(query)),
             Ask::Open(order) => Ask::Open(order),
             Ask::KeepAlive(named) => Ask::KeepAlive(named),
@@ -74,8 +83,10 @@ impl Ask<'_> {
     pub(crate) fn write(self, name: u64, writer: &mut FrameWriter) {
         let request = match &self {
             Ask::Write(command) => Request::Write { commit_only: false, command },
-            Ask::InSession(header, command) => {
-                return message::write_command(name, writer, |out| header.write_around(command, out));
+            Ask::InSession(header, command) | Ask::Weak(header, command) => {
+                let is_weak = matches!(self, Ask::Weak(..));
+                let write = |out: &mut Vec<u8>| header.write_around(command, out);
+                return message::write_command(name, is_weak, writer, write);
             }
             Ask::Read(level, query) => Request::Read { level: *level, query },
             Ask::Open(order) => Request::Open(*order),

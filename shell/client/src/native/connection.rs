@@ -9,7 +9,7 @@
 //!           as far as the member's limits allow: a frame's bytes, and requests under way. What is beyond them waits. There is
 //!           no timer: under load a frame fills while the one before is written.
 //!        2. An answer reaches its listener by the name of its request, in whatever order answers come. Answers that came
-//!           together, one behind the other, to one listener are heard together.
+//!           together, one behind the other, to one listener are heard together. A weak answer leaves its listener in place.
 //!        3. When the connection ends, each request ends. One whose frame was not given to the socket whole was not sent:
 //!           a member judges no frame before its last byte. Any other may have been carried out.
 //!        4. A member that sends nothing for a while, with requests under way, is pinged. One that does not even answer that
@@ -25,7 +25,7 @@ use crate::native::listener::{Herald, Listener};
 use crate::native::outbox::{Out, Outbox, Place};
 use kattu_native::frame::{FrameReader, FrameWriter, Message, Messages};
 use kattu_native::handshake::Welcome;
-use kattu_native::reply::Reply;
+use kattu_native::reply::{Reply, is_final};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::mem::{swap, take};
@@ -352,7 +352,10 @@ fn hear_frame(
 ) -> Result<(), String> {
     {
         let mut out = outbox.lock();
-        let mut named = |message: Message<'_>| out.under_way.take(message.request);
+        let mut named = |message: Message<'_>| match is_final(&message) {
+            true => out.under_way.take(message.request),
+            false => out.under_way.get_mut(message.request).and_then(|listener| listener.again()),
+        };
         listeners.extend(messages.clone().map_while(|message| message.ok().and_then(&mut named)));
     }
     for message in messages {

@@ -39,6 +39,8 @@ pub(crate) struct Desk {
 struct State {
     /// Those that the pipe has not taken yet.
     outcomes: Vec<(u64, Outcomes)>,
+    /// The same of weak puts that a quorum has received: their labels.
+    received: Vec<u64>,
     /// Of the pipe, if it waits.
     waker: Option<Waker>,
     /// Requests in their first attempt.
@@ -97,6 +99,7 @@ impl Desk {
     pub(crate) fn new(client: NativeClient) -> Arc<Desk> {
         let state = State {
             outcomes: Vec::new(),
+            received: Vec::new(),
             waker: None,
             slots: UnderWay::new(),
             open: 0,
@@ -115,11 +118,14 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes outcomes of commands in a session, each under its label: all of them.
-    pub(crate) fn put(&self, outcomes: &mut Vec<(u64, Outcomes)>) {
-        self.take(|state| match state.outcomes.is_empty() {
-            true => swap(&mut state.outcomes, outcomes),
-            false => state.outcomes.append(outcomes),
+    /// Takes news of commands in a session, under their labels: those that a quorum has received, and outcomes; all of them.
+    pub(crate) fn put(&self, received: &mut Vec<u64>, outcomes: &mut Vec<(u64, Outcomes)>) {
+        self.take(|state| {
+            state.received.append(received);
+            match state.outcomes.is_empty() {
+                true => swap(&mut state.outcomes, outcomes),
+                false => state.outcomes.append(outcomes),
+            }
         });
     }
 
@@ -197,12 +203,14 @@ impl Desk {
     /// Takes outcomes, if there are any; else this waits for them. `Err` tells when [`Desk::expire`] is to be called, if it is.
     pub(crate) fn poll(
         &self,
+        received: &mut Vec<u64>,
         taken: &mut Vec<(u64, Outcomes)>,
         context: &mut Context<'_>,
     ) -> Result<(), Option<Instant>> {
         let mut state = self.lock();
-        if !state.outcomes.is_empty() {
+        if !state.outcomes.is_empty() || !state.received.is_empty() {
             swap(&mut state.outcomes, taken);
+            received.append(&mut state.received);
             return Ok(());
         }
         Err(state.wait(self.share(Course::HARMLESS), context))
@@ -305,7 +313,7 @@ mod tests {
 
     fn outcomes(desk: &Desk) -> Vec<(u64, Kind)> {
         let mut taken = Vec::new();
-        let _ = desk.poll(&mut taken, &mut Context::from_waker(Waker::noop()));
+        let _ = desk.poll(&mut Vec::new(), &mut taken, &mut Context::from_waker(Waker::noop()));
         taken.into_iter().map(|(label, outcome)| (label, outcome.expect_err("no answer").kind())).collect()
     }
 

@@ -31,6 +31,18 @@ pub(crate) enum Listener {
     Nowhere,
 }
 
+impl Listener {
+    /// One that hears of the same request, which has more answers than one.
+    pub(crate) fn again(&self) -> Option<Listener> {
+        match self {
+            Listener::Of(listener, number, sending) => {
+                Some(Listener::Of(Arc::clone(listener), *number, *sending))
+            }
+            Listener::Call(_) | Listener::Nowhere => None,
+        }
+    }
+}
+
 /// Tells listeners what has come, each all at once.
 #[derive(Default)]
 pub(crate) struct Herald {

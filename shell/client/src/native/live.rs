@@ -10,6 +10,8 @@
 //!        3. After a loss, a refusal or a doubt nothing is sent until the steering has a connection to the leader, or to a member
 //!           that may know it. Beginnings without a final answer between them are further and further apart.
 //!        4. An answer that does not come, while its connection lives, is asked for again after `timeout`.
+//!        5. Weak writes are given only by callers that have said what is done with lost ones, and what is lost is told before
+//!           anything waits again.
 //!
 //! Knows nothing of: frames, sockets, which command is sent again.
 
@@ -23,11 +25,12 @@ use crate::native::client::{Course, NativeClient, Shared};
 use crate::native::connection::Connection;
 use crate::native::listener::{Heard, Listen, Listener};
 use crate::native::members::Member;
-use crate::native::pipeline::{Freed, Pipeline, Step};
+use crate::native::pipeline::{Freed, Next, Pipeline, Step};
+use crate::native::weak::{self, LostWrite, OnLost};
 use crate::native::window;
 use kattu_kv::sessions::{SessionError, SessionId};
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -35,6 +38,9 @@ use tonic::Code;
 
 /// Most KiB of commands of one session that have no answer: they are kept to be sent again.
 const WINDOW_KIB: usize = window::BYTES_MAX >> 10;
+
+/// The first version of the native protocol that has weak writes.
+const WEAK_VERSION: u16 = 2;
 
 /// What the handle, the connection's task and the steering share.
 pub(crate) struct Live {
@@ -49,6 +55,9 @@ pub(crate) struct Live {
     steering: Notify,
     /// Wakes those that wait for all answers.
     told: Notify,
+    /// What is done with weak writes that are lost.
+    on_lost: OnceLock<OnLost>,
+    is_strict: bool,
     /// For the connection's task.
     own: Weak<Live>,
 }
@@ -102,9 +111,14 @@ impl Listen for Live {
                 Step::Again { .. } | Step::Over(_) => true,
             });
             state.pipeline.tell();
-            let Some(step) = last else { return self.carry_out(state, Step::On(freed)) };
+            let lost = state.pipeline.take_lost();
+            let Some(step) = last else {
+                self.carry_out(state, Step::On(freed));
+                return self.tell_lost(lost);
+            };
             self.carry_out(state, step);
             self.carry_out(self.lock(), Step::On(freed));
+            self.tell_lost(lost);
         }
     }
 }
@@ -121,7 +135,7 @@ impl Live {
                 }
                 let State { pipeline, link, .. } = state;
                 let endpoint = link.as_ref().map_or("", Connection::endpoint);
-                pipeline.answered(number, sending, answer.outcome, endpoint)
+                pipeline.answered(number, sending, answer, endpoint)
             }
             Err(lost) => {
                 let step = state.pipeline.lost(number, sending);
@@ -153,6 +167,7 @@ impl Live {
             is_dropped: false,
             alive_due,
         };
+        let is_strict = state.pipeline.is_strict();
         Arc::new_cyclic(|own| Live {
             shared,
             level,
@@ -162,6 +177,8 @@ impl Live {
             kib: Semaphore::new(WINDOW_KIB),
             steering: Notify::new(),
             told: Notify::new(),
+            on_lost: OnceLock::new(),
+            is_strict,
             own: own.clone(),
         })
     }
@@ -172,11 +189,38 @@ impl Live {
 
     /// Takes a command as soon as there is room for it.
     pub(crate) async fn give(&self, bytes: Vec<u8>, caller: Caller) -> Result<(), Error> {
+        self.take(bytes, caller, false).await
+    }
+
+    /// The same of one whose caller wants a weak answer.
+    pub(crate) async fn give_weak(&self, bytes: Vec<u8>, caller: Caller) -> Result<(), Error> {
+        if !self.is_strict {
+            return Err(weak::needs("weak writes need a strict session: open one with Order::Strict"));
+        }
+        if self.on_lost.get().is_none() {
+            return Err(weak::needs(
+                "weak writes may be lost after they are accepted: say first what is done then, with Session::on_lost",
+            ));
+        }
+        self.take(bytes, caller, true).await
+    }
+
+    /// The first one says what is done with weak writes that are lost.
+    pub(crate) fn on_lost(&self, call: OnLost) -> bool {
+        self.on_lost.set(call).is_ok()
+    }
+
+    fn tell_lost(&self, lost: Vec<LostWrite>) {
+        let Some(call) = self.on_lost.get() else { return };
+        lost.into_iter().for_each(call);
+    }
+
+    async fn take(&self, bytes: Vec<u8>, caller: Caller, is_weak: bool) -> Result<(), Error> {
         let kib = (bytes.len() / 1024 + 1).min(WINDOW_KIB);
         if !self.has_room(kib) {
             self.wait_for_room(kib).await?;
         }
-        self.add(bytes, kib, caller)
+        self.add(bytes, kib, caller, is_weak)
     }
 
     /// Takes room in the window, if there is some and no other command waits for it.
@@ -295,7 +339,7 @@ impl Live {
     }
 
     /// Adds a command for which there is room, and sends it if nothing is in its way.
-    fn add(&self, bytes: Vec<u8>, kib: usize, caller: Caller) -> Result<(), Error> {
+    fn add(&self, bytes: Vec<u8>, kib: usize, caller: Caller, is_weak: bool) -> Result<(), Error> {
         let mut state = self.lock();
         if state.ended.is_some() {
             drop(state);
@@ -306,7 +350,7 @@ impl Live {
             self.free(Freed { numbers: 1, kib });
             return Err(failure.into());
         }
-        state.pipeline.add(bytes, kib, Instant::now(), caller);
+        state.pipeline.add(bytes, kib, Instant::now(), caller, is_weak);
         match state.link.is_some() {
             true => self.send(state),
             false => {
@@ -321,19 +365,26 @@ impl Live {
     fn send(&self, mut state: MutexGuard<'_, State>) {
         let Some(link) = state.link.clone() else { return };
         let own = self.own.upgrade().expect("it is in use");
-        let mut large = None;
+        let mut refused = None;
         let pipeline = &mut state.pipeline;
         let sent = link.send(|out| {
-            while let Some((header, command, sending)) = pipeline.next_to_send() {
-                if let Some(failure) = link.refuses(command.len()) {
-                    large = Some((header.number, failure)); // of a member with a lower limit than the one before
+            while let Some(Next { header, command, sending, is_weak }) = pipeline.next_to_send() {
+                // Of a member with a lower limit, or an older version, than the one before.
+                let too_old = || {
+                    (is_weak && link.welcome().version < WEAK_VERSION)
+                        .then(|| answer::not_weak(link.endpoint()))
+                };
+                if let Some(failure) = link.refuses(command.len()).or_else(too_old) {
+                    refused = Some((header.number, failure));
                     return;
                 }
                 let listener = Listener::Of(own.clone(), header.number, sending);
-                let _ = out.add(Ask::InSession(header, Cow::Borrowed(command)), listener);
+                let command = Cow::Borrowed(command);
+                let ask = if is_weak { Ask::Weak(header, command) } else { Ask::InSession(header, command) };
+                let _ = out.add(ask, listener);
             }
         });
-        let step = match (sent, large) {
+        let step = match (sent, refused) {
             (Err(_), _) => {
                 state.pipeline.begin_again();
                 Step::Again { pauses: false }
@@ -378,13 +429,14 @@ impl Live {
     }
 
     fn end(&self, error: Error) {
-        let link = {
+        let (link, lost) = {
             let mut state = self.lock();
             state.pipeline.end(&error);
             state.ended.get_or_insert(error);
-            state.link.take()
+            (state.link.take(), state.pipeline.take_lost())
         };
         drop(link);
+        self.tell_lost(lost);
         self.numbers.close();
         self.kib.close();
         self.told.notify_waiters();
@@ -401,6 +453,7 @@ impl Live {
 
     /// Finds a connection whenever something waits for one, and tells callers when they have waited long enough.
     pub(crate) async fn steer(self: Arc<Live>) {
+        let _steering = Steering(self.clone());
         while let Some(Look { pause, waits, due }) = self.look(Instant::now()) {
             self.told.notify_waiters();
             if let Some(pause) = pause {
@@ -467,6 +520,15 @@ impl Live {
     }
 }
 
+/// The steering at work. With its runtime it ends unfinished; then nothing is repeated any more, and callers are told so.
+struct Steering(Arc<Live>);
+
+impl Drop for Steering {
+    fn drop(&mut self) {
+        self.0.end(answer::runtime_ended());
+    }
+}
+
 fn unanswered() -> Error {
     let why = "a command of the session has no answer yet; it is being repeated";
     Error::Call(answer::failure(Kind::Unknown, Code::DeadlineExceeded, why, ""))
@@ -491,7 +553,11 @@ mod tests {
     impl Woken {
         fn look(self: &Arc<Woken>) {
             let mut taken = Vec::new();
-            let _ = self.desk.poll(&mut taken, &mut Context::from_waker(&Waker::from(self.clone())));
+            let _ = self.desk.poll(
+                &mut Vec::new(),
+                &mut taken,
+                &mut Context::from_waker(&Waker::from(self.clone())),
+            );
             self.counts.lock().expect("no panic").push(taken.len());
         }
     }
@@ -510,7 +576,7 @@ mod tests {
         let id = SessionId { number: 7, secret: 1 };
         let mut pipeline = Pipeline::new(id, Order::Strict);
         for label in 0..3 {
-            pipeline.add(b"command".to_vec(), 1, Instant::now(), Caller::Of(desk.clone(), label));
+            pipeline.add(b"command".to_vec(), 1, Instant::now(), Caller::Of(desk.clone(), label), false);
         }
         while pipeline.next_to_send().is_some() {}
         let live = Live::new(client.shared, Level::Linearizable, id, pipeline, 8, Instant::now());

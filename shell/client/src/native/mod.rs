@@ -16,6 +16,7 @@
 //! | `pipeline.rs` | numbers of a session, and what is sent again; without a clock or a socket |
 //! | `session.rs` | a session, as its caller has it |
 //! | `live.rs` | a session at work: window, connection, steering |
+//! | `weak.rs` | writes whose caller goes on when a quorum has received them |
 //! | `pipe.rs` | many requests under way for one caller, in batches in and out |
 //! | `desk.rs` | where their outcomes come together |
 //! | `caller.rs` | where the outcome of one request goes |
@@ -43,9 +44,11 @@ mod pipeline;
 mod reach;
 mod session;
 mod under_way;
+mod weak;
 mod window;
 
 pub use calls::ListedSession;
 pub use client::NativeClient;
 pub use pipe::Pipe;
 pub use session::{Pending, Session, SessionOptions};
+pub use weak::{Accepted, LostWrite, PendingWeak};

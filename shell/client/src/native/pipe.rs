@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::native::answer::Outcomes;
 use crate::native::ask::Ask;
 use crate::native::caller::Caller;
-use crate::native::calls::{Wanted, bytes_of, bytes_of_put, bytes_of_query, one};
+use crate::native::calls::{Wanted, bytes_of, bytes_of_put, bytes_of_query, one, put};
 use crate::native::client::{Course, NativeClient};
 use crate::native::desk::{Desk, Slot};
 use crate::native::live::Live;
-use crate::native::window;
+use crate::native::{weak, window};
 use kattu_kv::api::{Command, PutRef, Query, Range, Response};
 use kattu_kv::check::is_read_only;
 use std::future::{Future, poll_fn};
@@ -53,6 +53,8 @@ pub struct Pipe<'a> {
     under_way: usize,
     /// Taken from the desk, on their way to the caller.
     taken: Vec<(u64, Outcomes)>,
+    /// Labels of weak puts that were received.
+    received: Vec<u64>,
     /// Wakes the caller to find that answers are missing.
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -72,7 +74,14 @@ impl<'a> Pipe<'a> {
     pub const BYTES_MAX: usize = window::BYTES_MAX;
 
     pub(crate) fn new(client: NativeClient, session: Option<&'a Live>) -> Pipe<'a> {
-        Pipe { desk: Desk::new(client), session, under_way: 0, taken: Vec::new(), timer: None }
+        Pipe {
+            desk: Desk::new(client),
+            session,
+            under_way: 0,
+            taken: Vec::new(),
+            received: Vec::new(),
+            timer: None,
+        }
     }
 
     /// Requests that were given and whose outcomes were not taken.
@@ -100,6 +109,30 @@ impl<'a> Pipe<'a> {
             ignore_lease: false,
         };
         self.write(label, bytes_of_put(put)?, Wanted::Put).await
+    }
+
+    /// Writes one key in the session of this pipe; its caller wants to know when a quorum has received it:
+    /// [`Pipe::received`]. Its outcome follows.
+    ///
+    /// # Errors
+    /// As [`Session::put_weak`](crate::Session::put_weak).
+    pub async fn put_weak(
+        &mut self,
+        label: u64,
+        key: impl Into<Vec<u8>>,
+        value: impl Into<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let bytes = bytes_of(&Command::Put(put(key, value)))?;
+        let Some(session) = self.session else { return Err(weak::needs("weak writes need a session")) };
+        session.give_weak(bytes, Caller::Of(self.desk.clone(), label)).await?;
+        self.under_way += 1;
+        Ok(())
+    }
+
+    /// Labels of weak puts that a quorum has received, since they were taken last. [`Pipe::outcomes`] returns when there are
+    /// some, maybe without an outcome.
+    pub fn received(&mut self) -> impl Iterator<Item = u64> {
+        self.received.drain(..)
     }
 
     /// Reads one key, at the level of the client: the answer is a range.
@@ -138,13 +171,17 @@ impl<'a> Pipe<'a> {
         Ok(())
     }
 
-    /// Waits until at least one request has its outcome, and takes all that have one, each with its label. Those that are not
+    /// Waits until at least one request has its outcome, or a weak one was received, and takes all that have one, each with its label. Those that are not
     /// taken from the iterator are lost. Without requests under way there is nothing to wait for.
     pub async fn outcomes(&mut self) -> impl Iterator<Item = (u64, Result<Response, Error>)> {
         self.taken.clear();
         if 0 < self.under_way {
-            poll_fn(|context| self.poll(context, |pipe, context| pipe.desk.poll(&mut pipe.taken, context)))
-                .await;
+            poll_fn(|context| {
+                self.poll(context, |pipe, context| {
+                    pipe.desk.poll(&mut pipe.received, &mut pipe.taken, context)
+                })
+            })
+            .await;
         }
         self.under_way -= self.taken.len();
         self.taken.drain(..)

@@ -16,18 +16,22 @@
 //!           filled with a transaction that does nothing. Its answer tells the fate of the command: if it is that of the
 //!           filler, the command never had an effect; if it is another one, an earlier sending of the command was executed.
 //!        5. When the session is gone, the outcome of each command without an answer is unknown.
+//!        6. A weak command asks for a weak answer until it has one. It is kept until it is done, as every other; if it never
+//!           is, that is told as its loss.
 //!
 //! Knows nothing of: connections, members, clocks (times come in).
 
 use crate::error::Error;
 use crate::failure::{Failure, Kind};
-use crate::native::answer::{self, Outcome, Outcomes};
+use crate::native::answer::{self, Answer, Outcome, Outcomes};
 use crate::native::caller::{Caller, Teller};
+use crate::native::weak::LostWrite;
 use kattu_kv::api::{self, Command, Response, Txn};
 use kattu_kv::sessions::{Order, SessionError, SessionId};
 use kattu_native::reply::Doubt;
-use kattu_node::command::encode_kv;
+use kattu_node::command::{self, encode_kv};
 use kattu_node::session::SessionHeader;
+use kattu_raft::{EntryId, LogIndex, Term};
 use std::collections::VecDeque;
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -60,6 +64,33 @@ pub(crate) enum Step {
     Over(Error),
 }
 
+/// Whether the caller of a command goes on before it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weakly {
+    No,
+    /// As soon as a quorum has received it.
+    Asks,
+    /// A quorum has.
+    Received,
+}
+
+/// What a member has refused for good.
+#[derive(Debug)]
+struct Refused {
+    failure: Failure,
+    /// The command, if it was weakly accepted before.
+    command: Vec<u8>,
+}
+
+/// A command to be sent.
+pub(crate) struct Next<'a> {
+    pub(crate) header: SessionHeader,
+    pub(crate) command: &'a [u8],
+    pub(crate) sending: u64,
+    /// Its caller wants a weak answer.
+    pub(crate) is_weak: bool,
+}
+
 #[derive(Debug)]
 struct Entry {
     command: Vec<u8>,
@@ -70,8 +101,9 @@ struct Entry {
     /// The sending in which it went out last; 0 before the first.
     sending: u64,
     is_answered: bool,
+    weakly: Weakly,
     /// Why a member has refused it for good: since then the command is the filler.
-    refused: Option<Box<Failure>>,
+    refused: Option<Box<Refused>>,
 }
 
 /// Commands of one session without an answer.
@@ -90,6 +122,8 @@ pub(crate) struct Pipeline {
     told: u64,
     /// Sendings of commands that had been sent before.
     repeated: u64,
+    /// Writes that were weakly accepted and are lost, to be told.
+    lost: Vec<LostWrite>,
     teller: Teller,
 }
 
@@ -104,8 +138,14 @@ impl Pipeline {
             sending: 1,
             told: 1,
             repeated: 0,
+            lost: Vec::new(),
             teller: Teller::default(),
         }
+    }
+
+    /// Whether its commands are executed in the order of their numbers.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.order == Order::Strict
     }
 
     /// The first number without an answer.
@@ -128,8 +168,15 @@ impl Pipeline {
         self.repeated
     }
 
-    /// Adds a command behind all others.
-    pub(crate) fn add(&mut self, command: Vec<u8>, kib: usize, asked_at: Instant, caller: Caller) {
+    /// Adds a command behind all others; `is_weak`: its caller wants a weak answer.
+    pub(crate) fn add(
+        &mut self,
+        command: Vec<u8>,
+        kib: usize,
+        asked_at: Instant,
+        caller: Caller,
+        is_weak: bool,
+    ) {
         self.entries.push_back(Entry {
             command,
             kib,
@@ -137,12 +184,13 @@ impl Pipeline {
             asked_at,
             sending: 0,
             is_answered: false,
+            weakly: if is_weak { Weakly::Asks } else { Weakly::No },
             refused: None,
         });
     }
 
-    /// The next command to send, if there is one, and in which sending that is.
-    pub(crate) fn next_to_send(&mut self) -> Option<(SessionHeader, &[u8], u64)> {
+    /// The next command to send, if there is one.
+    pub(crate) fn next_to_send(&mut self) -> Option<Next<'_>> {
         let from = (self.cursor - self.first) as usize;
         let skipped = self.entries.range(from..).take_while(|entry| entry.is_answered).count();
         self.cursor += skipped as u64;
@@ -151,7 +199,8 @@ impl Pipeline {
         entry.sending = self.sending;
         let header = SessionHeader { id: self.id, number: self.cursor, first_unacked: self.first };
         self.cursor += 1;
-        Some((header, &entry.command, self.sending))
+        let is_weak = entry.weakly == Weakly::Asks && entry.refused.is_none();
+        Some(Next { header, command: &entry.command, sending: self.sending, is_weak })
     }
 
     /// Whether something is to be sent.
@@ -174,8 +223,25 @@ impl Pipeline {
         self.teller.end();
     }
 
+    /// Writes that were weakly accepted and then lost, since it was asked last.
+    pub(crate) fn take_lost(&mut self) -> Vec<LostWrite> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// A quorum has received a weak command. A caller that was told already that its outcome is unknown hears nothing more.
+    fn received(&mut self, number: u64, id: EntryId) {
+        let Some(entry) = self.entry(number).filter(|entry| entry.weakly == Weakly::Asks) else { return };
+        let Some(caller) = entry.caller.take() else { return };
+        entry.weakly = Weakly::Received;
+        let waits_on = self.teller.tell_received(caller, id);
+        if let Some(entry) = self.entry(number) {
+            entry.caller = waits_on;
+        }
+    }
+
     /// Takes the answer to a sending of a command. Its caller is told with [`Pipeline::tell`] at the latest.
-    pub(crate) fn answered(&mut self, number: u64, sending: u64, outcome: Outcome, endpoint: &str) -> Step {
+    pub(crate) fn answered(&mut self, number: u64, sending: u64, answer: Answer, endpoint: &str) -> Step {
+        let Answer { index, outcome } = answer;
         if self.entry(number).is_none() {
             return Step::On(Freed::default());
         }
@@ -192,6 +258,11 @@ impl Pipeline {
             // The session is not there: it never comes back.
             Outcome::SessionError(error @ SessionError::Expired) => {
                 Step::Over(Error::Session { error, kind: Kind::Unknown })
+            }
+            // True of whichever sending it is, as the command is the same.
+            Outcome::Received { term } => {
+                self.received(number, EntryId { term: Term(term), index: LogIndex(index) });
+                Step::On(Freed::default())
             }
             _ if !is_last => Step::On(Freed::default()),
             Outcome::SessionError(SessionError::OutOfOrder { expected }) => self.expects(expected),
@@ -236,8 +307,8 @@ impl Pipeline {
         if entry.refused.is_some() {
             return Step::Over(failure.into()); // not even the filler passes
         }
-        entry.refused = Some(Box::new(failure));
-        entry.command = filler();
+        let command = std::mem::replace(&mut entry.command, filler());
+        entry.refused = Some(Box::new(Refused { failure, command }));
         self.begin_again();
         Step::Again { pauses: false }
     }
@@ -265,9 +336,11 @@ impl Pipeline {
 
     /// Ends all commands.
     pub(crate) fn end(&mut self, error: &Error) {
+        let first = self.first;
         self.first = self.next();
         self.cursor = self.first;
-        for entry in self.entries.drain(..) {
+        for (place, mut entry) in self.entries.drain(..).enumerate() {
+            self.lost.extend(entry.loss(first + place as u64, error));
             if let Some(caller) = entry.caller {
                 self.teller.tell(caller, Err(error.clone()));
             }
@@ -306,15 +379,19 @@ impl Pipeline {
 
     fn settle(&mut self, number: u64, result: Outcomes) {
         let Some(entry) = self.entry(number) else { return };
+        let refused = entry.refused.as_ref().filter(|_| is_of_filler(&result));
+        let result = match refused {
+            Some(refused) => Err(refused.failure.clone().into()),
+            None => result,
+        };
+        let lost = result.as_ref().err().and_then(|error| entry.loss(number, error));
         entry.is_answered = true;
         entry.command = Vec::new();
-        let result = match entry.refused.take() {
-            Some(failure) if is_of_filler(&result) => Err((*failure).into()),
-            _ => result,
-        };
+        entry.refused = None;
         if let Some(caller) = entry.caller.take() {
             self.teller.tell(caller, result);
         }
+        self.lost.extend(lost);
     }
 
     /// Drops what is answered at the front.
@@ -328,6 +405,20 @@ impl Pipeline {
         }
         self.cursor = self.cursor.max(self.first);
         freed
+    }
+}
+
+impl Entry {
+    /// The loss of the command, if it was weakly accepted and is not done.
+    fn loss(&mut self, number: u64, error: &Error) -> Option<LostWrite> {
+        if self.weakly != Weakly::Received || self.is_answered {
+            return None;
+        }
+        let bytes = self.refused.as_ref().map_or(&self.command, |refused| &refused.command);
+        match command::Command::decode(bytes) {
+            Ok(command::Command::Kv(command)) => Some(LostWrite { number, command, error: error.clone() }),
+            other => unreachable!("a weak command is one of the store: {other:?}"),
+        }
     }
 }
 
@@ -345,7 +436,8 @@ fn is_of_filler(result: &Outcomes) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kattu_kv::api::{Answer, Revision};
+    use crate::native::weak::Accepted;
+    use kattu_kv::api::Revision;
     use kattu_native::handshake::Leader;
     use kattu_native::reply::Refusal;
     use tokio::sync::oneshot;
@@ -358,7 +450,7 @@ mod tests {
         let mut pipeline = Pipeline::new(ID, order);
         let add = |_| {
             let (caller, waits) = oneshot::channel();
-            pipeline.add(b"command".to_vec(), 1, Instant::now(), Caller::One(caller));
+            pipeline.add(b"command".to_vec(), 1, Instant::now(), Caller::One(caller), false);
             waits
         };
         let waiting = (0..count).map(add).collect();
@@ -369,24 +461,28 @@ mod tests {
     fn sent(pipeline: &mut Pipeline) -> (Vec<u64>, u64) {
         let mut first = 0;
         let mut numbers = Vec::new();
-        while let Some((header, ..)) = pipeline.next_to_send() {
+        while let Some(Next { header, .. }) = pipeline.next_to_send() {
             first = header.first_unacked;
             numbers.push(header.number);
         }
         (numbers, first)
     }
 
-    fn done(revision: i64) -> Outcome {
-        let answer = Answer::Put { prev_kv: None };
-        Outcome::Done(Ok(Response { revision: Revision(revision), answer }))
+    fn of(outcome: Outcome) -> Answer {
+        Answer { index: 0, outcome }
     }
 
-    fn refused(refusal: Refusal) -> Outcome {
-        Outcome::Refused(refusal, Leader::default())
+    fn done(revision: i64) -> Answer {
+        let answer = api::Answer::Put { prev_kv: None };
+        of(Outcome::Done(Ok(Response { revision: Revision(revision), answer })))
     }
 
-    fn out_of_order(expected: u64) -> Outcome {
-        Outcome::SessionError(SessionError::OutOfOrder { expected })
+    fn refused(refusal: Refusal) -> Answer {
+        of(Outcome::Refused(refusal, Leader::default()))
+    }
+
+    fn out_of_order(expected: u64) -> Answer {
+        of(Outcome::SessionError(SessionError::OutOfOrder { expected }))
     }
 
     fn is_on(step: Step, numbers: usize) -> bool {
@@ -459,8 +555,8 @@ mod tests {
     #[test]
     fn a_command_that_is_refused_for_good_gives_its_number_to_one_that_does_nothing() {
         let nothing = || {
-            let answer = Answer::Txn { succeeded: true, answers: vec![] };
-            Outcome::Done(Ok(Response { revision: Revision(5), answer }))
+            let answer = api::Answer::Txn { succeeded: true, answers: vec![] };
+            of(Outcome::Done(Ok(Response { revision: Revision(5), answer })))
         };
         // It was executed when it was sent first, or it was not.
         for (answer, was_executed) in [(nothing(), false), (done(10), true)] {
@@ -468,7 +564,7 @@ mod tests {
             sent(&mut pipeline);
             let step = pipeline.answered(1, 1, refused(Refusal::NoSpace), "here");
             assert!(matches!(step, Step::Again { pauses: false }));
-            let (header, command, sending) = pipeline.next_to_send().expect("the filler");
+            let Next { header, command, sending, .. } = pipeline.next_to_send().expect("the filler");
             assert_eq!((header.number, command), (1, &filler()[..]));
             pipeline.answered(1, sending, answer, "");
             match waiting[0].try_recv().expect("a result") {
@@ -498,13 +594,94 @@ mod tests {
         assert_eq!((pipeline.told(), pipeline.first()), (4, 1), "all are told, none is dropped");
         let error = waiting[0].try_recv().expect("a result").expect_err("no answer");
         assert_eq!(error.kind(), Kind::Unknown);
-        let expired = Outcome::SessionError(SessionError::Expired);
+        let expired = of(Outcome::SessionError(SessionError::Expired));
         let Step::Over(error) = pipeline.answered(1, 1, expired, "") else { panic!("it is over") };
         assert_eq!(error.kind(), Kind::Unknown);
         let (caller, mut last) = oneshot::channel();
-        pipeline.add(Vec::new(), 1, now, Caller::One(caller));
+        pipeline.add(Vec::new(), 1, now, Caller::One(caller), false);
         pipeline.end(&error);
         assert!(last.try_recv().expect("a result").is_err());
         assert_eq!((pipeline.first(), pipeline.has_unsent()), (5, false));
+    }
+
+    fn received(term: u64, index: u64) -> Answer {
+        Answer { index, outcome: Outcome::Received { term } }
+    }
+
+    #[test]
+    fn a_weak_write_asks_until_it_is_received_and_goes_on_until_it_is_done_or_its_loss_is_told() {
+        let mut pipeline = Pipeline::new(ID, Order::Strict);
+        let put = |key: &str| encode_kv(&Command::Put(api::Put { key: key.into(), ..api::Put::default() }));
+        let mut waiting = Vec::new();
+        for key in ["a", "b", "c"] {
+            let (caller, waits) = oneshot::channel();
+            pipeline.add(put(key), 1, Instant::now(), Caller::Weak(caller), true);
+            waiting.push(waits);
+        }
+        let sent = |pipeline: &mut Pipeline| {
+            let mut sent = Vec::new();
+            while let Some(Next { header, is_weak, .. }) = pipeline.next_to_send() {
+                sent.push((header.number, is_weak));
+            }
+            sent
+        };
+        assert_eq!(sent(&mut pipeline), [(1, true), (2, true), (3, true)]);
+        for number in [2, 1] {
+            assert!(is_on(pipeline.answered(number, 1, received(4, 10 + number), ""), 0));
+        }
+        let id = |index| EntryId { term: Term(4), index: LogIndex(index) };
+        assert_eq!(waiting[0].try_recv().expect("news").expect("accepted"), Accepted::Received(id(11)));
+        assert_eq!(waiting[1].try_recv().expect("news").expect("accepted"), Accepted::Received(id(12)));
+        // A later leader has overwritten one of them: all go out again, and those that are accepted ask no more.
+        assert!(matches!(
+            pipeline.answered(2, 1, refused(Refusal::Overwritten), ""),
+            Step::Again { pauses: true }
+        ));
+        assert_eq!(sent(&mut pipeline), [(1, false), (2, false), (3, true)]);
+        assert!(is_on(pipeline.answered(1, 1, received(9, 30), ""), 0), "a second time is no news");
+        assert!(is_on(pipeline.answered(1, 2, done(10), ""), 1));
+        assert!(pipeline.take_lost().is_empty());
+        // The cluster has no space for the second, and gives no weak answers any more.
+        pipeline.answered(2, 2, refused(Refusal::NoSpace), "");
+        assert_eq!(sent(&mut pipeline), [(2, false), (3, true)]);
+        let nothing = api::Answer::Txn { succeeded: true, answers: vec![] };
+        let nothing = Outcome::Done(Ok(Response { revision: Revision(5), answer: nothing }));
+        pipeline.answered(2, 3, of(nothing.clone()), "");
+        pipeline.answered(3, 3, refused(Refusal::NotWeak), "");
+        let lost = pipeline.take_lost();
+        assert!(
+            matches!(&lost[..], [LostWrite { number: 2, command: Command::Put(put), error }]
+            if put.key == b"b" && error.kind() == Kind::Refused),
+            "{lost:?}"
+        );
+        assert_eq!(sent(&mut pipeline), [(3, false)], "the filler");
+        pipeline.answered(3, 4, of(nothing), "");
+        let error = waiting[2].try_recv().expect("news").expect_err("never accepted");
+        assert_eq!(error.kind(), Kind::Refused);
+        assert!(pipeline.take_lost().is_empty(), "it was never accepted");
+    }
+
+    #[test]
+    fn the_end_of_a_session_tells_the_loss_of_what_was_received_and_not_done() {
+        let mut pipeline = Pipeline::new(ID, Order::Strict);
+        let command = || encode_kv(&Command::Put(api::Put::default()));
+        let (caller, mut waits) = oneshot::channel();
+        pipeline.add(command(), 1, Instant::now(), Caller::Weak(caller), true);
+        let (other, mut never) = oneshot::channel();
+        pipeline.add(command(), 1, Instant::now(), Caller::Weak(other), true);
+        while pipeline.next_to_send().is_some() {}
+        pipeline.answered(1, 1, received(1, 7), "");
+        assert!(waits.try_recv().expect("news").is_ok());
+        let Step::Over(error) = pipeline.answered(2, 1, of(Outcome::SessionError(SessionError::Expired)), "")
+        else {
+            panic!("it is over")
+        };
+        pipeline.end(&error);
+        assert_eq!(never.try_recv().expect("news").expect_err("unknown").kind(), Kind::Unknown);
+        let lost = pipeline.take_lost();
+        assert_eq!(
+            lost.iter().map(|lost| (lost.number, lost.error.kind())).collect::<Vec<_>>(),
+            [(1, Kind::Unknown)]
+        );
     }
 }

@@ -10,7 +10,6 @@
 //! Knows nothing of: frames, sockets, how members execute a number once, what is sent again.
 
 use crate::error::Error;
-use crate::failure::Kind;
 use crate::native::answer::{self, Outcome, Outcomes};
 use crate::native::ask::Ask;
 use crate::native::caller::Caller;
@@ -28,7 +27,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tonic::Code;
 
 /// The options of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +61,7 @@ impl Default for SessionOptions {
 /// ```
 #[derive(Debug)]
 pub struct Session {
-    live: Arc<Live>,
+    pub(crate) live: Arc<Live>,
 }
 
 /// A command under way in a session. It goes on also if this is dropped. As a future it yields the answer.
@@ -79,12 +77,9 @@ impl Future for Pending {
     type Output = Result<Response, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Response, Error>> {
-        Pin::new(&mut self.result).poll(context).map(|result| {
-            result.unwrap_or_else(|_| {
-                let why = "the session's task has ended with its runtime";
-                Err(answer::failure(Kind::Unknown, Code::Cancelled, why, "").into())
-            })
-        })
+        Pin::new(&mut self.result)
+            .poll(context)
+            .map(|result| result.unwrap_or_else(|_| Err(answer::runtime_ended())))
     }
 }
 

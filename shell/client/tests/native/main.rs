@@ -5,5 +5,6 @@ mod calls;
 mod once;
 mod pipes;
 mod trees;
+mod weak;
 mod world;
 mod wrong_places;

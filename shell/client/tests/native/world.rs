@@ -41,6 +41,12 @@ pub enum Act {
     ServeAndClose,
     /// Closes the connection behind the answers so far; nothing more of the frame is executed.
     Close,
+    /// Says that a quorum has received it, as the entry of this index; it is never executed.
+    Receive(u64),
+    /// The same, and the connection closes behind that.
+    ReceiveAndClose(u64),
+    /// Says that a quorum has received it, then executes and answers it.
+    ReceiveAndServe(u64),
     /// Never answers it.
     Ignore,
     /// Says that it cannot read it, and closes.
@@ -59,6 +65,7 @@ pub struct Seen {
 pub enum Kind {
     Open,
     Write,
+    Weak,
     Read(Level),
     KeepAlive(usize),
     Close,
@@ -264,6 +271,9 @@ impl World {
                     let request = Request::read(&message).expect("a request");
                     let act = self.decide_on(at, &request);
                     let (answer, close) = self.act(act, &request);
+                    if let Act::ReceiveAndServe(index) = act {
+                        answers.push((message.request, received(index)));
+                    }
                     answers.extend(answer.map(|answer| (message.request, answer)));
                     if close {
                         closes = true;
@@ -305,7 +315,8 @@ impl World {
     fn decide_on(&self, at: usize, request: &Request<'_>) -> Act {
         let kind = match request {
             Request::Open(_) => Kind::Open,
-            Request::Write { .. } | Request::Weak(_) => Kind::Write,
+            Request::Write { .. } => Kind::Write,
+            Request::Weak(_) => Kind::Weak,
             Request::Read { level, .. } => Kind::Read(*level),
             Request::KeepAlive(named) => Kind::KeepAlive(named.len()),
             Request::Close(_) => Kind::Close,
@@ -332,7 +343,9 @@ impl World {
     fn act(&self, act: Act, request: &Request<'_>) -> (Option<Answered>, bool) {
         let say = |outcome| (Some(Answered { index: 0, strong: 0, outcome }), false);
         match act {
-            Act::Serve => (Some(self.execute(request)), false),
+            Act::Serve | Act::ReceiveAndServe(_) => (Some(self.execute(request)), false),
+            Act::Receive(index) => (Some(received(index)), false),
+            Act::ReceiveAndClose(index) => (Some(received(index)), true),
             Act::Refuse(refusal) => say(Said::Refused(refusal, self.hint())),
             Act::RefuseBare(refusal) => say(Said::Refused(refusal, Leader::default())),
             Act::ServeAndDoubt => {
@@ -356,14 +369,13 @@ impl World {
                 let secret = 0x5EC_2E7 ^ self.clock.load(Ordering::SeqCst);
                 SessionCommand::Register { secret, order: *order }.encode()
             }
-            Request::Write { commit_only, command } => {
-                assert!(!commit_only);
+            Request::Write { commit_only: true, .. } => unreachable!("no client asks for that"),
+            Request::Write { command, .. } | Request::Weak(command) => {
                 if let Some(refused) = self.judge(command) {
                     return Answered { index: 0, strong: 0, outcome: refused };
                 }
                 command.to_vec()
             }
-            Request::Weak(_) => unreachable!("no client asks for weak answers yet"),
             Request::KeepAlive(named) => SessionCommand::KeepAlive(named.clone()).encode(),
             Request::Close(named) => SessionCommand::Close(named.clone()).encode(),
             Request::Expel(number) => SessionCommand::Expel(*number).encode(),
@@ -440,7 +452,13 @@ enum Said {
     Refused(Refusal, Leader),
     Doubt(Doubt),
     Sessions { all: u64, list: Vec<(u64, u64)> },
+    Received,
     Malformed,
+}
+
+/// A quorum has received a command as the entry of this index.
+fn received(index: u64) -> Answered {
+    Answered { index, strong: 0, outcome: Said::Received }
 }
 
 impl Answered {
@@ -452,6 +470,7 @@ impl Answered {
             Said::SessionError(error) => Outcome::SessionError(*error),
             Said::Refused(refusal, leader) => Outcome::Refused(*refusal, leader.clone()),
             Said::Doubt(doubt) => Outcome::Unknown(*doubt, Leader::default()),
+            Said::Received => Outcome::Received { term: TERM.0 },
             Said::Sessions { all, list } => Outcome::Sessions { all: *all, list: list.clone() },
             Said::Malformed => Outcome::Malformed,
         };

@@ -41,6 +41,8 @@ struct State {
     holds: Option<Vec<(Arc<Mailbox>, u64, Request)>>,
     /// The outcome of all that comes.
     instead: Option<Outcome>,
+    /// Weak writes are received first, as this entry; without it there are none.
+    weak: Option<EntryId>,
     /// Writes, in the order in which they came.
     seen: Vec<Vec<u8>>,
 }
@@ -52,6 +54,7 @@ impl Lone {
             index: 0,
             holds: None,
             instead: None,
+            weak: None,
             seen: vec![],
         };
         (1..=level::SESSIONS).for_each(|level| drop(state.apply(level::encode(level))));
@@ -105,6 +108,10 @@ impl State {
         let (ticket, term, needs) = (Ticket(1), Term(TERM), LogIndex(0));
         match request {
             Request::Write(bytes) | Request::CommitOnly(bytes) => self.apply(bytes.to_vec()),
+            Request::Weak(_) if self.weak.is_none() => {
+                Outcome::Refused(kattu_node::contract::Refusal::NotWeak)
+            }
+            Request::Weak(bytes) => self.apply(bytes.to_vec()),
             Request::Weigh(command, bytes) => self.one(KeeperTask::Weigh { ticket, command, bytes }),
             Request::Read(query, _) => self.one(KeeperTask::Read { ticket, query, term, needs }),
             Request::LookUp(keys, _) => self.one(KeeperTask::LookUp { ticket, keys, term, needs }),
@@ -122,7 +129,13 @@ impl Replica for Lone {
     fn post(&self, request: Request, mailbox: &Arc<Mailbox>, key: u64) -> Option<Outcome> {
         self.set(|state| match &mut state.holds {
             Some(holds) => holds.push((Arc::clone(mailbox), key, request)),
-            None => mailbox.deliver(key, Some(state.answer(request))),
+            None => {
+                let is_weak = matches!(request, Request::Weak(_)) && state.instead.is_none();
+                if let Some(id) = state.weak.filter(|_| is_weak) {
+                    mailbox.deliver(key, Some(Outcome::Received(id)));
+                }
+                mailbox.deliver(key, Some(state.answer(request)));
+            }
         });
         None
     }
@@ -182,7 +195,14 @@ impl Face {
     async fn stranger(&self) -> Client {
         let stream = TcpStream::connect(self.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Client { stream, bytes: vec![], answers: BTreeMap::new(), last: 0, frame_max: 1 << 16 }
+        Client {
+            stream,
+            bytes: vec![],
+            answers: BTreeMap::new(),
+            received: BTreeMap::new(),
+            last: 0,
+            frame_max: 1 << 16,
+        }
     }
 }
 
@@ -217,6 +237,8 @@ struct Client {
     stream: TcpStream,
     bytes: Vec<u8>,
     answers: BTreeMap<u64, Got>,
+    /// Entries of weak writes, by the names of these.
+    received: BTreeMap<u64, EntryId>,
     last: u64,
     /// Bytes of a frame of answers, as the welcome promised.
     frame_max: u32,
@@ -258,6 +280,12 @@ impl Client {
             for message in messages {
                 let message = message.expect("a message");
                 let got = got(&Answered::read(&message).expect("an answer"));
+                if let Said::Received(term) = got.says {
+                    let id = EntryId { term: Term(term), index: LogIndex(got.index) };
+                    assert_eq!(self.received.insert(message.request, id), None, "received twice");
+                    assert!(!self.answers.contains_key(&message.request), "received after the answer");
+                    continue;
+                }
                 assert_eq!(self.answers.insert(message.request, got), None, "answered twice");
             }
             self.bytes.drain(..length);
@@ -562,6 +590,60 @@ async fn a_session_executes_a_command_once_on_any_connection() {
     assert_eq!(again.ask(Asks::Close(vec![id, stranger])).await.says, Said::Named(vec![stranger]));
     assert_eq!(again.ask(Asks::Expel(other.number)).await.says, Said::Named(vec![]));
     assert_eq!(again.ask(Asks::Sessions { from: 0, count: 9 }).await.says, Said::Sessions(0, vec![]));
+}
+
+#[tokio::test]
+async fn a_weak_write_is_told_first_that_it_is_received_and_what_may_not_be_weak_leaves_its_number_free() {
+    let face = Face::start(FaceConfig::default()).await;
+    let mut client = face.client().await;
+    let id = client.session(Order::Strict).await;
+    let first = in_session(id, 1, 1, &put("w", "1"));
+    let says = client.ask(Asks::Weak(&first)).await.says;
+    assert_eq!(says, Said::Refused(Refusal::NotWeak, leader()), "the cluster gives none");
+    let entry = EntryId { term: Term(TERM), index: LogIndex(77) };
+    face.lone.set(|state| state.weak = Some(entry));
+    let keys = |start: &str, end: &str| KeyRange { start: start.into(), end: end.into() };
+    let delete = |keys, prev_kv| Command::DeleteRange(DeleteRange { keys, prev_kv });
+    let with_previous = Command::Put(Put { key: b"w".to_vec(), prev_kv: true, ..Put::default() });
+    let reads = Txn {
+        success: vec![Operation::Range(Range { keys: keys("w", ""), ..Range::default() })],
+        ..Txn::default()
+    };
+    let may_not: [(&str, Vec<u8>); 6] = [
+        ("without a session", encode_kv(&put("w", "1"))),
+        ("a put that wants the pair before", in_session(id, 1, 1, &with_previous)),
+        ("a delete of many", in_session(id, 1, 1, &delete(keys("a", "z"), false))),
+        ("a delete that wants the pair before", in_session(id, 1, 1, &delete(keys("w", ""), true))),
+        ("a transaction", in_session(id, 1, 1, &Command::Txn(reads))),
+        ("a compaction", in_session(id, 1, 1, &Command::Compact(Revision(1)))),
+    ];
+    for (name, command) in &may_not {
+        let says = client.ask(Asks::Weak(command)).await.says;
+        assert_eq!(says, Said::Refused(Refusal::MayNotBeWeak, leader()), "{name}");
+    }
+    let says = client.ask(Asks::Weak(&in_session(id, 1, 1, &put("", "v")))).await.says;
+    assert_eq!(says, Said::Refused(Refusal::Invalid, leader()));
+    let second = in_session(id, 2, 1, &delete(keys("w", ""), false));
+    let names = client.send(&[Asks::Weak(&first), Asks::Weak(&second)]).await;
+    for (name, number) in names.into_iter().zip(1..) {
+        let got = client.got(name).await;
+        assert!(got.strong == number && matches!(got.says, Said::Done(Ok(_))), "{got:?}");
+        assert_eq!(client.received.remove(&name), Some(entry));
+    }
+    // An answer alone is enough: of a member that does not lead, or whose budget is used up.
+    face.lone.set(|state| state.holds = Some(vec![]));
+    let third = in_session(id, 3, 3, &put("w", "3"));
+    let name = client.send(&[Asks::Weak(&third)]).await[0];
+    eventually(|| face.lone.held() == 1).await;
+    face.lone.release();
+    assert!(matches!(client.got(name).await.says, Said::Done(Ok(_))));
+    assert!(client.received.is_empty());
+    face.lone.set(|state| state.instead = Some(Outcome::Refused(kattu_node::contract::Refusal::Overwritten)));
+    let says = client.ask(Asks::Weak(&third)).await.says;
+    assert_eq!(says, Said::Refused(Refusal::Overwritten, leader()));
+    let mut stranger = face.client().await;
+    assert_eq!(stranger.ask(Asks::Weak(&first[..4])).await.says, Said::Malformed);
+    assert!(stranger.is_closed().await);
 }
 
 /// Large writes take turns, and costs of some commands are checked first: commands of a session behind them wait.
@@ -891,7 +973,14 @@ async fn the_port_for_metrics_does_not_serve_it() {
     let _served =
         on_a_thread(listener, |listener| kattu_server::serve_metrics(listener, Lone::new(), config, stopped));
     let stream = TcpStream::connect(address).await.unwrap();
-    let mut client = Client { stream, bytes: vec![], answers: BTreeMap::new(), last: 0, frame_max: 1 << 16 };
+    let mut client = Client {
+        stream,
+        bytes: vec![],
+        answers: BTreeMap::new(),
+        received: BTreeMap::new(),
+        last: 0,
+        frame_max: 1 << 16,
+    };
     client.stream.write_all(&PREFACE).await.unwrap();
     assert!(client.is_closed().await);
     eventually(|| counted.counters.connections_broken.get() == 1).await;

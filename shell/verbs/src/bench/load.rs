@@ -9,6 +9,7 @@ use kattu_client::{Client, Error, Level, NativeClient, Pipe, Session, SessionOpt
 use kattu_output::Ended;
 use kattu_proto::etcdserverpb as pb;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -73,6 +74,15 @@ impl Load {
         let after = |rate: u32| Duration::from_nanos(number.saturating_mul(1_000_000_000) / u64::from(rate));
         let due = self.args.rate.map(|rate| self.begin + after(rate));
         Some(Next { number: place % self.args.key_space, writes, due })
+    }
+
+    /// A client goes on after a weak write that took so long.
+    fn accept(&self, latency: Duration, is_received: bool) {
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        let weak = &mut self.score.borrow_mut().weak;
+        weak.latencies_us.saturating_record(micros.max(1));
+        weak.received += u64::from(is_received);
+        weak.last = self.begin.elapsed();
     }
 
     fn record(&self, latency: Duration, error: Option<Error>) {
@@ -201,10 +211,14 @@ async fn open_sessions(args: &BenchArgs, connections: &[NativeClient]) -> Result
     let mut sessions = Vec::new();
     for number in 0..count {
         // It has room for all that its clients have under way.
-        let window = depth(args, number, count).max(1);
+        let window = match args.weak {
+            true => Pipe::REQUESTS_MAX,
+            false => depth(args, number, count).max(1),
+        };
         let options = SessionOptions { window, ..SessionOptions::default() };
         let connection = &connections[number % connections.len()];
         let session = connection.open_session(options).await.map_err(|error| ended::of_error(&error))?;
+        session.on_lost(|_| ()); // counted where its outcome comes
         sessions.push(Rc::new(session));
     }
     Ok(sessions)
@@ -280,6 +294,7 @@ async fn put_in_session(client: &NativeClient, key: Vec<u8>, value: Vec<u8>) -> 
 async fn ask_much(target: Target, depth: usize, load: Rc<Load>) {
     match target {
         Target::Client(client) => keep_full(client.pipe(), depth, &load).await,
+        Target::Session(session) if load.args.weak => keep_full_weakly(session.pipe(), depth, &load).await,
         Target::Session(session) => keep_full(session.pipe(), depth, &load).await,
     }
 }
@@ -314,6 +329,57 @@ async fn keep_full(mut pipe: Pipe<'_>, depth: usize, load: &Load) {
                 let now = since_begin(Instant::now());
                 for (label, outcome) in outcomes {
                     load.record(now.saturating_sub(Duration::from_nanos(label)), outcome.err());
+                }
+            }
+            () = sleep_until(due), if due.is_some() => {}
+            else => {}
+        }
+    }
+}
+
+/// Clients of one session with so many weak writes together that they wait for; those that they went on after are under way
+/// still.
+async fn keep_full_weakly(mut pipe: Pipe<'_>, depth: usize, load: &Load) {
+    let value = vec![b'x'; load.args.val_size as usize];
+    let mut key = vec![0; load.args.key_size as usize];
+    let since_begin = |at: Instant| at.saturating_duration_since(load.begin);
+    // The labels of those that clients wait for, and of those that they went on after.
+    let (mut waits, mut received) = (BTreeSet::new(), BTreeSet::new());
+    let mut last = 0;
+    let mut next = load.next();
+    while next.is_some() || 0 < pipe.under_way() {
+        while let Some(Next { number, due, .. }) = next
+            && waits.len() < depth
+            && pipe.under_way() < Pipe::REQUESTS_MAX
+            && let Some(start) = start(due, Instant::now())
+        {
+            let start = since_begin(start);
+            last = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX).max(last + 1); // each has its own
+            write_key(number, &mut key);
+            match pipe.put_weak(last, &key[..], &value[..]).await {
+                Ok(()) => drop(waits.insert(last)),
+                Err(error) => load.record(since_begin(Instant::now()).saturating_sub(start), Some(error)),
+            }
+            next = load.next();
+        }
+        let has_room = waits.len() < depth && pipe.under_way() < Pipe::REQUESTS_MAX;
+        let due = next.filter(|_| has_room).and_then(|next| next.due);
+        tokio::select! {
+            outcomes = async { pipe.outcomes().await.collect::<Vec<_>>() }, if 0 < pipe.under_way() => {
+                let now = since_begin(Instant::now());
+                let after = |label| now.saturating_sub(Duration::from_nanos(label));
+                for label in pipe.received() {
+                    waits.remove(&label);
+                    received.insert(label);
+                    load.accept(after(label), true);
+                }
+                for (label, outcome) in outcomes {
+                    let was_received = received.remove(&label);
+                    if waits.remove(&label) && outcome.is_ok() {
+                        load.accept(after(label), false);
+                    }
+                    load.score.borrow_mut().weak.lost += u64::from(was_received && outcome.is_err());
+                    load.record(after(label), outcome.err());
                 }
             }
             () = sleep_until(due), if due.is_some() => {}
