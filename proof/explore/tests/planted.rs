@@ -62,7 +62,7 @@ const FOUND: &[(&str, &str, &str)] = &[
         "window-3",
         "acknowledges entry 3, which its leader does not have",
     ),
-    ("entry-term-in-place-of-message-term", "window-3", "its entry 1.3 contradicts what agreed before"),
+    ("entry-term-in-place-of-message-term", "window-3", "it leads term 2, which has another leader"),
     ("window-counts-as-acknowledged", "window-2", "acknowledges 3 before its disk has it [O1]"),
     ("window-counts-for-the-commit", "window-3", "O2: member 1 commits 1.2 \"a\" with {1} of {1,2,3}"),
     ("window-without-places", "window-3", "the_window_is_within_its_bounds"),
