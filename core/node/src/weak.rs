@@ -22,7 +22,7 @@ use crate::bundle::{Parts, is_bundle};
 use crate::contract::{Effects, KeeperTask, Outcome, Standing, Ticket};
 use crate::node::{Node, answer};
 use crate::session::SessionHeader;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use kattu_kv::sessions::{SessionId, WINDOW};
 use kattu_raft::message::Run;
@@ -54,6 +54,8 @@ pub(crate) struct WeakAnswers {
     pub(crate) wanted: BTreeSet<Ticket>,
     /// By number and secret.
     sessions: BTreeMap<(u64, u64), Follows>,
+    /// Those that the keeper is to be asked about, each when it has been given this entry; ascending.
+    unasked: VecDeque<(LogIndex, (u64, u64))>,
     /// What is answered weakly and has no final answer.
     outstanding: Capacity,
     /// Weak answers of this run.
@@ -98,6 +100,7 @@ impl WeakAnswers {
     /// Another term or role: what was known of sessions is void.
     pub(crate) fn forget_sessions(&mut self) {
         self.sessions.clear();
+        self.unasked.clear();
     }
 
     /// A write gets its final answer: if it was answered weakly, the budget has room again.
@@ -133,6 +136,7 @@ impl WeakAnswers {
                 if wants && has_room {
                     let asks = Follows::Asks { from: at, asked_behind: None, after: Vec::new() };
                     self.sessions.insert(key(header.id), asks);
+                    self.unasked.push_back((at, key(header.id)));
                 }
                 false
             }
@@ -197,8 +201,11 @@ impl Node {
     /// Entries were given to the keeper: it is asked about sessions whose first command is among them. [Rule 2]
     pub(crate) fn ask_about_sessions(&mut self, effects: &mut Effects) {
         let term = self.raft.term();
-        for (&(number, secret), follows) in &mut self.writes.weak.sessions {
-            if let Follows::Asks { from, asked_behind: behind @ None, .. } = follows
+        let WeakAnswers { sessions, unasked, .. } = &mut self.writes.weak;
+        while let Some((_, (number, secret))) = unasked.pop_front_if(|(from, _)| *from <= self.delivered) {
+            // One that was dropped meanwhile may have begun again, behind another entry.
+            if let Some(Follows::Asks { from, asked_behind: behind @ None, .. }) =
+                sessions.get_mut(&(number, secret))
                 && *from <= self.delivered
             {
                 *behind = Some(self.delivered);

@@ -28,6 +28,21 @@ pub enum Weak {
     Receipt,
 }
 
+impl Weak {
+    /// All of them.
+    pub const ALL: [Weak; 3] = [Weak::Off, Weak::Gap, Weak::Receipt];
+
+    /// Its name for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Weak::Off => "off",
+            Weak::Gap => "gap",
+            Weak::Receipt => "receipt",
+        }
+    }
+}
+
 /// What a follower does with entries after a gap in its log. [replication-protocols §1.3]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Intake {

@@ -28,4 +28,5 @@ pub mod stranger;
 pub mod tail;
 pub mod tree;
 pub mod upgrade;
+pub mod verdict;
 pub mod weak;

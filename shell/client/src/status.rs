@@ -93,14 +93,14 @@ impl Client {
                 let window = format!("window_entries={}&window_bytes={}", window.entries, window.bytes);
                 let weak = match weak {
                     Weak::Off => String::new(),
-                    Weak::Gap => "&weak=gap".to_string(),
-                    Weak::Receipt => "&weak=receipt".to_string(),
+                    Weak::Gap | Weak::Receipt => format!(
+                        "&weak={}&budget_entries={}&budget_bytes={}",
+                        weak.name(),
+                        budget.entries,
+                        budget.bytes
+                    ),
                 };
-                let budget = match weak.is_empty() {
-                    true => String::new(),
-                    false => format!("&budget_entries={}&budget_bytes={}", budget.entries, budget.bytes),
-                };
-                format!("protocol=nb-raft&{window}{weak}{budget}")
+                format!("protocol=nb-raft&{window}{weak}")
             }
         };
         self.set_for_all("/kattu/protocol", &query).await

@@ -228,7 +228,7 @@ fn parse_protocol(query: &str) -> Option<Protocol> {
     let (weak, budget) = match (weak, budget_entries, budget_bytes) {
         (None, None, None) => (Weak::Off, Capacity::default()),
         (Some(name), Some(entries), Some(bytes)) => {
-            (status::WEAK.iter().find(|(known, _)| *known == name)?.1, capacity(entries, bytes)?)
+            (Weak::ALL.into_iter().find(|mode| mode.name() == name)?, capacity(entries, bytes)?)
         }
         _ => return None,
     };

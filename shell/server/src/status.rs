@@ -123,17 +123,13 @@ pub(crate) fn status_json(
     )
 }
 
-/// The modes of weak answers, by their names.
-pub(crate) const WEAK: [(&str, Weak); 3] =
-    [("off", Weak::Off), ("gap", Weak::Gap), ("receipt", Weak::Receipt)];
-
 /// A protocol with its parameters, as fields of an object.
 pub(crate) fn protocol_fields(protocol: Protocol) -> String {
     let Protocol::NbRaft(NbRaft { window, weak, budget }) = protocol else {
         return "\"protocol\":\"raft\"".to_string();
     };
     let of_window = format!("\"window_entries\":{},\"window_bytes\":{}", window.entries, window.bytes);
-    let name = WEAK.iter().find(|(_, mode)| *mode == weak).map_or("", |(name, _)| name);
+    let name = weak.name();
     let of_weak = match weak {
         Weak::Off => String::new(),
         Weak::Gap | Weak::Receipt => format!(

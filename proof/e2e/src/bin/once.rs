@@ -3,13 +3,12 @@
 //! Knows nothing of: members, clients; the library judges.
 
 use kattu_e2e::once::{Settings, run};
+use kattu_e2e::verdict;
 use std::process::ExitCode;
 use std::time::Duration;
 
 const USAGE: &str =
     "cargo xtask bench once [--sessions N (64)] [--puts N (1000000)] [--kills N (100)] [--control]";
-/// Differences that are printed.
-const SHOWN: usize = 10;
 
 fn main() -> ExitCode {
     let mut settings = Settings { sessions: 64, puts: 1_000_000, kills: 100, is_control: false };
@@ -67,18 +66,8 @@ fn main() -> ExitCode {
         ms(median),
         ms(longest)
     );
-    for line in report.broken.iter().take(SHOWN) {
-        println!("DOES NOT HOLD: {line}");
-    }
-    if let Some(folder) = &report.kept {
-        println!("kept: {}", folder.display());
-    }
-    let is_once = report.broken.is_empty();
-    println!(
-        "each put executed once, each answer of its put, all members the same: {}",
-        if is_once { "holds" } else { "DOES NOT HOLD" }
-    );
-    if is_once != settings.is_control { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let says = "each put executed once, each answer of its put, all members the same";
+    verdict::tell(says, &report.broken, report.kept.as_deref(), settings.is_control)
 }
 
 fn ms(time: Duration) -> f64 {

@@ -2,13 +2,12 @@
 //!
 //! Knows nothing of: members, clients; the library judges.
 
+use kattu_e2e::verdict;
 use kattu_e2e::weak::{Settings, run};
 use std::process::ExitCode;
 use std::time::Duration;
 
 const USAGE: &str = "cargo xtask bench weak [--living N (8)] [--mortal N (16)] [--kills N (200)] [--budget N (500)] [--control]";
-/// Differences that are printed.
-const SHOWN: usize = 10;
 
 fn main() -> ExitCode {
     let mut settings = Settings { living: 8, mortal: 16, kills: 200, budget: 500, is_control: false };
@@ -61,18 +60,8 @@ fn main() -> ExitCode {
         report.kills.iter().map(|kill| kill.lost).max().unwrap_or(0),
         ms(outages.get(outages.len() / 2).copied().unwrap_or_default())
     );
-    for line in report.broken.iter().take(SHOWN) {
-        println!("DOES NOT HOLD: {line}");
-    }
-    if let Some(folder) = &report.kept {
-        println!("kept: {}", folder.display());
-    }
-    let holds = report.broken.is_empty();
-    println!(
-        "nothing of a living session is lost, each other loss is told, and within the budget: {}",
-        if holds { "holds" } else { "DOES NOT HOLD" }
-    );
-    if holds != settings.is_control { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let says = "nothing of a living session is lost, each other loss is told, and within the budget";
+    verdict::tell(says, &report.broken, report.kept.as_deref(), settings.is_control)
 }
 
 fn ms(time: Duration) -> f64 {

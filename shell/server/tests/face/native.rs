@@ -195,14 +195,7 @@ impl Face {
     async fn stranger(&self) -> Client {
         let stream = TcpStream::connect(self.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Client {
-            stream,
-            bytes: vec![],
-            answers: BTreeMap::new(),
-            received: BTreeMap::new(),
-            last: 0,
-            frame_max: 1 << 16,
-        }
+        Client::of(stream)
     }
 }
 
@@ -245,6 +238,11 @@ struct Client {
 }
 
 impl Client {
+    fn of(stream: TcpStream) -> Client {
+        let (answers, received) = (BTreeMap::new(), BTreeMap::new());
+        Client { stream, bytes: vec![], answers, received, last: 0, frame_max: 1 << 16 }
+    }
+
     async fn say_hello(&mut self, hello: &Hello) {
         let mut writer = writer();
         hello.write(&mut writer);
@@ -973,14 +971,7 @@ async fn the_port_for_metrics_does_not_serve_it() {
     let _served =
         on_a_thread(listener, |listener| kattu_server::serve_metrics(listener, Lone::new(), config, stopped));
     let stream = TcpStream::connect(address).await.unwrap();
-    let mut client = Client {
-        stream,
-        bytes: vec![],
-        answers: BTreeMap::new(),
-        received: BTreeMap::new(),
-        last: 0,
-        frame_max: 1 << 16,
-    };
+    let mut client = Client::of(stream);
     client.stream.write_all(&PREFACE).await.unwrap();
     assert!(client.is_closed().await);
     eventually(|| counted.counters.connections_broken.get() == 1).await;

@@ -294,91 +294,59 @@ async fn put_in_session(client: &NativeClient, key: Vec<u8>, value: Vec<u8>) -> 
 async fn ask_much(target: Target, depth: usize, load: Rc<Load>) {
     match target {
         Target::Client(client) => keep_full(client.pipe(), depth, &load).await,
-        Target::Session(session) if load.args.weak => keep_full_weakly(session.pipe(), depth, &load).await,
         Target::Session(session) => keep_full(session.pipe(), depth, &load).await,
     }
 }
 
-/// Clients of the native protocol, with so many operations under way together. The label of each is its start, in
-/// nanoseconds since that of the load: when it is sent, or when it should have been.
+/// Clients of the native protocol that wait for so many operations together; weak writes after which they went on are under way
+/// still. The label of each operation is its start, in nanoseconds since that of the load: when it is sent, or when it should have been.
 async fn keep_full(mut pipe: Pipe<'_>, depth: usize, load: &Load) {
+    let is_weak = load.args.weak;
     let value = vec![b'x'; load.args.val_size as usize];
     let mut key = vec![0; load.args.key_size as usize];
     let since_begin = |at: Instant| at.saturating_duration_since(load.begin);
+    // The labels of those that a quorum has received, which need a label each.
+    let mut received = BTreeSet::new();
+    let mut last = 0;
     let mut next = load.next();
     while next.is_some() || 0 < pipe.under_way() {
+        let has_room = |under_way: usize, received: usize| {
+            under_way - received < depth && under_way < Pipe::REQUESTS_MAX
+        };
         while let Some(Next { number, writes, due }) = next
-            && pipe.under_way() < depth
+            && has_room(pipe.under_way(), received.len())
             && let Some(start) = start(due, Instant::now())
         {
             let start = since_begin(start);
-            let label = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
+            last = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX).max(last + 1);
             write_key(number, &mut key);
             let given = match writes {
-                true => pipe.put(label, &key, &value).await,
-                false => pipe.get(label, &key[..]).await,
+                true if is_weak => pipe.put_weak(last, &key[..], &value[..]).await,
+                true => pipe.put(last, &key, &value).await,
+                false => pipe.get(last, &key[..]).await,
             };
             if let Err(error) = given {
                 load.record(since_begin(Instant::now()).saturating_sub(start), Some(error));
             }
             next = load.next();
         }
-        let due = next.filter(|_| pipe.under_way() < depth).and_then(|next| next.due);
-        tokio::select! {
-            outcomes = pipe.outcomes(), if 0 < pipe.under_way() => {
-                let now = since_begin(Instant::now());
-                for (label, outcome) in outcomes {
-                    load.record(now.saturating_sub(Duration::from_nanos(label)), outcome.err());
-                }
-            }
-            () = sleep_until(due), if due.is_some() => {}
-            else => {}
-        }
-    }
-}
-
-/// Clients of one session with so many weak writes together that they wait for; those that they went on after are under way
-/// still.
-async fn keep_full_weakly(mut pipe: Pipe<'_>, depth: usize, load: &Load) {
-    let value = vec![b'x'; load.args.val_size as usize];
-    let mut key = vec![0; load.args.key_size as usize];
-    let since_begin = |at: Instant| at.saturating_duration_since(load.begin);
-    // The labels of those that clients wait for, and of those that they went on after.
-    let (mut waits, mut received) = (BTreeSet::new(), BTreeSet::new());
-    let mut last = 0;
-    let mut next = load.next();
-    while next.is_some() || 0 < pipe.under_way() {
-        while let Some(Next { number, due, .. }) = next
-            && waits.len() < depth
-            && pipe.under_way() < Pipe::REQUESTS_MAX
-            && let Some(start) = start(due, Instant::now())
-        {
-            let start = since_begin(start);
-            last = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX).max(last + 1); // each has its own
-            write_key(number, &mut key);
-            match pipe.put_weak(last, &key[..], &value[..]).await {
-                Ok(()) => drop(waits.insert(last)),
-                Err(error) => load.record(since_begin(Instant::now()).saturating_sub(start), Some(error)),
-            }
-            next = load.next();
-        }
-        let has_room = waits.len() < depth && pipe.under_way() < Pipe::REQUESTS_MAX;
-        let due = next.filter(|_| has_room).and_then(|next| next.due);
+        let due = next.filter(|_| has_room(pipe.under_way(), received.len())).and_then(|next| next.due);
         tokio::select! {
             outcomes = async { pipe.outcomes().await.collect::<Vec<_>>() }, if 0 < pipe.under_way() => {
                 let now = since_begin(Instant::now());
                 let after = |label| now.saturating_sub(Duration::from_nanos(label));
                 for label in pipe.received() {
-                    waits.remove(&label);
                     received.insert(label);
                     load.accept(after(label), true);
                 }
                 for (label, outcome) in outcomes {
-                    let was_received = received.remove(&label);
-                    if waits.remove(&label) && outcome.is_ok() {
-                        load.accept(after(label), false);
+                    if is_weak {
+                        let was_received = received.remove(&label);
+                        if !was_received && outcome.is_ok() {
+                            load.accept(after(label), false);
+                        }
+                        load.score.borrow_mut().weak.lost += u64::from(was_received && outcome.is_err());
                     }
-                    load.score.borrow_mut().weak.lost += u64::from(was_received && outcome.is_err());
                     load.record(after(label), outcome.err());
                 }
             }
