@@ -14,6 +14,9 @@ const LIMIT: Duration = Duration::from_secs(900);
 const CHAOS_SECONDS: &str = "30";
 const KILLS_SECONDS: &str = "25";
 const FLIPS_SECONDS: &str = "20";
+/// Trials with weak clients, and how long their storms last.
+const WEAK_TRIALS: &str = "1";
+const WEAK_SECONDS: &str = "4";
 /// More than there is time for.
 const TRIALS: &str = "100";
 const FLIPS: &str = "10000";
@@ -23,9 +26,9 @@ pub fn run(verb: &str, words: &[&str]) -> Result<(), Failure> {
     rigs::in_foreground("kattu-chaos", &[&[verb], words].concat())
 }
 
-fn slice(verb: &str, [count, most]: [&str; 2], seconds: &str, log: &Path) -> Result<Tally, Failure> {
+fn slice(words: &[&str], log: &Path) -> Result<Tally, Failure> {
     let seed = seed_of_commit().to_string();
-    rigs::run("kattu-chaos", &[verb, count, most, "--most", seconds, "--seed", &seed], log, LIMIT)?;
+    rigs::run("kattu-chaos", &[words, &["--seed", &seed]].concat(), log, LIMIT)?;
     let text = String::from_utf8_lossy(&std::fs::read(log)?).into_owned();
     Ok(tally(&text, &seed))
 }
@@ -39,19 +42,22 @@ fn tally(text: &str, seed: &str) -> Tally {
     Tally { passed, failed: 0, skipped, note: format!("{last}; seed {seed}") }
 }
 
-/// Storms over real clusters, with a seed from the commit.
+/// Storms over real clusters, with a seed from the commit; then a short one with weak clients.
 pub fn chaos_slice(log: &Path) -> Result<Tally, Failure> {
-    slice("chaos", ["--trials", TRIALS], CHAOS_SECONDS, log)
+    let all = slice(&["chaos", "--trials", TRIALS, "--most", CHAOS_SECONDS], log)?;
+    let weak = slice(&["chaos", "--weak", "--trials", WEAK_TRIALS, "--seconds", WEAK_SECONDS], log)?;
+    let note = format!("{}; with weak clients {}", all.note, weak.note);
+    Ok(Tally { passed: all.passed + weak.passed, note, ..all })
 }
 
 /// Members struck at their n-th system call, with a seed from the commit.
 pub fn kills_slice(log: &Path) -> Result<Tally, Failure> {
-    slice("kills", ["--trials", TRIALS], KILLS_SECONDS, log)
+    slice(&["kills", "--trials", TRIALS, "--most", KILLS_SECONDS], log)
 }
 
 /// Bits flipped in members' files, with a seed from the commit.
 pub fn flips_slice(log: &Path) -> Result<Tally, Failure> {
-    slice("flips", ["--flips", FLIPS], FLIPS_SECONDS, log)
+    slice(&["flips", "--flips", FLIPS, "--most", FLIPS_SECONDS], log)
 }
 
 #[cfg(test)]

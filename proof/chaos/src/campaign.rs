@@ -10,6 +10,7 @@ use crate::limited::Use;
 use crate::rules::Rules;
 use crate::storm::skipped;
 use crate::trial::{self, Setting};
+use crate::weak;
 use indicatif::ProgressBar;
 use kattu_rig::faces::Spoken;
 use kattu_rig::metrics_check::Seen;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub jobs: u64,
     /// Chaos that cheats: a trial in which the judges find nothing has failed.
     pub is_control: bool,
+    /// Chaos with weak clients.
+    pub is_weak: bool,
     /// No trial begins after this.
     pub most: Option<Duration>,
 }
@@ -55,6 +58,7 @@ struct Sum {
     lost: u64,
     seen: Seen,
     spoken: Spoken,
+    weak: weak::Done,
     /// Violations, one line each, to be repeated at the end of a long output.
     broken: Vec<String>,
 }
@@ -114,12 +118,13 @@ fn step(bar: &ProgressBar, sum: &Sum) {
 
 fn report(bar: &ProgressBar, verb: &str, settings: &Settings, seed: u64, violations: &[String]) {
     let target = if settings.target == Target::Etcd { " --target etcd" } else { "" };
+    let weak = if settings.is_weak { " --weak" } else { "" };
     bar.suspend(|| {
         for violation in violations {
             println!("seed {seed}: {violation}");
         }
         println!("kept: target/chaos/{verb}-{}-{seed}-{}", settings.target.name(), std::process::id());
-        println!("repeat: cargo xtask {verb} --trials 1 --seed {seed}{target}");
+        println!("repeat: cargo xtask {verb} --trials 1 --seed {seed}{target}{weak}");
     });
 }
 
@@ -158,6 +163,7 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         rules,
         skipped,
         is_control: settings.is_control,
+        is_weak: settings.is_weak,
     };
     let bar = bar(settings.trials);
     let total = Mutex::new((
@@ -175,6 +181,8 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         limited.extend(outcome.limited.0.then_some(outcome.limited.1));
         sum.add(outcome.ends, outcome.judged, outcome.lost, outcome.seen);
         sum.spoken.add(outcome.spoken);
+        sum.weak.add(outcome.weak);
+        let is_caught = outcome.is_caught(settings.is_weak);
         for (fault, count) in outcome.faults {
             *faults.entry(fault).or_default() += count;
         }
@@ -186,9 +194,13 @@ pub fn chaos(settings: &Settings) -> ExitCode {
             bar.suspend(|| println!("seed {seed}: everybody serves {:.1?} after the faults", outcome.back));
         }
         if settings.is_control {
-            caught.fetch_add(u64::from(0 < outcome.lost), Ordering::Relaxed);
+            caught.fetch_add(u64::from(is_caught), Ordering::Relaxed);
             let shown = outcome.violations.last().map_or("nothing is seen".to_string(), |it| short(it));
-            bar.suspend(|| println!("seed {seed}: {} lost; {shown}", outcome.lost));
+            let weak = match settings.is_weak {
+                true => format!(", {} breaches of weak clients", outcome.weak_broken),
+                false => String::new(),
+            };
+            bar.suspend(|| println!("seed {seed}: {} lost{weak}; {shown}", outcome.lost));
         } else if !outcome.violations.is_empty() {
             sum.violated(seed, &outcome.violations);
             report(&bar, "chaos", settings, seed, &outcome.violations);
@@ -196,9 +208,10 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         step(&bar, sum);
     });
     bar.finish_and_clear();
-    let (sum, faults, pieces, mut backs, limited) = total.into_inner().expect("nobody panics with it");
+    let (mut sum, faults, pieces, mut backs, limited) = total.into_inner().expect("nobody panics with it");
     println!("{:<5} {:<36} {:>7}", "id", "fault", "times");
     let mut all: Vec<Fault> = Fault::OF_PROCESSES.iter().chain(Fault::OF_NETWORKS).copied().collect();
+    all.retain(|fault| settings.is_weak || *fault != Fault::Protocol);
     all.sort_by_key(|fault| fault.id());
     for fault in all {
         let times = match setting.skipped.has(fault) {
@@ -217,6 +230,13 @@ pub fn chaos(settings: &Settings) -> ExitCode {
         println!("everybody serves after the faults: median {middle:.2?}, longest {longest:.2?}");
     }
     println!("{}", used(&limited));
+    if settings.is_weak {
+        println!("{}", sum.weak.line());
+        if let Some(missing) = sum.weak.lacks_evidence().filter(|_| !settings.is_control) {
+            sum.violations += 1;
+            sum.broken.push(missing);
+        }
+    }
     if settings.is_control {
         let caught = caught.into_inner();
         println!("{} trials that cheated, {caught} caught", sum.trials);

@@ -41,6 +41,8 @@ pub enum Fault {
     Replace,
     /// Leadership is transferred.
     Transfer,
+    /// The cluster changes between raft and nb-raft with weak answers.
+    Protocol,
     /// The members fall into two groups.
     Split,
     /// The leader is cut off from all other members.
@@ -106,6 +108,7 @@ impl Fault {
         Fault::Shrink,
         Fault::Replace,
         Fault::Transfer,
+        Fault::Protocol,
     ];
 
     /// The faults of the second lane.
@@ -130,16 +133,66 @@ impl Fault {
     ];
 
     /// Faults that a trial must be prepared for.
-    const PREPARED: &'static [Fault] =
-        &[Fault::FullDisk, Fault::WallClock, Fault::Clocks, Fault::Grow, Fault::Shrink, Fault::Replace];
+    const PREPARED: &'static [Fault] = &[
+        Fault::FullDisk,
+        Fault::WallClock,
+        Fault::Clocks,
+        Fault::Grow,
+        Fault::Shrink,
+        Fault::Replace,
+        Fault::Protocol,
+    ];
     /// Faults of trials that begin with free places.
     const OF_CHANGES: [Fault; 3] = [Fault::Grow, Fault::Shrink, Fault::Replace];
+
+    /// Faults of every trial with weak clients: without the last two hardly a weak answer is lost, as what a quorum has received
+    /// survives in the memory of those that live.
+    const OF_WEAK: [Fault; 3] = [Fault::Protocol, Fault::KillLeader, Fault::KillAll];
 
     /// The fault for this kind of lie.
     fn of_clocks(lie: Lie) -> Fault {
         match lie {
             Lie::Wall => Fault::WallClock,
             Lie::All => Fault::Clocks,
+        }
+    }
+
+    /// Whether the leader, or its links, are among what it hits for sure.
+    pub(crate) fn strikes_the_leader(self) -> bool {
+        match self {
+            Fault::KillLeader
+            | Fault::KillAll
+            | Fault::PauseLeader
+            | Fault::FreezeLeader
+            | Fault::Transfer
+            | Fault::IsolateLeader
+            | Fault::HardIsolateLeader
+            | Fault::MuteLeader => true,
+            Fault::KillOne
+            | Fault::KillWhileStarting
+            | Fault::PauseOne
+            | Fault::Wiped
+            | Fault::FullDisk
+            | Fault::WallClock
+            | Fault::Clocks
+            | Fault::Grow
+            | Fault::Shrink
+            | Fault::Replace
+            | Fault::Protocol
+            | Fault::Split
+            | Fault::Partial
+            | Fault::OneWay
+            | Fault::DeafOrDumb
+            | Fault::Flap
+            | Fault::HardSplit
+            | Fault::HardOneWay
+            | Fault::PacketLoss
+            | Fault::Delay
+            | Fault::Jumble
+            | Fault::Resets
+            | Fault::Corrupt
+            | Fault::Narrow
+            | Fault::Stalls => false,
         }
     }
 
@@ -160,7 +213,7 @@ impl Fault {
             Fault::Narrow | Fault::Stalls => "F37",
             Fault::WallClock => "F40",
             Fault::Clocks => "F41",
-            Fault::Grow | Fault::Shrink | Fault::Transfer => "F60",
+            Fault::Grow | Fault::Shrink | Fault::Transfer | Fault::Protocol => "F60",
             Fault::Replace => "F61",
         }
     }
@@ -183,6 +236,7 @@ impl Fault {
             Fault::Shrink => "one member removed",
             Fault::Replace => "disk lost, back as a new member",
             Fault::Transfer => "leadership handed over",
+            Fault::Protocol => "another protocol (--weak)",
             Fault::Split => "split",
             Fault::IsolateLeader => "leader alone",
             Fault::Partial => "two do not hear each other",
@@ -207,7 +261,7 @@ impl Fault {
     fn hold(self) -> std::ops::Range<u64> {
         match self {
             Fault::KillWhileStarting | Fault::Wiped | Fault::WallClock | Fault::Clocks => 0..1,
-            Fault::Grow | Fault::Shrink | Fault::Replace | Fault::Transfer => 0..1,
+            Fault::Grow | Fault::Shrink | Fault::Replace | Fault::Transfer | Fault::Protocol => 0..1,
             Fault::PauseOne | Fault::PauseLeader | Fault::FreezeLeader => 1..2_500,
             Fault::FullDisk => 1_000..3_000,
             Fault::Delay | Fault::Jumble | Fault::Resets | Fault::Corrupt | Fault::Narrow | Fault::Stalls => {
@@ -247,8 +301,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a seed; a storm of about `length`.
-    pub fn new(seed: u64, length: Duration, skipped: &Skipped) -> Plan {
+    /// The plan of a seed; a storm of about `length`. With `is_weak` there are weak clients, and the protocol changes.
+    pub fn new(seed: u64, length: Duration, skipped: &Skipped, is_weak: bool) -> Plan {
         let mut random = Random::of_part(seed, "plan");
         let members = if random.per_mille(700) { 3 } else { 5 };
         let small_disks = random.per_mille(200) && !skipped.has(Fault::FullDisk);
@@ -281,6 +335,9 @@ impl Plan {
                 if 0 < spare {
                     known.extend(Fault::OF_CHANGES);
                 }
+                if is_weak {
+                    known.extend(Fault::OF_WEAK);
+                }
             }
             lay_out(&mut steps, &known, length, &mut random);
         }
@@ -312,7 +369,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn plan(seed: u64) -> Plan {
-        Plan::new(seed, Duration::from_secs(8), &Skipped::default())
+        Plan::new(seed, Duration::from_secs(8), &Skipped::default(), false)
+    }
+
+    fn weak_plan(seed: u64) -> Plan {
+        Plan::new(seed, Duration::from_secs(8), &Skipped::default(), true)
     }
 
     #[test]
@@ -324,10 +385,12 @@ mod tests {
     #[test]
     fn every_fault_is_in_one_lane_and_comes_up_in_a_campaign() {
         let drawn: BTreeSet<Fault> =
-            (0..100).flat_map(|seed| plan(seed).steps).map(|step| step.fault).collect();
+            (0..100).flat_map(|seed| weak_plan(seed).steps).map(|step| step.fault).collect();
         let all: BTreeSet<Fault> = Fault::OF_PROCESSES.iter().chain(Fault::OF_NETWORKS).copied().collect();
         assert_eq!(all.len(), Fault::OF_PROCESSES.len() + Fault::OF_NETWORKS.len());
         assert_eq!(drawn, all);
+        let changes = |step: &Step| step.fault == Fault::Protocol;
+        assert!(!(0..100).any(|seed| plan(seed).steps.iter().any(changes)), "without weak clients it stays");
     }
 
     #[test]
@@ -358,7 +421,7 @@ mod tests {
             "no root".into(),
         )]);
         for seed in 0..50 {
-            let plan = Plan::new(seed, Duration::from_secs(8), &skipped);
+            let plan = Plan::new(seed, Duration::from_secs(8), &skipped, false);
             assert!(!plan.small_disks && plan.lie.is_none());
             assert!(plan.steps.iter().all(|step| !skipped.has(step.fault)));
         }

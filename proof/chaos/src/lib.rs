@@ -5,6 +5,7 @@
 //! | `faults.rs` | the plan of a seed |
 //! | `rules.rs` | packets dropped by the kernel |
 //! | `storm.rs` | the conductor |
+//! | `weak.rs` | weak clients of a trial with `--weak` |
 //! | `trial.rs` | one trial of `cargo xtask chaos` |
 //! | `calls.rs`, `kills.rs` | one trial of `cargo xtask kills` |
 //! | `flips.rs` | one trial of `cargo xtask flips` |
@@ -27,3 +28,4 @@ pub mod rules;
 pub mod slow_link;
 pub mod storm;
 pub mod trial;
+pub mod weak;

@@ -18,6 +18,7 @@ cargo xtask chaos|kills|flips [--trials N] [--seed S] [--target kattu|etcd]
   --seed S         of the first trial; the others count up (from the clock)
   --target T       kattu, or etcd to see that the judges are fair (kattu)
   --seconds T      about how long a storm lasts, chaos only (8)
+  --weak           chaos with weak clients beside all others, some of which die in the storm
   --control        chaos that cheats: every trial must be caught
   --jobs J         trials at once, kills only (2)
   --most T         begin no trial after so many seconds";
@@ -109,11 +110,13 @@ fn parse(words: &[String]) -> Result<(Verb, Settings), String> {
         length,
         jobs,
         is_control: false,
+        is_weak: false,
         most: None,
     };
-    let is_control = |word: &&String| *word == "--control" && matches!(verb, Verb::Chaos);
-    settings.is_control = rest.iter().any(|word| is_control(&word));
-    let rest: Vec<&String> = rest.iter().filter(|word| !is_control(word)).collect();
+    let is_switch = |word: &str| ["--control", "--weak"].contains(&word) && matches!(verb, Verb::Chaos);
+    let (switches, rest): (Vec<&String>, Vec<&String>) = rest.iter().partition(|word| is_switch(word));
+    settings.is_control = switches.iter().any(|word| *word == "--control");
+    settings.is_weak = switches.iter().any(|word| *word == "--weak");
     for pair in rest.chunks(2) {
         let [flag, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
         let number = || value.parse::<u64>().map_err(|_| format!("{flag} {value}: not a number"));
@@ -133,6 +136,9 @@ fn parse(words: &[String]) -> Result<(Verb, Settings), String> {
             }
             other => return Err(format!("`{other}` is not known here")),
         }
+    }
+    if settings.is_weak && settings.target == Target::Etcd {
+        return Err("etcd has no weak answers".into());
     }
     Ok((verb, settings))
 }

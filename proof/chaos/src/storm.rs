@@ -1,10 +1,11 @@
 //! The conductor: carries out a plan against a cluster, each step at its time, and undoes all of it at the end.
 //!
-//! All its actions go into the timeline. A member that ends by itself is a violation.
+//! All its actions go into the timeline. A member that ends by itself is a violation. Mortal clients may be gone with a fault.
 //! Knows nothing of: clients' answers, judges.
 
 use crate::faults::{Fault, Plan, Step};
 use crate::rules::Rules;
+use crate::weak::Weak;
 use kattu_random::Random;
 use kattu_rig::Cluster;
 use kattu_rig::clocks::Clock;
@@ -41,6 +42,8 @@ pub struct Storm<'a> {
     pub recorder: &'a Arc<Recorder>,
     /// Records the events.
     pub timeline: &'a mut Timeline,
+    /// Weak clients, if there are any.
+    pub weak: Option<&'a mut Weak>,
     /// Faults that were carried out.
     pub counts: BTreeMap<Fault, u64>,
     /// Members that a fault of the first lane has hit.
@@ -65,6 +68,7 @@ impl<'a> Storm<'a> {
             disks,
             recorder,
             timeline,
+            weak: None,
             counts: BTreeMap::new(),
             hit: Vec::new(),
             ballast: None,
@@ -93,6 +97,9 @@ impl<'a> Storm<'a> {
 
     /// Ends all faults and starts all members that are down.
     fn heal(&mut self) -> Result<(), String> {
+        if let Some(weak) = &mut self.weak {
+            weak.end_mortal();
+        }
         self.proxy.links.calm();
         if let Some(rules) = self.rules {
             rules.heal()?;
@@ -119,7 +126,10 @@ impl<'a> Storm<'a> {
         match done {
             Some(whom) => {
                 *self.counts.entry(step.fault).or_default() += 1;
-                self.timeline.say(format!("{name}: {whom}"));
+                let are_gone =
+                    self.weak.as_mut().is_some_and(|it| it.fault_has_begun(step.fault, &mut random));
+                let with = if are_gone { ", and the mortal clients are gone" } else { "" };
+                self.timeline.say(format!("{name}: {whom}{with}"));
             }
             None => self.timeline.say(format!("{name}: nobody to hit")),
         }
@@ -259,6 +269,9 @@ impl<'a> Storm<'a> {
                 if !self.cluster.transfer(any) {
                     return Ok(None);
                 }
+            }
+            Fault::Protocol => {
+                return Ok(self.weak.as_mut().and_then(|weak| weak.change(self.cluster, random)));
             }
             Fault::Wiped => {
                 // A member killed while it joins has not voted or acknowledged yet: it joins once more.

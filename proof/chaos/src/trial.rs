@@ -1,7 +1,8 @@
 //! One trial: a cluster, clients, a storm, calm, the verdict.
 //!
 //! 1. Start, and wait until all members serve.
-//! 2. Clients send without pause, in a third of the trials by the native protocol, too; the plan of the seed is carried out.
+//! 2. Clients send without pause, in a third of the trials by the native protocol, too; the plan of the seed is carried out. With
+//!    `--weak` there are weak clients beside them.
 //! 3. All faults end; every member must serve, writes be acknowledged and clients of each face answered again; comparisons, scrubs and leader leases
 //!    go on, and no member is reported.
 //! 4. Clients stop; all replicas must hold the same.
@@ -16,6 +17,7 @@ use crate::faults::{Fault, Plan, Skipped};
 use crate::limited::{Limited, Use};
 use crate::rules::Rules;
 use crate::storm::Storm;
+use crate::weak::{self, Weak};
 use kattu_random::Random;
 use kattu_rig::clients::Clients;
 use kattu_rig::clocks::{self, Clock};
@@ -56,6 +58,8 @@ pub struct Setting {
     pub skipped: Skipped,
     /// Cheat, and check that the judges notice.
     pub is_control: bool,
+    /// Weak clients, beside all others.
+    pub is_weak: bool,
 }
 
 /// The outcome of a trial.
@@ -81,6 +85,18 @@ pub struct Outcome {
     pub limited: (bool, Option<Use>),
     /// What native clients did.
     pub spoken: Spoken,
+    /// What weak clients did.
+    pub weak: weak::Done,
+    /// Breaches that the ledger of weak clients has found; they are among the violations, too.
+    pub weak_broken: u64,
+}
+
+impl Outcome {
+    /// Whether all judges that could see the cheating of a control have seen it.
+    #[must_use]
+    pub fn is_caught(&self, is_weak: bool) -> bool {
+        0 < self.lost && (!is_weak || 0 < self.weak_broken)
+    }
 }
 
 /// Runs one trial.
@@ -90,7 +106,7 @@ pub fn run(seed: u64, setting: &Setting) -> Outcome {
     let failure = failure_of(|| trial.run(seed, setting, &folder));
     trial.outcome.violations.extend(failure);
     // A control that was caught needs no report.
-    let is_caught = setting.is_control && 0 < trial.outcome.lost;
+    let is_caught = setting.is_control && trial.outcome.is_caught(setting.is_weak);
     let worth_keeping = if is_caught { &[][..] } else { &trial.outcome.violations[..] };
     keep_or_remove(&folder, worth_keeping, &trial.timeline, &trial.history);
     trial.outcome
@@ -108,11 +124,12 @@ struct Load<'a> {
     recorder: &'a Arc<Recorder>,
     clients: &'a Clients,
     faces: &'a Faces,
+    weak: Option<&'a Weak>,
 }
 
 impl Trial {
     fn run(&mut self, seed: u64, setting: &Setting, folder: &Path) -> Result<(), String> {
-        let plan = Plan::new(seed, setting.length, &setting.skipped);
+        let plan = Plan::new(seed, setting.length, &setting.skipped, setting.is_weak);
         let place = match is_inside() {
             true => Place::namespaces(plan.members + plan.spare)?,
             false => Place::loopback(plan.members + plan.spare, true),
@@ -127,7 +144,11 @@ impl Trial {
         }
         let hosts: Vec<String> = place.endpoints.iter().map(|endpoint| endpoint.host.clone()).collect();
         let endpoints = place.endpoints.clone();
-        let flags = Flags::draw(seed, setting.target, plan.lie);
+        let mut flags = Flags::draw(seed, setting.target, plan.lie);
+        let draw = setting.is_weak.then(|| weak::Draw::of(seed, plan.lie));
+        if let Some(draw) = &draw {
+            draw.add_to(&mut flags);
+        }
         self.timeline.say(format!("members with {flags}"));
         let token = format!("chaos-{seed}");
         let mut cluster = Cluster::new(setting.target, place, &homes, folder, &token, plan.members, flags)?;
@@ -160,7 +181,13 @@ impl Trial {
         let faces = Faces::draw(seed, setting.target, &shape);
         self.timeline.say(faces.to_string());
         let mut clients = Clients::start(&hosts, cluster.ca.as_deref(), &shape, &faces, seed, &recorder)?;
-        let load = Load { recorder: &recorder, clients: &clients, faces: &faces };
+        let mut weak = match draw {
+            Some(draw) => {
+                self.timeline.say(format!("weak clients: {draw:?}"));
+                Some(Weak::start(draw, seed, &mut cluster, &hosts, &recorder)?)
+            }
+            None => None,
+        };
         let mut storm = Storm::new(
             &mut cluster,
             &proxy,
@@ -169,16 +196,29 @@ impl Trial {
             &recorder,
             &mut self.timeline,
         );
+        storm.weak = weak.as_mut();
         let raged = storm.rage(&plan);
         self.outcome.faults = std::mem::take(&mut storm.counts);
         self.outcome.pieces = proxy.links.counts();
+        let load = Load { recorder: &recorder, clients: &clients, faces: &faces, weak: weak.as_ref() };
         let mut ended = raged.and_then(|()| self.calm(&mut cluster, load));
         if setting.is_control && ended.is_ok() {
             ended = remember(&mut cluster).and_then(|()| self.calm(&mut cluster, load));
         }
         clients.end();
         self.outcome.spoken = clients.spoken();
+        if let Some(weak) = weak.as_mut().filter(|_| ended.is_ok()) {
+            weak.flush();
+            self.timeline.say("weak clients have flushed");
+        }
         let ended = ended.and_then(|()| self.settle(&mut cluster, &recorder, setting.is_control));
+        if let (Some(weak), Ok(last)) = (&weak, &ended) {
+            let (done, broken) = weak.judge(last);
+            self.timeline.say(done.line());
+            self.outcome.weak = done;
+            self.outcome.weak_broken = broken.len() as u64;
+            self.outcome.violations.extend(broken);
+        }
         self.history = recorder.take();
         self.outcome.ends = ends(&self.history);
         let last = ended?;
@@ -202,14 +242,19 @@ impl Trial {
 
     /// After the faults the service must come back by itself.
     fn calm(&mut self, cluster: &mut Cluster, load: Load<'_>) -> Result<(), String> {
-        let Load { recorder, clients, faces } = load;
+        let Load { recorder, clients, faces, weak } = load;
         cluster.part()?;
         let (before, answers) = (recorder.acknowledged(), clients.answers());
         self.outcome.back = cluster.until_served()?;
         self.timeline.say(format!("everybody serves after {:?}", self.outcome.back));
+        if let Some(weak) = weak {
+            weak.turn_on(cluster)?;
+        }
+        let accepted = weak.map(Weak::accepted).unwrap_or_default();
         let begun = Instant::now();
         loop {
-            let unanswered = faces.unanswered(answers, clients.answers());
+            let unanswered = faces.unanswered(answers, clients.answers()).map(|face| format!("{face:?}"));
+            let unanswered = unanswered.or_else(|| weak.and_then(|weak| weak.unanswered(&accepted)));
             let acknowledged = recorder.acknowledged() - before;
             if WRITES_AFTER <= acknowledged && unanswered.is_none() {
                 break;

@@ -46,8 +46,7 @@ impl Clients {
         seed: u64,
         recorder: &Arc<Recorder>,
     ) -> Result<Clients, String> {
-        let tls = ca.map(|ca| ClientTls::load(Some(ca), None)).transpose();
-        let tls = tls.map_err(|error| error.to_string())?;
+        let tls = trust(ca)?;
         let told = Told::default();
         let (all, is_native) = (told.clone(), faces.is_native());
         let (recorder, shape, hosts, faces) =
@@ -116,6 +115,15 @@ impl Drop for Clients {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// What clients need to trust members of this authority; nothing without TLS.
+///
+/// # Errors
+/// The authority's file cannot be used.
+pub fn trust(ca: Option<&Path>) -> Result<Option<ClientTls>, String> {
+    let tls = ca.map(|ca| ClientTls::load(Some(ca), None)).transpose();
+    tls.map_err(|error| error.to_string())
 }
 
 async fn run(

@@ -40,6 +40,8 @@ pub struct Flags {
     pub stays_on_slow_disk: bool,
     /// `--election-priority` by place, with `--leader-transfer`; empty for neither.
     pub priorities: Vec<u8>,
+    /// Further flags of a trial of a kind of its own, none of them drawn here.
+    pub more: Vec<String>,
 }
 
 /// More places than any trial has.
@@ -71,6 +73,7 @@ impl Flags {
             suspicion_ms,
             stays_on_slow_disk,
             priorities: if has_priorities { priorities } else { Vec::new() },
+            more: Vec::new(),
         }
     }
 
@@ -99,6 +102,7 @@ impl Flags {
         if self.stays_on_slow_disk {
             words.push("--leave-slow-disk=false".into());
         }
+        words.extend_from_slice(&self.more);
         if let Some(priority) = self.priorities.get(place) {
             words.extend([format!("--election-priority={priority}"), "--leader-transfer=true".into()]);
         }

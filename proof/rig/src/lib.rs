@@ -13,6 +13,7 @@
 //! | `outage.rs` | how long the service is away after a leader has died |
 //! | `disk.rs` | small disks, and system calls that fail |
 //! | `workload.rs`, `words.rs`, `native.rs`, `faces.rs`, `record.rs`, `clients.rs` | clients and their history |
+//! | `weak.rs`, `ledger.rs` | clients that put weakly, and what became of each put |
 //! | `metrics_check.rs` | work that members must show in their metrics |
 //! | `timeline.rs`, `verdict.rs`, `progress.rs` | what happened, what the judges say, how far a campaign is |
 //!
@@ -31,6 +32,7 @@ pub mod flags;
 pub mod frames;
 pub mod freezer;
 pub mod grpc;
+pub mod ledger;
 pub mod member;
 pub mod metrics_check;
 mod native;
@@ -47,6 +49,7 @@ pub mod target;
 pub mod testing;
 pub mod timeline;
 pub mod verdict;
+pub mod weak;
 pub mod weather;
 pub mod words;
 pub mod workload;

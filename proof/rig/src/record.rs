@@ -4,6 +4,7 @@
 //! they hold the list, so that the list is in the order of time.
 //! Knows nothing of: judges.
 
+use crate::weak;
 use kattu_verify::history::{Operation, Record, What};
 use kattu_verify::operations::{has_written, paired};
 use std::sync::Mutex;
@@ -78,7 +79,7 @@ impl Recorder {
     }
 }
 
-/// How the operations of a history ended.
+/// How the operations of a history ended; those of weak clients are not counted, as most have no end of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
     /// All operations.
@@ -95,7 +96,8 @@ pub struct Ends {
 pub fn ends(records: &[Record]) -> Ends {
     use kattu_verify::operations::End;
     let mut ends = Ends::default();
-    for operation in paired(records).unwrap_or_default() {
+    let counted = |operation: &kattu_verify::operations::Operation<'_>| operation.client < weak::CLIENTS_FROM;
+    for operation in paired(records).unwrap_or_default().into_iter().filter(counted) {
         ends.operations += 1;
         ends.writes += u64::from(operation.has_written());
         ends.refused += u64::from(operation.end == End::Refused);

@@ -103,10 +103,11 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "chaos",
-        arguments: "[--trials N (20)] [--seed S] [--target kattu|etcd] [--seconds T (8)] [--most T] [--control]",
+        arguments: "[--trials N (20)] [--seed S] [--target kattu|etcd] [--seconds T (8)] [--most T] [--weak] \
+                    [--control]",
         about: "real clusters in storms of kills, pauses, cuts and bad links; every history judged",
-        more: "A storm lasts `--seconds`; no trial begins after `--most` seconds. `--control` cheats: every trial must \
-               be caught.",
+        more: "A storm lasts `--seconds`; no trial begins after `--most` seconds. `--weak`: with weak clients, some of \
+               which die in the storm. `--control` cheats: every trial must be caught.",
         time: "12 s a trial",
         group: Group::Rigs,
         run: |words| chaos::run("chaos", words),
