@@ -145,9 +145,9 @@ impl Fault {
     /// Faults of trials that begin with free places.
     const OF_CHANGES: [Fault; 3] = [Fault::Grow, Fault::Shrink, Fault::Replace];
 
-    /// Faults of every trial with weak clients: without the last two hardly a weak answer is lost, as what a quorum has received
+    /// Faults of every trial with weak clients: without the kills hardly a weak answer is lost, as what a quorum has received
     /// survives in the memory of those that live.
-    const OF_WEAK: [Fault; 3] = [Fault::Protocol, Fault::KillLeader, Fault::KillAll];
+    const OF_WEAK: [Fault; 4] = [Fault::Protocol, Fault::KillLeader, Fault::KillAll, Fault::KillAll];
 
     /// The fault for this kind of lie.
     fn of_clocks(lie: Lie) -> Fault {

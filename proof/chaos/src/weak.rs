@@ -59,13 +59,14 @@ impl Draw {
         // Mostly on receipt: there an answer is the furthest ahead of its disks.
         let kind = *random.pick(&["gap", "receipt", "receipt"]);
         let budget = *random.pick(&[1, 8, 64, 64, 1_000]);
-        let (living, mortal) = (random.within(1..4), random.within(2..7));
+        let (living, mortal) = (random.within(1..4), random.within(4..13));
         let patience = Duration::from_secs(*random.pick(&[3, 60]));
         let pause_ms_max = *random.pick(&[1, 4, 8]);
         let links = *random.pick(&[1, 2, 4]);
-        let (is_unordered, log_thread) = (random.per_mille(500), random.per_mille(750));
+        // One connection keeps the order.
+        let (is_unordered, log_thread) = (random.per_mille(500) && 1 < links, random.per_mille(900));
         // Slow disks, so that a put is received well before it is done.
-        let sync_delay_ms = *random.pick(&[0, 5, 10, 10]);
+        let sync_delay_ms = *random.pick(&[0, 10, 30, 45]);
         // A thread that sleeps by such clocks never wakes.
         let sync_delay_ms = if lie == Some(Lie::All) { 0 } else { sync_delay_ms };
         Draw {

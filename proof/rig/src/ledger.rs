@@ -164,15 +164,15 @@ impl Ledger {
     pub fn settle<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>, notes: &Notes) {
         for account in accounts {
             let executed = self.executed.get(&account.key);
-            for (number, client, id) in account.open() {
+            for (&number, &open) in &account.open {
                 if account.again.contains(&number) {
                     continue;
                 }
                 match executed {
                     Some(Executed::Each(puts)) if puts.contains_key(&number) => {
-                        notes.done((client, id), puts[&number].0);
+                        notes.done(open, puts[&number].0);
                     }
-                    _ => notes.never((client, id)),
+                    _ => notes.never(open),
                 }
             }
         }

@@ -70,7 +70,7 @@ pub struct Account {
     /// Why the client could not come to its end.
     pub broken: Option<String>,
     /// Operations of a history without an end: number of the put, client, operation.
-    open: BTreeMap<u64, (u32, u64)>,
+    pub(crate) open: BTreeMap<u64, (u32, u64)>,
 }
 
 impl Account {
@@ -78,11 +78,6 @@ impl Account {
     #[must_use]
     pub fn received(&self) -> u64 {
         self.accepted.values().filter(|how| **how != How::Done).count() as u64
-    }
-
-    /// Puts without an end in the history: number of the put, client, operation.
-    pub(crate) fn open(&self) -> impl Iterator<Item = (u64, u32, u64)> {
-        self.open.iter().map(|(number, (client, id))| (*number, *client, *id))
     }
 }
 
