@@ -12,6 +12,8 @@ const FRAME_BYTES_MAX: usize = 64 << 20;
 /// Smaller kinds are handshake frames, which come once per connection, first. [docs/formats/frame.md]
 const KIND_OF_FIRST_MESSAGE: u8 = 16;
 const KIND_AT: usize = 5;
+/// Append, and append reply.
+const KINDS_OF_APPENDS: std::ops::RangeInclusive<u8> = 16..=17;
 
 /// One piece of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,15 @@ pub struct Piece {
     pub bytes: Vec<u8>,
     /// It is a message of its own: members must tolerate it twice, and after its successor.
     pub is_message: bool,
+    /// It is an append, with entries or as a heartbeat, or the answer to one: members must tolerate its loss, too.
+    pub is_append: bool,
+}
+
+impl Piece {
+    /// Bytes of unknown meaning.
+    fn of_bytes(bytes: Vec<u8>) -> Piece {
+        Piece { bytes, is_message: false, is_append: false }
+    }
 }
 
 /// Cuts one direction of one connection.
@@ -45,8 +56,10 @@ impl Chopper {
                 Ok(Some(len)) if len <= self.pending.len() => {
                     let rest = self.pending.split_off(len);
                     let bytes = std::mem::replace(&mut self.pending, rest);
-                    let is_message = KIND_OF_FIRST_MESSAGE <= bytes[KIND_AT];
-                    pieces.push(Piece { bytes, is_message });
+                    let kind = bytes[KIND_AT];
+                    let (is_message, is_append) =
+                        (KIND_OF_FIRST_MESSAGE <= kind, KINDS_OF_APPENDS.contains(&kind));
+                    pieces.push(Piece { bytes, is_message, is_append });
                 }
                 Ok(_) => return pieces,
                 // No frame: from here on bytes are passed on as they come.
@@ -54,7 +67,7 @@ impl Chopper {
             }
         }
         if !self.knows_frames && !self.pending.is_empty() {
-            pieces.push(Piece { bytes: std::mem::take(&mut self.pending), is_message: false });
+            pieces.push(Piece::of_bytes(std::mem::take(&mut self.pending)));
         }
         pieces
     }
@@ -62,7 +75,7 @@ impl Chopper {
     /// The rest of a stream that has ended.
     pub fn rest(&mut self) -> Option<Piece> {
         let bytes = std::mem::take(&mut self.pending);
-        (!bytes.is_empty()).then_some(Piece { bytes, is_message: false })
+        (!bytes.is_empty()).then(|| Piece::of_bytes(bytes))
     }
 }
 
@@ -95,9 +108,9 @@ mod tests {
     fn what_is_no_frame_passes_as_it_comes() {
         let mut chopper = Chopper::new(true);
         let request = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n";
-        assert_eq!(chopper.push(request), [Piece { bytes: request.to_vec(), is_message: false }]);
+        assert_eq!(chopper.push(request), [Piece::of_bytes(request.to_vec())]);
         let mut chopper = Chopper::new(false);
-        assert_eq!(chopper.push(b"ab"), [Piece { bytes: b"ab".to_vec(), is_message: false }]);
+        assert_eq!(chopper.push(b"ab"), [Piece::of_bytes(b"ab".to_vec())]);
         assert_eq!(chopper.rest(), None);
     }
 

@@ -14,6 +14,7 @@ use crate::frames::{Chopper, Piece};
 use crate::place::Endpoint;
 use crate::weather::{Links, SENT_AGAIN};
 use kattu_random::Random;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ struct Shared {
     links: Arc<Links>,
     knows_frames: bool,
     seed: u64,
-    processes: Processes,
+    questions: std::sync::mpsc::Sender<Question>,
 }
 
 impl Proxy {
@@ -57,12 +58,14 @@ impl Proxy {
         processes: Processes,
     ) -> Result<Proxy, String> {
         let links = Arc::new(Links::new(endpoints.len()));
+        let (questions, asked) = std::sync::mpsc::channel();
+        std::thread::spawn(move || answer(&asked, &processes));
         let shared = Arc::new(Shared {
             endpoints: endpoints.to_vec(),
             links: links.clone(),
             knows_frames,
             seed,
-            processes,
+            questions,
         });
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -108,8 +111,7 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener, to: usize) {
     }
 }
 
-/// Passes on what one connection carries, once it is known which member opened it. The kernel's tables are read on another
-/// thread: that takes milliseconds where they are long, and other connections do not wait meanwhile.
+/// Passes on what one connection carries, once it is known which member opened it.
 async fn accepted(
     shared: Arc<Shared>,
     socket: TcpStream,
@@ -117,36 +119,60 @@ async fn accepted(
     to: usize,
     number: u64,
 ) {
-    let known = shared.clone();
-    let opener = tokio::task::spawn_blocking(move || opener(&known, address, face));
-    let Ok(Some(from)) = opener.await else { return };
+    let Some(from) = opener(&shared, address, face).await else { return };
     let seed = Random::of_part(shared.seed, &format!("connection {from} {to} {number}")).number();
     connection(shared, socket, from, to, seed).await;
 }
 
 /// The member that opened a connection from this address to this face.
-fn opener(shared: &Shared, address: SocketAddr, face: SocketAddr) -> Option<usize> {
+async fn opener(shared: &Shared, address: SocketAddr, face: SocketAddr) -> Option<usize> {
     if shared.endpoints.iter().all(|endpoint| endpoint.stand_in.is_some()) {
         return shared
             .endpoints
             .iter()
             .position(|endpoint| endpoint.stand_in.map(|(_, own)| own) == Some(address.ip()));
     }
-    let inode = inode_of(address, face)?;
-    let processes = shared.processes.lock().expect("nobody panics with it").clone();
-    processes.iter().position(|process| process.is_some_and(|process| has_socket(process, inode)))
+    let (answer, found) = oneshot::channel();
+    shared.questions.send(Question { near: address, far: face, answer }).ok()?;
+    found.await.ok().flatten()
 }
 
-/// The inode of the open socket with these ends, from the kernel's table. The near end alone is not enough: the kernel
+/// Which member has the socket with these ends?
+struct Question {
+    near: SocketAddr,
+    far: SocketAddr,
+    answer: oneshot::Sender<Option<usize>>,
+}
+
+/// Answers questions, all that have come meanwhile from one look at the kernel's tables: that takes milliseconds, and members that
+/// start open hundreds of connections at once. Ends with the last asker.
+fn answer(questions: &std::sync::mpsc::Receiver<Question>, processes: &Processes) {
+    while let Ok(first) = questions.recv() {
+        let all: Vec<Question> = std::iter::once(first).chain(questions.try_iter()).collect();
+        let inodes = inodes();
+        let processes = processes.lock().expect("nobody panics with it").clone();
+        let owned: Vec<BTreeSet<u64>> =
+            processes.iter().map(|process| process.map(sockets_of).unwrap_or_default()).collect();
+        for question in all {
+            let ends = in_table(question.near).zip(in_table(question.far));
+            let inode = ends.and_then(|ends| inodes.get(&ends));
+            let found = inode.and_then(|inode| owned.iter().position(|sockets| sockets.contains(inode)));
+            let _ = question.answer.send(found); // the connection may have ended
+        }
+    }
+}
+
+/// The inodes of open sockets by their ends, near and far, from the kernel's table. The near end alone is not enough: the kernel
 /// uses it for connections to others, too, and lists ended ones (with inode 0) for a minute.
-fn inode_of(near: SocketAddr, far: SocketAddr) -> Option<u64> {
-    let wanted = [in_table(near)?, in_table(far)?];
-    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
-    table.lines().find_map(|line| {
+fn inodes() -> BTreeMap<(String, String), u64> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_it = fields.get(1..3)? == wanted;
-        fields.get(9)?.parse().ok().filter(|&inode| is_it && inode != 0)
-    })
+        let (near, far) = (fields.get(1)?, fields.get(2)?);
+        let inode = fields.get(9)?.parse().ok().filter(|&inode: &u64| inode != 0)?;
+        Some((((*near).to_string(), (*far).to_string()), inode))
+    };
+    table.lines().filter_map(of_line).collect()
 }
 
 /// An address in that table's format: a number in the machine's byte order, and the port.
@@ -155,10 +181,14 @@ fn in_table(address: SocketAddr) -> Option<String> {
     Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()))
 }
 
-fn has_socket(process: u32, inode: u64) -> bool {
-    let wanted = format!("socket:[{inode}]");
-    let Ok(open) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
-    open.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.to_str() == Some(&wanted)))
+/// The inodes of all sockets of a process.
+fn sockets_of(process: u32) -> BTreeSet<u64> {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let of_file = |file: std::fs::DirEntry| {
+        let to = std::fs::read_link(file.path()).ok()?;
+        to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    open.filter_map(of_file).collect()
 }
 
 async fn connection(shared: Arc<Shared>, opened: TcpStream, from: usize, to: usize, seed: u64) {
@@ -244,6 +274,10 @@ impl Pump {
             };
             for piece in pieces {
                 let weather = self.links.weather(self.from, self.to);
+                if piece.is_append && self.random.per_mille(weather.drop) {
+                    self.links.count("dropped");
+                    continue;
+                }
                 if self.random.per_mille(weather.stall) {
                     self.links.count("stalled");
                     tokio::time::sleep(Duration::from_millis(self.random.within(STALL_MS))).await;
@@ -367,9 +401,14 @@ mod tests {
 
     /// Two places; the listener at the second gives its connection to the test.
     fn pair() -> (Place, Proxy, std::net::TcpListener) {
+        pair_that_knows(false)
+    }
+
+    /// The same, with or without knowledge of frames.
+    fn pair_that_knows(frames: bool) -> (Place, Proxy, std::net::TcpListener) {
         let place = Place::loopback(2, true);
         let processes = Arc::new(Mutex::new(vec![Some(std::process::id()), None]));
-        let proxy = Proxy::start(&place.endpoints, false, 7, processes).expect("a proxy");
+        let proxy = Proxy::start(&place.endpoints, frames, 7, processes).expect("a proxy");
         let listener = std::net::TcpListener::bind((place.endpoints[1].host.as_str(), 2380)).expect("a port");
         (place, proxy, listener)
     }
@@ -399,8 +438,14 @@ mod tests {
         let first = open("127.0.0.1:0".parse().expect("an address"), there[0]);
         let here = first.local_addr().expect("bound").as_socket().expect("an address");
         let second = open(here, there[1]);
-        let inodes = there.map(|there| inode_of(here, there).expect("a connection"));
-        assert_ne!(inodes[0], inodes[1]);
+        let inode_of = |near, far| {
+            let ends = in_table(near).zip(in_table(far)).expect("IPv4");
+            inodes().get(&ends).copied()
+        };
+        let [one, other] = there.map(|there| inode_of(here, there).expect("a connection"));
+        assert_ne!(one, other);
+        let own = sockets_of(std::process::id());
+        assert!(own.contains(&one) && own.contains(&other) && !own.contains(&0));
         drop((first, second));
         // A process that another test starts has the sockets, too, until it runs its program.
         until("an ended connection is nobody's", || inode_of(here, there[0]).is_none().then_some(()));
@@ -496,6 +541,32 @@ mod tests {
         there.read_exact(&mut heard).expect("bytes");
         assert!(SENT_AGAIN <= begun.elapsed(), "{:?}", begun.elapsed());
         assert!(proxy.links.counts().contains_key("lost"));
+    }
+
+    #[test]
+    fn a_dropped_append_never_comes_and_what_is_no_append_does() {
+        use kattu_wire::{Codec, Frame, FrameWriter, Goodbye};
+        let mut writer = FrameWriter::default();
+        let frame = Frame::Goodbye(Goodbye { reason: "done".into() });
+        Codec::new(crc32c::crc32c_append).encode(&frame, &mut writer);
+        let goodbye: Vec<u8> = writer.pieces().flatten().copied().collect();
+        // The same with the kind of an append: its header has a checksum of its own. [docs/formats/frame.md]
+        let mut append = goodbye.clone();
+        append[5] = 16;
+        let checksum = crc32c::crc32c(&append[..20]);
+        append[20..24].copy_from_slice(&checksum.to_le_bytes());
+        let (place, proxy, listener) = pair_that_knows(true);
+        let (mut here, mut there) = open(&place, &listener);
+        let mut heard = vec![0; append.len()];
+        here.write_all(&append).expect("the proxy takes it");
+        there.read_exact(&mut heard).expect("no weather");
+        assert_eq!(heard, append);
+        proxy.links.set(0, 1, Weather { drop: 1000, ..Weather::default() });
+        here.write_all(&[append, goodbye.clone()].concat()).expect("the proxy takes it");
+        let mut heard = vec![0; goodbye.len()];
+        there.read_exact(&mut heard).expect("bytes");
+        assert_eq!(heard, goodbye);
+        assert_eq!(proxy.links.counts().get("dropped"), Some(&1));
     }
 
     #[test]

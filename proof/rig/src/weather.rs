@@ -33,6 +33,8 @@ pub struct Weather {
     pub reorder: u32,
     /// A piece is lost on its way, and comes [`SENT_AGAIN`] later: TCP sends it again.
     pub loss: u32,
+    /// An append, or the answer to one, is lost for good, as a datagram is. Others come, because a stream carries them.
+    pub drop: u32,
 }
 
 /// The shortest time after which TCP sends a lost segment again on Linux. [tcp(7): RTO of at least 200 ms]
