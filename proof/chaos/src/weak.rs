@@ -206,6 +206,7 @@ impl Weak {
             addresses: hosts.iter().map(|host| format!("{host}:2379")).collect(),
             tls: trust(cluster.ca.as_deref())?,
             keys: Keys::Each,
+            value_bytes: 0,
             patience: draw.patience,
             pause_ms_max: draw.pause_ms_max,
             seed,

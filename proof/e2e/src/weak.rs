@@ -92,6 +92,7 @@ pub fn run(settings: Settings, mut each: impl FnMut(usize, Kill)) -> Report {
         addresses: cluster.addresses(),
         tls: None,
         keys: Keys::One,
+        value_bytes: 0,
         patience: PATIENCE,
         pause_ms_max: 0,
         seed: 0,

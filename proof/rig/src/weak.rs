@@ -122,6 +122,8 @@ pub struct Habits {
     pub tls: Option<ClientTls>,
     /// The keys.
     pub keys: Keys,
+    /// Bytes of each value at least: its number, and spaces.
+    pub value_bytes: usize,
     /// A put without an answer for so long has an unknown outcome for its caller.
     pub patience: Duration,
     /// Longest pause between two puts of a session.
@@ -293,6 +295,10 @@ impl Client {
         }
     }
 
+    fn value_of(&self, number: u64) -> String {
+        format!("{number:<0$}", self.habits.value_bytes)
+    }
+
     /// A session; none if the end comes first.
     async fn open_session(&self) -> Option<Session> {
         while !self.ends() {
@@ -323,7 +329,7 @@ impl Client {
                 account.open.extend(open.map(|open| (number, open)));
                 open
             });
-            let (put, was_given) = match session.put_weak(own, number.to_string()).await {
+            let (put, was_given) = match session.put_weak(own, self.value_of(number)).await {
                 Ok(pending) => (pending.await, true),
                 Err(why) => (Err(why), false),
             };
@@ -402,7 +408,7 @@ impl Client {
                         return;
                     }
                     let open = self.habits.notes.as_deref().map(|notes| (notes, notes.invoke(&own, number)));
-                    match self.client.put(own.clone(), number.to_string()).await {
+                    match self.client.put(own.clone(), self.value_of(number)).await {
                         Ok(response) => {
                             if let Some((notes, open)) = open {
                                 notes.done(open, response.revision.0);
@@ -435,7 +441,7 @@ impl Client {
 fn number_of(lost: &LostWrite) -> u64 {
     let Command::Put(put) = &lost.command else { panic!("these clients only put: {:?}", lost.command) };
     let text = String::from_utf8_lossy(&put.value);
-    text.parse().unwrap_or_else(|_| panic!("these clients put numbers: {text}"))
+    text.trim_end().parse().unwrap_or_else(|_| panic!("these clients put numbers: {text}"))
 }
 
 /// Whether a lost write certainly has no effect.
@@ -459,6 +465,7 @@ mod tests {
             addresses: vec!["127.0.0.1:1".into()],
             tls: None,
             keys: Keys::Each,
+            value_bytes: 0,
             patience: Duration::from_millis(50),
             pause_ms_max: 1,
             seed: 1,
