@@ -70,8 +70,9 @@ pub fn courses(seed: u64, log: &Path) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// Fresh storms: their seeds follow from the commit.
+/// The storms that once broke a promise, and fresh ones, whose seeds follow from the commit.
 pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
+    run_logged(&mut kattu(&["--regressions"]), log, STORM_LIMIT)?;
     let first = seed.to_string();
     let slices: [(u64, &[&str]); 7] = [
         (STORMS, &[]),
@@ -88,7 +89,8 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
         run_logged(&mut kattu(&words), log, STORM_LIMIT)?;
     }
     let text = std::fs::read_to_string(log)?;
-    let lines: Vec<&str> = text.lines().filter(|line| line.contains(" storms, ")).collect();
+    let is_sum = |line: &&str| line.contains(" storms, ") || line.contains(" regressions, ");
+    let lines: Vec<&str> = text.lines().filter(is_sum).collect();
     Ok(Tally {
         passed: slices.iter().map(|(storms, _)| *storms as usize).sum(),
         note: lines.join("; "),

@@ -73,6 +73,7 @@ mod peers;
 mod plan;
 mod process;
 mod queue;
+pub mod regressions;
 mod report;
 mod rerun;
 mod restore;

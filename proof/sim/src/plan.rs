@@ -62,6 +62,24 @@ pub struct Options {
     pub silent: Option<&'static str>,
 }
 
+impl Options {
+    /// The arguments of `kattu sim` that choose them, without seed and length.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let family = (self.family != Family::Storms).then(|| format!("--family {}", self.family.name()));
+        let switches = [
+            (self.shared_settings, "--shared-settings"),
+            (self.sessions, "--sessions"),
+            (self.tuned, "--tuned"),
+            (self.non_blocking, "--non-blocking"),
+            (self.weak, "--weak"),
+            (self.basic_raft, "--basic-raft"),
+        ];
+        let switches = switches.into_iter().filter(|(is_on, _)| *is_on).map(|(_, word)| word.to_string());
+        family.into_iter().chain(switches).collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// How the leader leases of one member differ from the others'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disagrees {

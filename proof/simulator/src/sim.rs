@@ -9,6 +9,8 @@ use kattu_sim::campaign::{CAMPAIGN_STORMS, Sum, run_storms};
 use kattu_sim::faults::{ELSEWHERE, Fault, NOT_BUILT};
 use kattu_sim::{Family, Options, Plan, StormReport, run_plan, run_storm, shrink};
 use serde_json::{Value, json};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Storms without `--seed` and `--storms`.
@@ -37,6 +39,7 @@ The exit code is 1 if a guarantee was violated, or a fault or the input of a che
 Examples:
   kattu sim --storms 300
   kattu sim --seed 7 --hash
+  kattu sim --regressions
   kattu sim --elections 1000
   kattu sim --profile slow-disk --hours 1 --seed 1 --storms 5")]
 pub struct SimArgs {
@@ -52,6 +55,9 @@ pub struct SimArgs {
     /// Print the trace hash of one seed and nothing else
     #[arg(long, requires = "seed", conflicts_with = "storms")]
     hash: bool,
+    /// Run the storms that once broke a promise, all of them
+    #[arg(long, conflicts_with_all = ["seed", "storms", "minutes", "hash"])]
+    regressions: bool,
     /// Measure: three members, ten requests per simulated second, all checks on, no faults
     #[arg(long, conflicts_with_all = ["seed", "storms", "minutes", "hash"])]
     speed: bool,
@@ -131,6 +137,9 @@ pub fn run(args: &SimArgs) -> Outcome {
     if args.speed {
         return speed(args);
     }
+    if args.regressions {
+        return regressions();
+    }
     if let Some(count) = args.elections {
         return crate::elections::run(args.seed.unwrap_or(1), count as usize, args.output);
     }
@@ -207,6 +216,39 @@ pub fn run(args: &SimArgs) -> Outcome {
         return Ok(());
     }
     Err(Ended::failed(format!("too rare to be evidence: {}", lacks.join(", "))))
+}
+
+/// Runs the storms that once broke a promise.
+fn regressions() -> Outcome {
+    let all = kattu_sim::regressions::all();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (next, bar) = (AtomicUsize::new(0), progress_bar(all.len() as u64));
+    let back = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(it) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Some(violation) = run_storm(it.seed, &it.options).violation {
+                        let said = format!(
+                            "{}\nviolation: {violation}\nreplay: kattu sim {}\n",
+                            it.line,
+                            it.words()
+                        );
+                        back.lock().expect("no storm panics with it").push(said);
+                    }
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let back = back.into_inner().expect("no storm panics with it");
+    output::print(back.concat().as_bytes())?;
+    output::print(format!("{} regressions, {} violations\n", all.len(), back.len()).as_bytes())?;
+    match back.is_empty() {
+        true => Ok(()),
+        false => Err(Ended::failed(format!("{} of {} storms fail again", back.len(), all.len()))),
+    }
 }
 
 /// A new seed, printed before it is used.
@@ -292,17 +334,11 @@ fn print_timeline(report: &StormReport, attempts: usize) -> Outcome {
 
 /// The command that runs the storm of this seed again.
 fn replay(seed: u64, options: &Options) -> String {
-    let of_family = match options.family {
-        Family::Storms => String::new(),
-        other => format!(" --family {}", other.name()),
-    };
-    let shared = if options.shared_settings { " --shared-settings" } else { "" };
-    let sessions = if options.sessions { " --sessions" } else { "" };
-    let tuned = if options.tuned { " --tuned" } else { "" };
-    let non_blocking = if options.non_blocking { " --non-blocking" } else { "" };
-    let weak = if options.weak { " --weak" } else { "" };
-    let basic = if options.basic_raft { " --basic-raft" } else { "" };
-    format!("kattu sim{of_family}{shared}{sessions}{tuned}{non_blocking}{weak}{basic} --seed {seed}")
+    ["kattu sim", &options.words(), &format!("--seed {seed}")]
+        .into_iter()
+        .filter(|words| !words.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn print_violations(sum: &Sum, minutes: Option<u64>, options: &Options) -> Outcome {
