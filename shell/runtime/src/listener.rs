@@ -128,12 +128,19 @@ pub(crate) struct Crowds {
     unproven: Crowd,
 }
 
+/// An event of so many bytes, and when it arrived.
+struct Early {
+    event: Event,
+    bytes: usize,
+    at: std::time::Instant,
+}
+
 /// The newest reader of each member's lanes.
 #[derive(Default)]
 pub(crate) struct Readers {
     newest: RefCell<BTreeMap<(NodeId, Lane), AbortHandle>>,
-    /// What came early on the streams of members that send on several ones: events with their bytes.
-    in_order: RefCell<BTreeMap<NodeId, InOrder<(Event, usize)>>>,
+    /// What came early on the streams of members that send on several ones.
+    in_order: RefCell<BTreeMap<NodeId, InOrder<Early>>>,
 }
 
 impl Readers {
@@ -164,12 +171,13 @@ impl Readers {
     }
 
     /// An event of so many bytes arrives at this place among what the peer sends. Returns what is read now.
-    fn arrived(&self, peer: NodeId, order: Order, event: Event, bytes: usize) -> Vec<(Event, usize)> {
-        self.in_order.borrow_mut().entry(peer).or_default().arrived(order, (event, bytes), bytes)
+    fn arrived(&self, peer: NodeId, order: Order, event: Event, bytes: usize) -> Vec<Early> {
+        let early = Early { event, bytes, at: std::time::Instant::now() };
+        self.in_order.borrow_mut().entry(peer).or_default().arrived(order, early, bytes)
     }
 
     /// This lane of a peer has ended. Returns what had come early, and is read now.
-    fn ended(&self, peer: NodeId, lane: Lane) -> Vec<(Event, usize)> {
+    fn ended(&self, peer: NodeId, lane: Lane) -> Vec<Early> {
         let mut all = self.in_order.borrow_mut();
         let of_peer = all.get_mut(&peer).filter(|_| streams::is_stream(lane));
         of_peer.map(InOrder::ended).unwrap_or_default()
@@ -475,8 +483,14 @@ impl PeerListener {
         }
     }
 
-    fn push_all(&self, events: Vec<(Event, usize)>) {
-        events.into_iter().for_each(|(event, bytes)| self.inbox.push(event, bytes));
+    /// Passes on what is read now, of which some may have waited for the rest.
+    fn push_all(&self, events: Vec<Early>) {
+        let now = std::time::Instant::now();
+        for Early { event, bytes, at } in events {
+            let waited = now.saturating_duration_since(at).as_micros();
+            self.metrics.order_waited_us.add(u64::try_from(waited).unwrap_or(u64::MAX));
+            self.inbox.push(event, bytes);
+        }
     }
 
     fn patience_for(&self, bytes: usize) -> Duration {

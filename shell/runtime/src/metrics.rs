@@ -233,6 +233,8 @@ pub struct Metrics {
     pub lost_matches: Counter,
     /// Entries that came before their predecessors, and joined the log from the window.
     pub window_entries: Counter,
+    /// Microseconds that messages of several links waited in front of the replica for those sent before them.
+    pub order_waited_us: Counter,
     /// Gaps before such entries that this member, as leader, has sent again.
     pub gaps_sent_again: Counter,
     /// Appends of a leader that were dropped because payloads were not read in time.

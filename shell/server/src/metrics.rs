@@ -112,6 +112,9 @@ fn member<R: Replica>(page: &mut Page, face: &Face<R>, status: &Status) {
         let name = "kattu_window_entries_total";
         let about = "Entries that came before their predecessors and joined the log from the window";
         page.counter(name, about, metrics.window_entries.get());
+        let name = "kattu_order_wait_seconds_total";
+        let about = "Time for which messages of several links waited for those sent before them";
+        page.counter(name, about, metrics.order_waited_us.get() as f64 / 1e6);
         let name = "kattu_gaps_sent_again_total";
         let about = "Gaps before such entries that this leader sent again";
         page.counter(name, about, metrics.gaps_sent_again.get());
