@@ -7,11 +7,13 @@
 //! Knows nothing of: experiments, the order of runs, results on disk.
 
 mod elections;
+mod losses;
+mod processors;
 
 use crate::experiment::{Blow, ClusterPlan, Fault, LinkPlan, Load, Point, Task};
 use crate::machine::Busy;
 use crate::measured::{
-    ACCEPTED_P50_US, ACCEPTED_P99_US, ACCEPTED_PER_S, APPLIED_US, BEHIND, COUNTERS, EARLY, LOST,
+    ACCEPTED_P50_US, ACCEPTED_P99_US, ACCEPTED_PER_S, APPLIED_US, BEHIND, COUNTERS, EARLY, LOST, TERMS,
 };
 use kattu_rig::Cluster;
 use kattu_rig::Page;
@@ -53,6 +55,8 @@ pub struct BenchCluster {
     timing_now: (u64, u64),
     /// Arguments of `kattu protocol` in force; none for raft.
     protocol_now: Vec<&'static str>,
+    /// The members share so many processors now, if not all.
+    processors_now: Option<usize>,
 }
 
 type Settings = BTreeMap<String, String>;
@@ -103,7 +107,7 @@ impl BenchCluster {
         let mut cluster = Cluster::plain_of(program.to_path_buf(), place, folder, &token, flags);
         // In a namespace of its own a member reaches the others by their faces only.
         let proxy = match plan.has_proxy || spaces {
-            true => Some(Proxy::start(&endpoints, false, 1, cluster.processes.clone())?),
+            true => Some(Proxy::start(&endpoints, plan.has_messages, 1, cluster.processes.clone())?),
             false => None,
         };
         cluster.spawn_all()?;
@@ -118,6 +122,7 @@ impl BenchCluster {
             timing_base: (0, 0),
             timing_now: (0, 0),
             protocol_now: Vec::new(),
+            processors_now: None,
         };
         started.base = started.settings()?;
         started.now = started.base.clone();
@@ -151,6 +156,9 @@ impl BenchCluster {
             self.until("the protocol is set", |it| Ok(it.ask(&words).is_ok()))?;
             self.protocol_now = point.protocol.clone();
         }
+        if let Some(wanted) = point.leader {
+            self.lead(wanted)?;
+        }
         let leader = self.leader()?;
         self.tune(point, leader)?;
         if let Some(proxy) = &self.proxy {
@@ -166,6 +174,7 @@ impl BenchCluster {
         } else if point.links != LinkPlan::default() {
             return Err(format!("{}: links need a cluster with a proxy", point.key()));
         }
+        self.confine(point.processors)?;
         std::thread::sleep(REST);
         // A leader that leaves its slow disk, or a link that is too slow for the timing, shows before the load begins.
         let still = self.leader()?;
@@ -173,6 +182,19 @@ impl BenchCluster {
             true => Ok(leader),
             false => Err(format!("n{leader} led when it was tuned, n{still} when the load was to begin")),
         }
+    }
+
+    /// Lets this member lead.
+    fn lead(&self, wanted: usize) -> Result<(), String> {
+        let answer = run(&self.program, &["status", "-o", "json"], &self.cluster.members[wanted].address())?;
+        let answer: Value =
+            serde_json::from_str(&answer).map_err(|error| format!("kattu status: {error}"))?;
+        let id = answer[0]["member_id"].as_str().ok_or("kattu status names no member")?;
+        self.until("the wanted leader", |it| {
+            let leads = it.leader()? == wanted;
+            // Right after an election a transfer may be refused.
+            Ok(leads || (it.ask(&["move-leader", id]).is_ok() && it.leader()? == wanted))
+        })
     }
 
     fn tune(&mut self, point: &Point, leader: usize) -> Result<(), String> {
@@ -217,18 +239,22 @@ impl BenchCluster {
         let load = match &point.load {
             Task::Bench(load) => load,
             Task::Elections(count) => return self.elections(*count, leader, &busy, all_before),
+            Task::Losses(losses) => return self.losses(losses, leader, &busy, all_before),
             Task::Watch(time) => return self.watch(*time, leader, &busy, all_before),
-            Task::Codec(_) => return Err("a task without a cluster".into()),
+            Task::Codec(_) | Task::Trace(_) => return Err("a task without a cluster".into()),
         };
         let asked = self.asked(load, leader).first().copied().unwrap_or(leader);
         let counters = self.counters(leader, asked);
+        let highest = self.highest_term();
         let before: Vec<Spent> = processes.iter().map(|&process| Spent::by(process)).collect();
         let begun = Instant::now();
         let (answer, client, told) = self.load(point, load, leader)?;
-        let behind = self.behind(leader).filter(|_| point.faults.is_empty());
+        let may_change = point.may_elect || !point.faults.is_empty();
+        let behind = self.behind(leader).filter(|_| !may_change);
         let used = processes.iter().zip(&before).map(|(&process, before)| Spent::by(process).since(before));
         let members_cpu_us = used.map(|time| time.as_secs_f64() * 1e6).collect();
-        let is_steady = !point.faults.is_empty() || (self.leader()? == leader && self.term(leader) == term);
+        let is_same = self.leader()? == leader && self.term(leader) == term;
+        let is_steady = may_change || is_same;
         let others = busy.share_of_others(processor_time(&self.processes()).saturating_sub(all_before));
         if behind.is_some_and(|entries| 0.0 < entries) {
             let is_done = |it: &Self| Ok(it.behind(leader) == Some(0.0));
@@ -239,7 +265,10 @@ impl BenchCluster {
             let before = counters.get(&name)?;
             Some((name, after - before))
         });
-        let mut counters: BTreeMap<String, f64> = if is_steady { went.collect() } else { BTreeMap::new() };
+        let mut counters: BTreeMap<String, f64> = if is_same { went.collect() } else { BTreeMap::new() };
+        if point.may_elect {
+            counters.insert(TERMS.into(), self.highest_term().saturating_sub(highest) as f64);
+        }
         counters.extend(behind.map(|entries| (BEHIND.into(), entries)));
         counters.extend(behind.map(|_| (APPLIED_US.into(), applied)));
         if load.has_sessions() {
@@ -384,11 +413,13 @@ impl BenchCluster {
         let mut counters: BTreeMap<String, f64> =
             COUNTERS.iter().filter_map(|name| Some(((*name).to_string(), sum(name)? as f64))).collect();
         counters.extend(stage_counters(&if asked == leader { of_leader } else { page(asked) }));
-        let early = (0..self.cluster.members.len())
-            .filter(|&it| it != leader)
-            .filter_map(|it| self.cluster.members[it].metric(EARLY))
-            .sum::<u64>();
+        let followers: Vec<Page> =
+            (0..self.cluster.members.len()).filter(|&it| it != leader).map(page).collect();
+        let early = followers.iter().filter_map(|page| page.number(EARLY)).sum::<u64>();
         counters.insert(EARLY.into(), early as f64);
+        for (name, number) in followers.iter().flat_map(append_counters) {
+            *counters.entry(name).or_insert(0.0) += number;
+        }
         counters
     }
 
@@ -455,20 +486,36 @@ impl Drop for BenchCluster {
 /// The times of all stages of reads and writes together, in microseconds, and how many there were: `read confirmed`, `read
 /// samples`.
 fn stage_counters(page: &Page) -> BTreeMap<String, f64> {
-    let numbers = |name: &'static str| {
-        page.lines(name).filter_map(|line| {
+    stages_of(page, &["read", "write"], "answered").collect()
+}
+
+/// The same of appends at a follower, and for how long appends of several links waited in front of its replica.
+fn append_counters(page: &Page) -> BTreeMap<String, f64> {
+    let waited = page.lines("kattu_order_wait_seconds_total").find_map(|line| {
+        let seconds: f64 = line.rsplit(' ').next()?.parse().ok()?;
+        Some(("append waited".to_string(), seconds * 1e6))
+    });
+    stages_of(page, &["append"], "acknowledged").chain(waited).collect()
+}
+
+fn stages_of<'a>(
+    page: &'a Page,
+    paths: &'a [&'a str],
+    last: &'a str,
+) -> impl Iterator<Item = (String, f64)> + 'a {
+    let numbers = move |name: &'static str| {
+        page.lines(name).filter_map(move |line| {
             let (labels, number) = line.rsplit_once(' ')?;
             let mut words = labels.split('"');
             let (path, stage) = (words.nth(1)?, words.nth(1)?);
-            let is_measured = matches!(path, "read" | "write");
-            is_measured.then_some(())?;
+            paths.contains(&path).then_some(())?;
             Some((path.to_string(), stage.to_string(), number.parse::<f64>().ok()?))
         })
     };
     let times = numbers("kattu_stage_seconds_sum")
         .map(|(path, stage, seconds)| (format!("{path} {stage}"), seconds * 1e6));
-    let counts = numbers("kattu_stage_seconds_count").filter(|(_, stage, _)| stage == "answered");
-    times.chain(counts.map(|(path, _, count)| (format!("{path} samples"), count))).collect()
+    let counts = numbers("kattu_stage_seconds_count").filter(move |(_, stage, _)| stage == last);
+    times.chain(counts.map(|(path, _, count)| (format!("{path} samples"), count)))
 }
 
 /// What clients in sessions had: how many requests they went on after in a second, how long that took, how many of these were lost.

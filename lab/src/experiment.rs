@@ -13,6 +13,7 @@ use crate::codec::Codec;
 use crate::judge::Findings;
 use crate::measured::Measured;
 use crate::published::Published;
+use crate::trace::Way;
 use kattu_rig::weather::Weather;
 use std::fmt;
 use std::time::Duration;
@@ -92,6 +93,12 @@ pub struct Point {
     pub load: Task,
     /// Faults while the load runs.
     pub faults: Vec<Fault>,
+    /// The place of the member that leads when the load begins, if it matters.
+    pub leader: Option<usize>,
+    /// The members share so many processors, which the clients may use, too; unless the machine has fewer.
+    pub processors: Option<usize>,
+    /// Another member may come to lead while the load runs: it is measured how often.
+    pub may_elect: bool,
     /// About how long it takes, before the first run tells.
     pub expected: Duration,
 }
@@ -105,13 +112,15 @@ pub struct ClusterPlan {
     pub flags: Vec<String>,
     /// A proxy between all members, which gives links their delay, loss and bandwidth.
     pub has_proxy: bool,
+    /// The proxy knows where messages begin: each is lost, or not, by itself.
+    pub has_messages: bool,
 }
 
 impl ClusterPlan {
     /// Members with default flags, directly connected.
     #[must_use]
     pub fn of(members: usize) -> ClusterPlan {
-        ClusterPlan { members, flags: Vec::new(), has_proxy: false }
+        ClusterPlan { members, flags: Vec::new(), has_proxy: false, has_messages: false }
     }
 
     /// The same with one more flag.
@@ -125,6 +134,13 @@ impl ClusterPlan {
     #[must_use]
     pub fn proxied(mut self) -> ClusterPlan {
         self.has_proxy = true;
+        self
+    }
+
+    /// The same with a link proxy that knows where messages begin.
+    #[must_use]
+    pub fn proxied_by_message(mut self) -> ClusterPlan {
+        (self.has_proxy, self.has_messages) = (true, true);
         self
     }
 }
@@ -176,10 +192,14 @@ pub enum Task {
     Bench(Load),
     /// So many leaders are killed, one after the other.
     Elections(u32),
+    /// Leaders are killed under weak puts, with or without their clients.
+    Losses(Losses),
     /// The cluster stands without load and faults for so long; changes of leader are counted.
     Watch(Duration),
     /// A record is encoded or decoded, without a cluster.
     Codec(Codec),
+    /// Five requests pass through three nodes, on clocks and links that are numbers.
+    Trace(Way),
 }
 
 impl From<Load> for Task {
@@ -195,9 +215,36 @@ impl Task {
         match self {
             Task::Bench(load) => load.arguments().join(" "),
             Task::Elections(count) => format!("{count} leaders killed"),
+            Task::Losses(losses) => losses.words(),
             Task::Watch(time) => format!("no load for {time:?}"),
             Task::Codec(codec) => codec.words(),
+            Task::Trace(_) => "five requests of two clients".into(),
         }
+    }
+}
+
+/// Leaders that are killed under weak puts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Losses {
+    /// Sessions that put, one put after the other.
+    pub sessions: usize,
+    /// Leaders that are killed, each under sessions of its own.
+    pub kills: u32,
+    /// How long they put before the kill.
+    pub run_for: Duration,
+    /// Bytes of each value.
+    pub value_bytes: usize,
+    /// The clients live through it; else they die with the leader.
+    pub lives: bool,
+}
+
+impl Losses {
+    fn words(&self) -> String {
+        let Losses { sessions, kills, run_for, value_bytes, lives } = self;
+        let with = if *lives { "whose clients live" } else { "together with their clients" };
+        format!(
+            "{sessions} sessions put {value_bytes} bytes weakly for {run_for:?}; {kills} leaders killed, {with}"
+        )
     }
 }
 
@@ -348,6 +395,9 @@ impl Point {
             links: LinkPlan::default(),
             load: load.into(),
             faults: Vec::new(),
+            leader: None,
+            processors: None,
+            may_elect: false,
             expected: Duration::from_millis(900),
         }
     }
@@ -475,7 +525,9 @@ mod tests {
     fn a_quick_run_of_all_experiments_takes_at_most_half_an_hour() {
         let all = ALL.iter().map(|it| it.takes(Size::Quick, Size::Quick.repetitions()));
         let all: Duration = all.sum();
-        assert!(all <= Duration::from_secs(30 * 60), "{all:?}");
+        let of = |it: &&Experiment| (it.name, it.takes(Size::Quick, Size::Quick.repetitions()));
+        let each: Vec<_> = ALL.iter().map(of).collect();
+        assert!(all <= Duration::from_secs(30 * 60), "{all:?}: {each:?}");
     }
 
     #[test]

@@ -5,13 +5,18 @@
 mod asynchronous_apply;
 mod batching;
 mod combinations;
+mod datagrams;
+mod distance;
 mod elections;
+mod five_requests;
 mod frame_check;
+mod losses;
 mod non_blocking;
 mod parallel_append;
 mod pipelining;
 mod reads;
 mod serialisation;
+mod write_stages;
 
 use crate::experiment::Experiment;
 
@@ -25,6 +30,11 @@ pub const ALL: &[&Experiment] = &[
     &elections::EXPERIMENT,
     &reads::EXPERIMENT,
     &serialisation::EXPERIMENT,
+    &five_requests::EXPERIMENT,
+    &write_stages::EXPERIMENT,
     &non_blocking::EXPERIMENT,
+    &losses::EXPERIMENT,
+    &distance::EXPERIMENT,
+    &datagrams::EXPERIMENT,
     &frame_check::EXPERIMENT,
 ];

@@ -20,7 +20,7 @@ const LEGEND: u32 = 230;
 const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_IN_SVG: &str = "#010203";
 /// Readable on white and on black.
-const COLOURS: [RGBColor; 6] = [
+pub(crate) const COLOURS: [RGBColor; 6] = [
     RGBColor(47, 126, 216),
     RGBColor(217, 115, 13),
     RGBColor(34, 150, 103),
@@ -33,7 +33,7 @@ const PUBLISHED: [RGBColor; 2] = [RGBColor(136, 142, 152), RGBColor(168, 142, 10
 /// Most points of one distribution: more cannot be told apart.
 const STEPS_MAX: usize = 200;
 /// Colours of figures that are opened by themselves; a page has the same rule.
-const STYLE: &str = "<style>svg{color-scheme:light dark;color:#222}@media (prefers-color-scheme:dark){svg{color:#ddd}}</style>";
+pub(crate) const STYLE: &str = "<style>svg{color-scheme:light dark;color:#222}@media (prefers-color-scheme:dark){svg{color:#ddd}}</style>";
 
 /// A figure.
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@
 //! ```
 //! Knows nothing of: how anything is drawn, files.
 
+use crate::drawings::Drawing;
 use crate::figures::{Dot, Figure, Kind, Scale, Series};
 use crate::measured::{At, Measure};
 use crate::published::Table as PublishedTable;
@@ -25,6 +26,8 @@ pub struct Findings {
     pub claims: Vec<Claim>,
     /// Paragraphs.
     pub paragraphs: Vec<String>,
+    /// Pictures that are no charts.
+    pub drawings: Vec<Drawing>,
     /// Figures.
     pub figures: Vec<Figure>,
     /// Tables: ours beside theirs.

@@ -14,12 +14,14 @@
 //! | `bench_cluster.rs` | members under a load |
 //! | `bench_cluster/elections.rs` | leaders that are killed, and how long the service is away |
 //! | `codec.rs` | the record of a put in several formats |
+//! | `trace.rs` | five requests on their way through three nodes |
 //! | `machine.rs` | the machine and its limits |
 //! | `results.rs` | the folder of a run |
 //! | `statistics.rs`, `measured.rs` | medians, intervals; what is computed from runs |
+//! | `times.rs` | the eleven times of a request, from stages |
 //! | `published.rs` | figures of others, as data |
 //! | `judge.rs` | claims and their verdicts |
-//! | `figures.rs`, `page.rs`, `report.rs` | figures, the page, and all that is made from samples |
+//! | `figures.rs`, `drawings.rs`, `page.rs`, `report.rs` | charts, other pictures, the page, and all that is made from samples |
 //! | `petri.rs` | the Petri net of replication on the command line |
 //! | `overview.rs` | one page over several runs: published statements beside the claims that judge them |
 //!
@@ -28,6 +30,7 @@
 
 pub mod bench_cluster;
 pub mod codec;
+pub mod drawings;
 pub mod experiment;
 pub mod experiments;
 pub mod figures;
@@ -42,3 +45,5 @@ pub mod report;
 pub mod results;
 pub mod run;
 pub mod statistics;
+pub mod times;
+pub mod trace;

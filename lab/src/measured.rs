@@ -31,7 +31,7 @@ pub enum Measure {
     Messages,
     /// Mean time until a survivor named the new leader.
     LeaderKnown,
-    /// New terms for one election, or in a minute without load.
+    /// New terms for one election, or in a minute where none should be.
     Terms,
     /// Nanoseconds of one operation that takes less than a microsecond.
     Nanos,
@@ -55,6 +55,8 @@ pub enum Measure {
     AcceptedP99,
     /// Requests that clients went on after and that were not done in the end, as far as is known.
     Lost,
+    /// The part of requests that clients went on after and that were not done in the end, in millionths.
+    LostPart,
     /// Entries that came before their predecessors and joined a log from a window, for one operation.
     Early,
 }
@@ -91,7 +93,7 @@ pub const COUNTERS: [&str; 3] =
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 24] = [
+    pub const ALL: [Measure; 25] = [
         Measure::Millis,
         Measure::OpsPerS,
         Measure::P50,
@@ -115,6 +117,7 @@ impl Measure {
         Measure::AcceptedP50,
         Measure::AcceptedP99,
         Measure::Lost,
+        Measure::LostPart,
         Measure::Early,
     ];
 
@@ -145,6 +148,7 @@ impl Measure {
             Measure::AcceptedP50 => "accepted_p50_ms",
             Measure::AcceptedP99 => "accepted_p99_ms",
             Measure::Lost => "lost",
+            Measure::LostPart => "lost_per_million",
             Measure::Early => "early_per_op",
         }
     }
@@ -164,7 +168,7 @@ impl Measure {
             Measure::Entries => "log entries per request",
             Measure::Messages => "messages of the leader per request",
             Measure::LeaderKnown => "mean time until the leader is known, ms",
-            Measure::Terms => "new terms per election, or per minute without load",
+            Measure::Terms => "new terms per election, or per minute without one",
             Measure::Nanos => "time for a record, ns",
             Measure::EncodedBytes => "bytes of a record",
             Measure::Behind => "entries not applied at the last answer",
@@ -176,6 +180,7 @@ impl Measure {
             Measure::AcceptedP50 => "median time until a client goes on, ms",
             Measure::AcceptedP99 => "99th percentile of the time until a client goes on, ms",
             Measure::Lost => "requests lost after clients went on",
+            Measure::LostPart => "lost of a million requests after which clients went on",
             Measure::Early => "entries from windows per request, both followers together",
         }
     }
@@ -206,7 +211,8 @@ impl Measure {
             Measure::Entries => counter(COUNTERS[1]),
             Measure::Messages => counter(COUNTERS[2]),
             Measure::LeaderKnown => counter(LEADER_KNOWN_US).map(|micros| micros / 1e3),
-            Measure::Terms => counter(TERMS).map(|terms| if has_elections { terms } else { terms * 60.0 }),
+            Measure::Terms if has_elections => counter(TERMS),
+            Measure::Terms => sample.counters.get(TERMS).map(|terms| terms / sample.seconds * 60.0),
             Measure::Nanos => counter(ENCODED_BYTES).map(|_| sample.seconds * 1e9 / ops),
             Measure::EncodedBytes => counter(ENCODED_BYTES),
             Measure::Behind => sample.counters.get(BEHIND).copied(),
@@ -218,6 +224,7 @@ impl Measure {
             Measure::AcceptedP50 => micros_of(ACCEPTED_P50_US),
             Measure::AcceptedP99 => micros_of(ACCEPTED_P99_US),
             Measure::Lost => sample.counters.get(LOST).copied(),
+            Measure::LostPart => counter(LOST).map(|part| part * 1e6),
             Measure::Early => counter(EARLY),
         }
     }
@@ -285,6 +292,12 @@ impl Measured {
 }
 
 impl At<'_> {
+    /// The seed of intervals.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
     fn values(&self, measure: Measure) -> Vec<f64> {
         self.runs.iter().filter_map(|run| measure.of(run)).collect()
     }

@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of: how anything was measured or judged.
 
+use crate::drawings::Drawing;
 use crate::experiment::Experiment;
-use crate::figures::{Figure, escaped};
+use crate::figures::escaped;
 use crate::judge::{Claim, Findings, Table, number, plain, shown};
 use crate::machine::{Machine, Times};
 use crate::measured::{Measure, RUNS_MIN};
@@ -19,7 +20,7 @@ pub fn html(
     machine: Option<&Machine>,
     summary: &Summary,
     findings: &Findings,
-    figures: &[(&Figure, String)],
+    drawings: &[Drawing],
     published: &Published,
 ) -> String {
     let mut body = String::new();
@@ -36,11 +37,12 @@ pub fn html(
         false => add(&claims(&findings.claims)),
         true => add(&format!("<p>No claim is judged: that needs {RUNS_MIN} runs of a point.</p>")),
     }
-    for (figure, svg) in figures {
+    for drawing in drawings {
         add(&format!(
-            "<figure><figcaption><b>{}</b> {}</figcaption>{svg}</figure>",
-            escaped(&figure.title),
-            inline(&figure.caption)
+            "<figure><figcaption><b>{}</b> {}</figcaption>{}</figure>",
+            escaped(&drawing.title),
+            inline(&drawing.caption),
+            drawing.svg
         ));
     }
     findings.tables.iter().for_each(|it| add(&table(it)));

@@ -2,8 +2,8 @@
 //!
 //! Knows nothing of: how runs are made.
 
+use crate::drawings::Drawing;
 use crate::experiment::Experiment;
-use crate::figures::Figure;
 use crate::measured::Measured;
 use crate::page;
 use crate::published::Published;
@@ -32,16 +32,22 @@ pub fn write(experiment: &Experiment, folder: &Folder) -> Result<(PathBuf, Summa
         claims: findings.claims.clone(),
         paragraphs: findings.paragraphs.clone(),
     };
-    let mut figures: Vec<(&Figure, String)> = Vec::new();
+    let mut drawings = findings.drawings.clone();
     for figure in &findings.figures {
-        if let Some(svg) = figure.svg()? {
-            folder.write(&format!("figures/{}.svg", figure.id), &svg)?;
-            figures.push((figure, svg));
-        }
+        let drawn = figure.svg()?;
+        drawings.extend(drawn.map(|svg| Drawing {
+            id: figure.id.clone(),
+            title: figure.title.clone(),
+            caption: figure.caption.clone(),
+            svg,
+        }));
+    }
+    for drawing in &drawings {
+        folder.write(&format!("figures/{}.svg", drawing.id), &drawing.svg)?;
     }
     folder.write_json("summary.json", &summary)?;
     let machine = folder.machine()?;
-    let html = page::html(experiment, &run, machine.as_ref(), &summary, &findings, &figures, &published);
+    let html = page::html(experiment, &run, machine.as_ref(), &summary, &findings, &drawings, &published);
     folder.write("index.html", &html)?;
     Ok((path.join("index.html"), summary))
 }

@@ -16,6 +16,7 @@ use crate::experiment::{Experiment, Members, Point, START, Size, Task, groups};
 use crate::machine::Machine;
 use crate::results::{Folder, PointInfo, RunInfo, Sample, VERSION};
 use crate::statistics::rounded;
+use crate::trace;
 use indicatif::{ProgressBar, ProgressStyle};
 use kattu_random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,6 +105,7 @@ fn measure(
         let is_last = attempt + 1 == ATTEMPTS;
         let measurement = match (&mut *cluster, &point.load) {
             (_, Task::Codec(codec)) => codec.measure(),
+            (_, Task::Trace(way)) => trace::measure(*way),
             (Some(cluster), _) => cluster.measure(point),
             (None, _) => Err("no cluster".into()),
         };
@@ -272,6 +274,7 @@ fn info_of(point: &Point) -> PointInfo {
     {
         setting.push(format!("asked: {:?}", load.asked));
     }
+    setting.extend(point.processors.map(|count| format!("members on {count} processor(s)")));
     setting.extend(point.faults.iter().map(|fault| format!("{fault:?}")));
     PointInfo {
         point: point.key(),

@@ -213,7 +213,16 @@ const CRATES: &[Crate] = &[
     Crate { name: "kattu-petri", may_know: &["kattu-random"], never: ASYNC },
     Crate {
         name: "kattu-lab",
-        may_know: &["kattu-petri", "kattu-rig", "kattu-random", "kattu-output", "kattu-kv"],
+        may_know: &[
+            "kattu-petri",
+            "kattu-rig",
+            "kattu-replicas",
+            "kattu-random",
+            "kattu-output",
+            "kattu-node",
+            "kattu-kv",
+            "kattu-raft",
+        ],
         never: ASYNC,
     },
     Crate { name: "xtask", may_know: &[], never: &[] },

@@ -89,7 +89,7 @@ impl BenchCluster {
     }
 
     /// What has neither a client nor members that all live from the beginning to the end.
-    fn of_no_load(
+    pub(super) fn of_no_load(
         &self,
         answer: Value,
         leader: usize,
@@ -108,7 +108,7 @@ impl BenchCluster {
         }
     }
 
-    fn highest_term(&self) -> u64 {
+    pub(super) fn highest_term(&self) -> u64 {
         (0..self.cluster.members.len()).filter_map(|it| self.term(it)).max().unwrap_or(0)
     }
 }

@@ -14,18 +14,25 @@ use kattu_raft::{Message, NbRaft, NodeId, Protocol};
 
 const SESSION_SECRET: u64 = 7;
 
-/// A put that asks for a weak answer: the command of this number in a session.
-pub fn weak_put(id: SessionId, number: u64) -> Request {
+/// A put: the command of this number in a session.
+fn put(id: SessionId, number: u64) -> Vec<u8> {
     let put = Put { key: b"k".to_vec(), value: number.to_string().into_bytes(), ..Put::default() };
     let header = SessionHeader { id, number, first_unacked: number.saturating_sub(1).max(1) };
-    Request::Weak(header.around(&encode_kv(&Command::Put(put))).into())
+    header.around(&encode_kv(&Command::Put(put)))
 }
 
-/// Three members whose leader gives weak answers for entries in windows, within this budget; a strict session.
-///
-/// # Panics
-/// If they do not come to be so.
-pub fn weak_cluster(budget: Capacity) -> (World, u64, SessionId) {
+/// A put that asks for a weak answer: the command of this number in a session.
+pub fn weak_put(id: SessionId, number: u64) -> Request {
+    Request::Weak(put(id, number).into())
+}
+
+/// The same, answered when it is done only.
+pub fn strong_put(id: SessionId, number: u64) -> Request {
+    Request::Write(put(id, number).into())
+}
+
+/// Three members that all know the newest features, and their leader.
+pub fn leveled() -> (World, u64) {
     let mut world = World::new(3);
     let leader = world.elect();
     for to in 1..=3 {
@@ -34,11 +41,26 @@ pub fn weak_cluster(budget: Capacity) -> (World, u64, SessionId) {
         }
     }
     world.deliver();
+    (world, leader)
+}
+
+/// Changes the protocol to a window of 100 entries, with weak answers for entries in windows within this budget.
+///
+/// # Panics
+/// If it is refused.
+pub fn answer_weakly(world: &mut World, leader: u64, budget: Capacity) {
     let window = Capacity { entries: 100, bytes: 1 << 20 };
     let protocol = Protocol::NbRaft(NbRaft { window, weak: Weak::Gap, budget });
     let change = world.ask(leader, Request::Change(MemberChange::Protocol(protocol)));
     world.deliver();
     assert!(is_done(world.outcome(leader, change)), "{:?}", world.outcome(leader, change));
+}
+
+/// Opens a strict session.
+///
+/// # Panics
+/// If it is refused.
+pub fn open_session(world: &mut World, leader: u64) -> SessionId {
     let register = SessionCommand::Register { secret: SESSION_SECRET, order: Order::Strict };
     let asked = world.ask(leader, Request::Write(register.encode().into()));
     world.deliver();
@@ -47,7 +69,17 @@ pub fn weak_cluster(budget: Capacity) -> (World, u64, SessionId) {
     else {
         panic!("no session")
     };
-    let id = *id;
+    *id
+}
+
+/// Three members whose leader gives weak answers for entries in windows, within this budget; a strict session.
+///
+/// # Panics
+/// If they do not come to be so.
+pub fn weak_cluster(budget: Capacity) -> (World, u64, SessionId) {
+    let (mut world, leader) = leveled();
+    answer_weakly(&mut world, leader, budget);
+    let id = open_session(&mut world, leader);
     (world, leader, id)
 }
 

@@ -45,6 +45,7 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
     let figure = lines("latency", "Median latency", "point", Measure::P50, vec![bars]).as_bars();
     let far = "A put over a far link takes longer";
     Findings {
+        drawings: Vec::new(),
         claims: Claim::ratio_at_least(far, "ours", (at("far"), at("calm")), Measure::P50, 1.0)
             .into_iter()
             .collect(),

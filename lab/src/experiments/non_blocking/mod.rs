@@ -3,9 +3,11 @@
 //! Knows nothing of: how a point is run.
 
 use crate::experiment::{ClusterPlan, Experiment, Load, Point, Size};
+use crate::figures::{Dot, Figure, Series};
 use crate::judge::{Claim, Findings, Table, line, lines, number, shown, table};
 use crate::measured::{At, Measure, Measured};
 use crate::published::Published;
+use crate::statistics::Interval;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -24,6 +26,8 @@ const PUBLISHED_GAIN: f64 = 1.3;
 const GAIN: f64 = 1.1;
 /// Clients that share a connection.
 const TOGETHER: u32 = 16;
+/// Seconds of an open loop.
+const OPEN_SECONDS: u64 = 2;
 /// Links to each peer, where there are several.
 const LINKS: u32 = 16;
 
@@ -69,6 +73,23 @@ impl Way {
         }
     }
 
+    /// Whether a claim is about it with batching on or off.
+    fn is_claimed(&self, batching: &str) -> bool {
+        match self.name {
+            name if name == ONE_LINK.name || name == ONE_LINK_RECEIPT.name => batching == "on",
+            name => batching == "off" && name != REFUSES.name && name != KEEPS_RECEIPT.name,
+        }
+    }
+
+    /// Puts that begin at this rate, however fast answers come.
+    fn open_loop(&self, rate: u64) -> Point {
+        let load = Load::puts_in_sessions(rate * OPEN_SECONDS, 256, TOGETHER).of_bytes(4 << 10);
+        let load = load.with(format!("--rate={rate}"));
+        let point = self.point("rate", self.cluster(3, LINKS), 256, 4, "off");
+        let load = if self.is_weak { load.with("--weak") } else { load };
+        Point { load: load.into(), ..point }
+    }
+
     /// Puts of so many bytes in all, by so many clients.
     fn point(&self, grid: &str, cluster: ClusterPlan, clients: u32, kib: u32, batching: &str) -> Point {
         let most = 6_000 + 10 * u64::from(clients);
@@ -92,7 +113,7 @@ fn points(size: Size) -> Vec<Point> {
     let mut points = Vec::new();
     for &clients in size.of(&[1, 4, 16, 64, 256, 1024], &[16, 256]) {
         for way in WAYS {
-            for batching in ["on", "off"] {
+            for batching in ["on", "off"].into_iter().filter(|it| size == Size::Full || way.is_claimed(it)) {
                 let cluster = way.cluster(3, LINKS);
                 points.push(way.point("clients", cluster, clients, 4, batching).at("clients", clients));
             }
@@ -103,6 +124,17 @@ fn points(size: Size) -> Vec<Point> {
             let cluster = way.cluster(3, LINKS);
             points
                 .push(way.point("128 KiB", cluster, clients, 128, "off").at("clients", clients).takes(3000));
+        }
+    }
+    for &processors in size.of(&[1, 2], &[1, 2]) {
+        for way in [&ONE_LINK, &WAITS, &KEEPS, &KEEPS_GAP] {
+            let point = way.point("processors", way.cluster(3, LINKS), 64, 4, "off");
+            points.push(Point { processors: Some(processors), ..point.at("processors", processors) });
+        }
+    }
+    for &rate in size.of(&[500, 1_000, 2_000, 4_000, 8_000], &[1_000]) {
+        for way in [&ONE_LINK, &WAITS, &KEEPS, &KEEPS_GAP] {
+            points.push(way.open_loop(rate).at("rate", rate));
         }
     }
     for &members in size.of(&[2, 3, 5, 7, 9], &[2]) {
@@ -125,7 +157,7 @@ fn points(size: Size) -> Vec<Point> {
     }
     for &millis in size.of(&[0, 1, 2, 5, 10], &[0, 10]) {
         for way in [&ONE_LINK, &ONE_LINK_RECEIPT, &KEEPS_RECEIPT] {
-            for log in ["inline", "thread"] {
+            for &log in size.of(&["inline", "thread"], &["thread"]) {
                 let cluster = way.cluster(3, LINKS);
                 let point = way.point("syncs", cluster, 64, 4, "on").at("ms", millis).at("log", log);
                 let point = point.tuned(format!("log-io={log}"));
@@ -166,11 +198,13 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
         .to_vec(),
         rows,
     });
+    findings.figures.push(vanishes(&at, &slow));
     figures(&mut findings, measured);
     let measures = [
         Measure::Accepted,
         Measure::OpsPerS,
         Measure::AcceptedP50,
+        Measure::AcceptedP99,
         Measure::P50,
         Measure::Early,
         Measure::MembersCpu,
@@ -182,6 +216,8 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
         ("payload", "All points of several sizes", ["KiB", "batching", "way"]),
         ("links", "All points of several links", ["links", "batching", "way"]),
         ("syncs", "All points of slow syncs", ["ms", "log", "way"]),
+        ("processors", "All points of fewer processors", ["processors", "batching", "way"]),
+        ("rate", "All points of an open loop", ["rate", "batching", "way"]),
     ] {
         let all = measured.all(&[("grid", grid)]);
         findings.tables.push(table(title, &all, &coordinates, &measures));
@@ -229,6 +265,20 @@ fn claims<'a>(findings: &mut Findings, at: &Find<'a>, slow: &dyn Fn(&Way, &str) 
         let pair = (of(&KEEPS_RECEIPT), of(&ONE_LINK_RECEIPT));
         findings.claims.extend(Claim::ratio_at_least(&says, "ours", pair, Measure::Accepted, GAIN));
     }
+    for way in [&WAITS, &KEEPS_GAP, &ONE_LINK] {
+        let of = |count: &str| at("processors", way, "off", ("processors", count));
+        let says = format!("With two processors for the members, {} has 1.1 times the rate of one", way.name);
+        let pair = (of("2"), of("1"));
+        findings.claims.extend(Claim::ratio_at_least(&says, "figure 23", pair, Measure::Accepted, GAIN));
+    }
+    for rate in ["1000", "4000"] {
+        let of = |way: &Way| at("rate", way, "off", ("rate", rate));
+        let says = format!(
+            "At {rate} requests a second clients of NB-Raft go on in at most 1/1.1 of the time of Raft with the same dispatch"
+        );
+        let pair = (of(&WAITS), of(&KEEPS_GAP));
+        findings.claims.extend(Claim::ratio_at_least(&says, "section V-F", pair, Measure::AcceptedP50, GAIN));
+    }
     let of = |kib: &str| at("payload", &KEEPS, "off", ("KiB", kib));
     let says =
         "Larger payloads make more disorder: with 128 KiB at least as many entries come early as with 1 KiB";
@@ -258,6 +308,46 @@ fn gains(at: &Find<'_>) -> Vec<Vec<String>> {
         }
     }
     rows
+}
+
+/// The gain where the published protocol has it, and step by step where it is gone: both rates of each pair.
+fn vanishes<'a>(at: &Find<'a>, slow: &dyn Fn(&Way, &str) -> Option<At<'a>>) -> Figure {
+    let of = |way: &Way, batching: &str, clients: &str| at("clients", way, batching, ("clients", clients));
+    let pairs = [
+        ("16, alone", of(&KEEPS_GAP, "off", "16"), of(&WAITS, "off", "16")),
+        ("256, alone", of(&KEEPS_GAP, "off", "256"), of(&WAITS, "off", "256")),
+        ("1024, alone", of(&KEEPS_GAP, "off", "1024"), of(&WAITS, "off", "1024")),
+        ("1024, batches", of(&KEEPS_GAP, "on", "1024"), of(&WAITS, "on", "1024")),
+        ("beside 1 link", of(&KEEPS_GAP, "off", "1024"), of(&ONE_LINK, "on", "1024")),
+        ("1 link, receipt", of(&ONE_LINK_RECEIPT, "on", "1024"), of(&ONE_LINK, "on", "1024")),
+        ("syncs +10 ms", slow(&ONE_LINK_RECEIPT, "thread"), slow(&ONE_LINK, "thread")),
+    ];
+    let series = |name: &str, measure: Measure| {
+        let dot = |(place, (label, over, under)): (usize, &(&str, Option<At<'_>>, Option<At<'_>>))| {
+            let y = over.as_ref()?.over(under.as_ref()?, measure)?;
+            Some(Dot { x: place as f64, label: (*label).into(), y })
+        };
+        Series::of(name, pairs.iter().enumerate().filter_map(dot).collect())
+    };
+    let of_both = [series("clients go on", Measure::Accepted), series("puts are done", Measure::OpsPerS)];
+    let published: Vec<Dot> = of_both[0]
+        .dots
+        .iter()
+        .filter(|dot| dot.label == "1024, alone")
+        .map(|dot| Dot { y: Interval::exact(PUBLISHED_GAIN), ..dot.clone() })
+        .collect();
+    let published = Series { name: "published: +30 %".into(), is_published: true, dots: published };
+    let title = "Where the gain is, and where it vanishes";
+    let mut figure =
+        lines("vanishes", title, "", Measure::Accepted, of_both.into_iter().chain([published]).collect());
+    figure.y = "times the rate without it".into();
+    figure.as_bars().with_caption(
+        "Alone: NB-Raft over Raft that waits at the gap, with so many clients, 16 links and each entry by itself, as published: a client that waits \
+         for its turn loses its time, and the window gives it back, until processors are the limit. Batches: the same where entries \
+         share messages; few messages have little disorder. Beside 1 link: the published NB-Raft over our default, which has no disorder to \
+         mend. 1 link, receipt: what an early answer is worth without a window. Syncs +10 ms: the same with 64 clients on slow disks, \
+         with the log on a thread: there the answer comes a sync earlier, and that is a gain of another kind, for a weaker promise.",
+    )
 }
 
 fn figures(findings: &mut Findings, measured: &Measured) {
@@ -298,6 +388,11 @@ fn figures(findings: &mut Findings, measured: &Measured) {
             format!("Syncs that take longer, 64 clients, 4 KiB, batching; the log is written {title}");
         findings.figures.push(lines(&format!("syncs-{log}"), &title, "ms", Measure::Accepted, series));
     }
+    for (id, measure) in [("rate", Measure::AcceptedP50), ("rate-p99", Measure::AcceptedP99)] {
+        let series = series("rate", "off", few, "rate", measure);
+        let title = "An open loop, 4 KiB, each entry by itself";
+        findings.figures.push(lines(id, title, "requests that begin in a second", measure, series));
+    }
     let early = series("payload", "off", &[&KEEPS], "KiB", Measure::Early);
     let title = "Disorder: entries that came early, 64 clients, each entry by itself";
     findings.figures.push(lines("disorder", title, "KiB", Measure::Early, early));
@@ -309,7 +404,7 @@ mod tests {
 
     #[test]
     fn ways_that_share_links_and_order_share_a_cluster() {
-        let plans: std::collections::BTreeSet<String> = points(Size::Quick)
+        let plans: std::collections::BTreeSet<String> = points(Size::Full)
             .iter()
             .filter(|point| point.at[0].1 == "clients")
             .map(|point| point.cluster.flags.join(" "))
