@@ -144,8 +144,9 @@ impl Trial {
         }
         let hosts: Vec<String> = place.endpoints.iter().map(|endpoint| endpoint.host.clone()).collect();
         let endpoints = place.endpoints.clone();
+        let limited = Limited::draw(seed, plan.members);
         let mut flags = Flags::draw(seed, setting.target, plan.lie);
-        let draw = setting.is_weak.then(|| weak::Draw::of(seed, plan.lie));
+        let draw = setting.is_weak.then(|| weak::Draw::of(seed, plan.lie, limited.is_some()));
         if let Some(draw) = &draw {
             draw.add_to(&mut flags);
         }
@@ -161,7 +162,6 @@ impl Trial {
         }
         let knows_frames = setting.target == Target::Kattu;
         let proxy = Proxy::start(&endpoints, knows_frames, seed, cluster.processes.clone())?;
-        let limited = Limited::draw(seed, plan.members);
         if let Some(limited) = limited {
             limited.impose(&proxy.links, endpoints.len());
         }

@@ -53,8 +53,9 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// That of a seed. `lie` are the clocks that lie in this trial, if any do.
-    pub fn of(seed: u64, lie: Option<Lie>) -> Draw {
+    /// That of a seed. `lie` are the clocks that lie in this trial, if any do; `is_limited`: links have a limited bandwidth, and
+    /// their goodput is judged.
+    pub fn of(seed: u64, lie: Option<Lie>, is_limited: bool) -> Draw {
         let mut random = Random::of_part(seed, "weak clients");
         // Mostly on receipt: there an answer is the furthest ahead of its disks.
         let kind = *random.pick(&["gap", "receipt", "receipt"]);
@@ -63,6 +64,8 @@ impl Draw {
         let patience = Duration::from_secs(*random.pick(&[3, 60]));
         let pause_ms_max = *random.pick(&[1, 4, 8]);
         let links = *random.pick(&[1, 2, 4]);
+        // Goodput is judged of one connection: over four, in any order, a slow link has carried half of its bytes twice.
+        let links = if is_limited { 1 } else { links };
         // One connection keeps the order.
         let (is_unordered, log_thread) = (random.per_mille(500) && 1 < links, random.per_mille(900));
         // Slow disks, so that a put is received well before it is done.
@@ -86,13 +89,15 @@ impl Draw {
     /// Adds the flags of members to those that the seed draws for every trial.
     pub fn add_to(&self, flags: &mut Flags) {
         flags.log_thread = self.log_thread;
-        flags.more.push(format!("--links-per-peer={}", self.links));
-        if self.is_unordered {
-            flags.more.push("--dispatch=unordered".into());
-        }
+        flags.more.extend(self.words_of_links());
         if 0 < self.sync_delay_ms {
             flags.more.extend(["--lab".into(), format!("--sync-delay={}ms", self.sync_delay_ms)]);
         }
+    }
+
+    fn words_of_links(&self) -> Vec<String> {
+        let order = self.is_unordered.then(|| "--dispatch=unordered".to_string());
+        [format!("--links-per-peer={}", self.links)].into_iter().chain(order).collect()
     }
 
     /// The words that turn weak answers on.
@@ -357,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_seed_draws_its_weak_clients_and_campaigns_see_each_kind() {
-        let draws = |lie| (0..200).map(move |seed| Draw::of(seed, lie)).collect::<Vec<_>>();
+        let draws = |lie| (0..200).map(move |seed| Draw::of(seed, lie, false)).collect::<Vec<_>>();
         assert_eq!(draws(None), draws(None));
         let all = draws(None);
         let kinds: BTreeSet<_> =
@@ -366,12 +371,18 @@ mod tests {
         let budgets: BTreeSet<_> = all.iter().map(|draw| draw.budget).collect();
         assert_eq!(budgets, [1, 8, 64, 1_000].into());
         assert!(draws(Some(Lie::All)).iter().all(|draw| draw.sync_delay_ms == 0));
+        assert!((0..200).all(|seed| Draw::of(seed, None, true).words_of_links() == ["--links-per-peer=1"]));
     }
 
     #[test]
     fn what_is_drawn_is_on_the_command_lines() {
-        let draw =
-            Draw { links: 4, is_unordered: true, log_thread: true, sync_delay_ms: 5, ..Draw::of(1, None) };
+        let draw = Draw {
+            links: 4,
+            is_unordered: true,
+            log_thread: true,
+            sync_delay_ms: 5,
+            ..Draw::of(1, None, false)
+        };
         let mut flags = Flags::default();
         draw.add_to(&mut flags);
         let words = flags.words(0).join(" ");
