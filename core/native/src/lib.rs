@@ -34,3 +34,5 @@ pub const PREFACE: [u8; 4] = *b"KtNp";
 pub const VERSION_MIN: u16 = 1;
 /// The newest of them.
 pub const VERSION_MAX: u16 = 2;
+/// The first that has weak writes, and answers to them.
+pub const VERSION_WEAK: u16 = 2;

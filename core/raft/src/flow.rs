@@ -14,7 +14,10 @@
 //! Out:   how much may be sent next; when to ask.
 //! Rules: [replication-protocols B4–B6, B12, W8]
 //!   1. Entries and questions about them travel in one order, in one lane. So the answer to a question shows what
-//!      became of everything that was sent before it, however slow the lane is.
+//!      became of everything that was sent before it, however slow the lane is. Over several links whose order is not
+//!      restored (decision 76) a question may overtake entries. Its answer then shows a gap where entries are still
+//!      on their way: they are sent once more than needed, and rule 4 may take the lane to be free too soon. No answer
+//!      acknowledges entries that it has overtaken, so nothing else changes.
 //!   2. Entries are sent again only when the peer reports that it lacks them. Neither elapsed time nor the end of a
 //!      link is a reason: that link may have been the one on which the answers come. When entries in flight have made
 //!      no progress for a measured round trip, the peer is asked. A question costs a hundred bytes, so one that is sent

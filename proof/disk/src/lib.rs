@@ -143,6 +143,12 @@ impl SimDisk {
         self.state().limits.capacity = bytes;
     }
 
+    /// The bytes that all files together may have, if there is a limit.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.state().limits.capacity
+    }
+
     /// There may be at most this number of files; `None` for any number. [fault-model F12]
     pub fn limit_files_to(&self, files: Option<usize>) {
         self.state().limits.files = files;

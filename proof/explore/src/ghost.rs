@@ -8,13 +8,15 @@
 //!        Log Matching: entries with one id have one past. O1: entries that a leader counts as held are held.
 //!        M2: configurations follow from each other through joint ones. A snapshot covers only what was committed.
 //!        L-2: no member leads a later term than that of a lease that holds, by the clock of its holder.
+//!        Weak answers have rules of their own ([`crate::receipts`]).
 //!        Linearizable reads: a read sees what was committed anywhere before it began.
 //!        [Ongaro14 §3.4–3.6, §6.4; replication-protocols §1.3, §9, §9.4]
 //! Knows nothing of: messages, the members' logic.
 
 use crate::position::{Configuration, Position};
+use crate::receipts::Receipts;
 use crate::tables::{Facts, Step};
-use kattu_raft::{LogIndex, Term};
+use kattu_raft::{EntryId, LogIndex, Term};
 
 /// The history of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,6 +27,8 @@ pub struct Ghost {
     committed: Vec<(Position, Term)>,
     /// Unanswered reads: the member, the read's number, and how much was committed when it began.
     reads: Vec<(u8, u8, u8)>,
+    /// Weak answers.
+    receipts: Receipts,
 }
 
 impl Ghost {
@@ -32,6 +36,16 @@ impl Ghost {
     #[must_use]
     pub fn committed(&self) -> usize {
         self.committed.len()
+    }
+
+    /// Whether one of these reports is of an entry beyond a gap.
+    pub(crate) fn reports_beyond_gap(&self, reports: &[EntryId]) -> bool {
+        self.receipts.reports_beyond_gap(reports, &self.committed)
+    }
+
+    /// Whether one of these commits shows that an entry is lost that was reported as received.
+    pub(crate) fn loses_received(&self, commits: &[Position]) -> bool {
+        self.receipts.loses(commits)
     }
 
     /// A read begins.
@@ -153,6 +167,20 @@ impl Ghost {
         Ok(())
     }
 
+    /// Takes the reports of the same step, after the rest of it, where leaders report what a quorum has received.
+    ///
+    /// # Errors
+    /// The rule of weak answers that it violated.
+    pub(crate) fn takes_reports(
+        &mut self,
+        member: usize,
+        step: &Step,
+        before: &Facts,
+        all: &[&Facts],
+    ) -> Result<(), String> {
+        self.receipts.take(member, step, before, all, &self.committed)
+    }
+
     /// Judges all members at once.
     ///
     /// # Errors
@@ -208,6 +236,7 @@ impl Ghost {
                 return Err(format!("O2: {place} is committed and on {held} disks of {of}"));
             }
         }
+        self.receipts.hold(members, &self.committed)?;
         for (n, facts) in members.iter().enumerate() {
             self.follows(n + 1, facts)?;
         }

@@ -35,6 +35,7 @@ pub mod ghost;
 pub mod left;
 pub mod member;
 pub mod position;
+pub mod receipts;
 pub mod scope;
 pub mod search;
 pub mod tables;

@@ -15,11 +15,12 @@ use crate::disk::{Disk, Snapshot};
 use crate::position::{Configuration, PLACE_BYTES, Position};
 use crate::scope::{Lie, Scope, Sync};
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
-use kattu_raft::message::Message;
-use kattu_raft::policy::{Capacity, Intake};
+use kattu_raft::message::{AppendReply, Message};
+use kattu_raft::policy::{Capacity, Intake, Weak};
 use kattu_raft::{
-    ChunkStored, Config, Duration, Effects, EntryKind, Envelope, LeadershipConfig, LinkEnd, LogIndex,
-    Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace, invariants,
+    ChunkStored, Config, Duration, Effects, EntryId, EntryKind, Envelope, LeadershipConfig, LinkEnd,
+    LogIndex, Membership, NodeId, Policies, Raft, ReadBatch, ReadVerdict, RecordEncoder, Term, Trace,
+    invariants,
 };
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,6 +104,8 @@ pub struct StepResult {
     pub commits: Vec<Position>,
     /// The term it was elected in.
     pub elected: Option<Term>,
+    /// Entries reported as received.
+    pub received: Vec<EntryId>,
     /// Reads answered.
     pub verdicts: Vec<ReadVerdict>,
     /// Whether the event had no effect that is worth a choice: a proposal or a read that was refused at once.
@@ -126,6 +129,7 @@ fn config(id: NodeId, scope: &Scope) -> Config {
     if scope.window != 0 {
         policies.intake = Intake::Window(Capacity { entries: scope.window, bytes: 1 << 20 });
     }
+    policies.weak = scope.weak;
     Config {
         policies,
         learners,
@@ -240,7 +244,7 @@ impl Member {
         if let (Some(_), Some(raft)) = (scope.clocks, &self.raft) {
             turns = self.observer.judge(event, before.as_ref(), raft, &effects)?;
         }
-        let mut result = self.judge(before.as_ref(), effects)?;
+        let mut result = self.judge(before.as_ref(), effects, scope)?;
         (result.refused, result.lease) = (refused, turns);
         Ok(result)
     }
@@ -434,7 +438,7 @@ impl Member {
     }
 
     /// Judges this member's step by its own state alone.
-    fn judge(&self, before: Option<&Raft>, effects: Effects) -> Result<StepResult, String> {
+    fn judge(&self, before: Option<&Raft>, effects: Effects, scope: &Scope) -> Result<StepResult, String> {
         let Some(raft) = &self.raft else { return Ok(StepResult::default()) };
         invariants::check(raft).map_err(|violation| violation.to_string())?;
         let written = self.disk.written()?;
@@ -454,7 +458,8 @@ impl Member {
                 return Err("term, commit or apply moved back within a run [marks are monotone]".into());
             }
         }
-        effects.send.iter().try_for_each(|envelope| self.judge_message(envelope))?;
+        effects.send.iter().try_for_each(|envelope| self.judge_message(raft, envelope, scope))?;
+        let received = Member::judge_reports(raft, committed_before, &effects, scope)?;
         let commits = (committed_before.0 + 1..=raft.committed().0)
             .filter_map(|index| raft.entry(LogIndex(index)).map(Position::of))
             .collect();
@@ -466,7 +471,8 @@ impl Member {
             return Err(format!("nobody lies here, but member {} is said to: {falsehood}", peer.0));
         }
         let Effects { send: sends, reads: verdicts, trace, .. } = effects;
-        Ok(StepResult { sends, commits, elected, verdicts, refused: false, trace, lease: Turns::default() })
+        let (refused, lease) = (false, Turns::default());
+        Ok(StepResult { sends, commits, elected, received, verdicts, refused, trace, lease })
     }
 
     /// A leader's match of a peer does not fall within its term.
@@ -484,7 +490,7 @@ impl Member {
     }
 
     /// A message states nothing that its sender's disk could lose. [replication-protocols O1]
-    fn judge_message(&self, envelope: &Envelope) -> Result<(), String> {
+    fn judge_message(&self, raft: &Raft, envelope: &Envelope, scope: &Scope) -> Result<(), String> {
         let durable = &self.disk.durable;
         if durable.hard.term < envelope.term {
             return Err(format!("speaks of term {} before its disk knows it", envelope.term.0));
@@ -493,6 +499,7 @@ impl Member {
             Message::AppendReply(reply) if durable.last().index < reply.upto => {
                 Err(format!("acknowledges {} before its disk has it [O1]", reply.upto.0))
             }
+            Message::AppendReply(reply) => self.judge_names(raft, reply, scope),
             Message::VoteReply(reply) if reply.granted && durable.hard.vote != Some(envelope.to) => {
                 Err(format!("gives member {} a vote it could forget", envelope.to.0))
             }
@@ -500,7 +507,6 @@ impl Member {
                 Err("campaigns before its own vote is on disk".into())
             }
             Message::Append(_)
-            | Message::AppendReply(_)
             | Message::StaleTerm(_)
             | Message::PreVote(_)
             | Message::PreVoteReply(_)
@@ -514,6 +520,45 @@ impl Member {
             | Message::Lost(_)
             | Message::Remind(_)
             | Message::Reminder(_) => Ok(()),
+        }
+    }
+}
+
+impl Member {
+    /// The entries that a leader reports as received: of its log, and not known to be committed before.
+    /// [replication-protocols W5, W7] A quorum's part is judged in [`crate::receipts`].
+    fn judge_reports(
+        raft: &Raft,
+        committed: LogIndex,
+        effects: &Effects,
+        scope: &Scope,
+    ) -> Result<Vec<EntryId>, String> {
+        if scope.weak == Weak::Off && !effects.received.is_empty() {
+            return Err(format!("WK1: reports {:?} as received, where reports are off", effects.received));
+        }
+        let indexes = effects.received.iter().flat_map(|run| run.first.0..=run.last.0).map(LogIndex);
+        let report = |index: LogIndex| match raft.entry(index) {
+            Some(_) if index <= committed => {
+                Err(format!("WK4: reports {} as received, which it knows to be committed", index.0))
+            }
+            Some(entry) => Ok(entry.id()),
+            None => Err(format!("WK2: reports {} as received, which is not in its log", index.0)),
+        };
+        indexes.map(report).collect()
+    }
+
+    /// An answer names only what its sender holds: durably or in its window; in any way where receipt is reported.
+    /// [fault-model WK2]
+    fn judge_names(&self, raft: &Raft, reply: &AppendReply, scope: &Scope) -> Result<(), String> {
+        let last = match scope.weak {
+            Weak::Off | Weak::Gap => self.disk.durable.last().index,
+            Weak::Receipt => raft.last_id().index,
+        };
+        let kept = reply.early.iter().flat_map(|run| run.first.0..=run.last.0).map(LogIndex);
+        let lacks = Some(reply.received).filter(|named| last < *named);
+        match lacks.or_else(|| kept.into_iter().find(|index| raft.received_at(*index).is_none())) {
+            Some(index) => Err(format!("WK2: names entry {}, which it does not hold", index.0)),
+            None => Ok(()),
         }
     }
 }

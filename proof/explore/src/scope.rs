@@ -10,6 +10,7 @@ pub use table::SCOPES;
 
 use crate::clocks::Clocks;
 use kattu_raft::canonical::Moment;
+use kattu_raft::policy::Weak;
 use kattu_raft::{Membership, NodeId};
 
 /// One tiny cluster, with a bound on everything that could go on for ever.
@@ -40,6 +41,8 @@ pub struct Scope {
     pub proposals: u8,
     /// Places of a follower's window; 0: none.
     pub window: u32,
+    /// Which entries a leader reports as received.
+    pub weak: Weak,
     /// Linearizable reads, at any member that knows a leader.
     pub reads: u8,
     /// Changes of members, in this order, at any leader.
@@ -176,11 +179,17 @@ pub enum Mark {
     LeaseSlept,
     /// Entries join a log from the window.
     GapClosed,
+    /// A leader reports entries as received.
+    Received,
+    /// A leader reports an entry as received and has not reported its predecessor.
+    ReceivedBeyondGap,
+    /// An entry of a later term is committed in the place of one that was reported as received, or before it.
+    ReceivedLost,
 }
 
 impl Mark {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Mark; 18] = [
+    pub const ALL: [Mark; 21] = [
         Mark::Elected,
         Mark::Reelected,
         Mark::CommandCommitted,
@@ -199,6 +208,9 @@ impl Mark {
         Mark::LeaseGivenUp,
         Mark::LeaseSlept,
         Mark::GapClosed,
+        Mark::Received,
+        Mark::ReceivedBeyondGap,
+        Mark::ReceivedLost,
     ];
 
     /// A short name, for what is counted and not only seen.
@@ -210,6 +222,9 @@ impl Mark {
             Mark::LeaseGivenUp => Some("leases given up"),
             Mark::LeaseSlept => Some("leases slept through"),
             Mark::GapClosed => Some("gaps closed"),
+            Mark::Received => Some("reports of received entries"),
+            Mark::ReceivedBeyondGap => Some("of them beyond a gap"),
+            Mark::ReceivedLost => Some("received entries lost"),
             _ => None,
         }
     }
@@ -243,6 +258,7 @@ pub const TINY: Scope = Scope {
     fires: &[],
     proposals: 0,
     window: 0,
+    weak: Weak::Off,
     reads: 0,
     changes: &[],
     transfers: 0,

@@ -242,7 +242,7 @@ pub fn explore_and_tell(
                     Err(Ends::Broken(story)) => return broken(story, &mut tables),
                 };
                 transitions += 1;
-                marks.note(*choice, step, &tables);
+                marks.note(*choice, step, &after, &tables);
                 words.clear();
                 after.encode(&mut words);
                 if !seen.insert(fingerprint(&words)) {
@@ -295,7 +295,7 @@ fn way(ways: &[(u32, u32)], mut number: u32, last: Choice) -> Vec<Choice> {
 struct Marks([u64; Mark::ALL.len()]);
 
 impl Marks {
-    fn note(&mut self, choice: Choice, step: Option<u32>, tables: &Tables<'_>) {
+    fn note(&mut self, choice: Choice, step: Option<u32>, after: &World, tables: &Tables<'_>) {
         let mut mark = |mark: Mark| self.0[mark as usize] += 1;
         if let Choice::At(_, What::Restart) = choice {
             mark(Mark::Restarted);
@@ -308,9 +308,13 @@ impl Marks {
             mark(Mark::CommandCommitted);
         }
         let configurations = || step.commits.iter().filter_map(|place| place.configuration);
+        let ghost = tables.ghost_at(after.ghost);
         let happened = [
             (step.truncated, Mark::Truncated),
             (step.gap_closed, Mark::GapClosed),
+            (!step.received.is_empty(), Mark::Received),
+            (ghost.reports_beyond_gap(&step.received), Mark::ReceivedBeyondGap),
+            (ghost.loses_received(&step.commits), Mark::ReceivedLost),
             (step.change_truncated, Mark::ChangeTruncated),
             (step.transferring, Mark::Transferring),
             (step.pruned, Mark::Pruned),

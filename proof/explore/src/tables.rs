@@ -13,7 +13,7 @@ use crate::position::{Configuration, Position};
 use crate::scope::Scope;
 use kattu_raft::canonical::{CANONICAL_NOW, Moment};
 use kattu_raft::message::Message;
-use kattu_raft::{EntryKind, Envelope, LogIndex, NodeId, Raft, ReadVerdict, Term, Trace};
+use kattu_raft::{EntryId, EntryKind, Envelope, LogIndex, NodeId, Raft, ReadVerdict, Term, Trace};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::rc::Rc;
@@ -80,6 +80,7 @@ impl<T: Eq + Hash> Interned<T> {
 }
 
 /// Facts of a member for the search and the judges.
+#[derive(Default)]
 pub struct Facts {
     /// Its process runs.
     pub runs: bool,
@@ -99,6 +100,8 @@ pub struct Facts {
     pub unsynced: usize,
     /// It could take a proposal or a read: it knows a leader.
     pub knows_leader: bool,
+    /// Entries that it keeps after a gap.
+    pub early: Box<[EntryId]>,
     /// Index of the leader that it follows.
     pub follows: Option<usize>,
     /// The driver has yet to call `drained`.
@@ -136,6 +139,7 @@ pub(crate) struct Parcel {
 }
 
 /// The effect of one event on one member.
+#[derive(Default)]
 pub struct Step {
     /// The member afterwards.
     pub member: u32,
@@ -145,6 +149,8 @@ pub struct Step {
     pub commits: Box<[Position]>,
     /// The term it was elected in.
     pub elected: Option<Term>,
+    /// Entries it reported as received.
+    pub received: Box<[EntryId]>,
     /// Reads it answered.
     pub verdicts: Box<[ReadVerdict]>,
     /// Refused at once: not worth a choice.
@@ -266,7 +272,7 @@ impl<'a> Tables<'a> {
         let event = event(self);
         let before = self.member_at(member).clone();
         let (after, result) = before.after(&event, self.scope)?;
-        let StepResult { sends, commits, elected, verdicts, refused, trace, lease } = result;
+        let StepResult { sends, commits, elected, received, verdicts, refused, trace, lease } = result;
         let happened = |is: fn(&Trace) -> bool| trace.iter().any(is);
         let configurations = |member: &Member| {
             let log = member.disk.written().map(|written| written.log).unwrap_or_default();
@@ -291,6 +297,7 @@ impl<'a> Tables<'a> {
             sends: sends.into_iter().map(|envelope| self.message(envelope)).collect(),
             commits: commits.into(),
             elected,
+            received: received.into(),
             verdicts: verdicts.into(),
             refused,
             truncated,
@@ -333,6 +340,9 @@ fn facts(member: &Member, scope: &Scope) -> Facts {
     let members = scope.members;
     let in_time = raft.filter(|_| scope.clocks.is_some());
     let moments = raft.map(|raft| raft.moments(CANONICAL_NOW)).unwrap_or_default();
+    let behind_the_log =
+        raft.map(|raft| raft.last_id().index.0 + 1..=raft.last_id().index.0 + u64::from(scope.window));
+    let early = behind_the_log.into_iter().flatten().filter_map(|index| raft?.received_at(LogIndex(index)));
     let matched = |peer| raft.and_then(|raft| raft.matched(NodeId(peer))).unwrap_or_default();
     Facts {
         runs: raft.is_some(),
@@ -341,6 +351,7 @@ fn facts(member: &Member, scope: &Scope) -> Facts {
         first,
         in_force: log.iter().rev().find_map(|place| place.configuration).unwrap_or(first),
         delivered: raft.map(Raft::applied_delivered).unwrap_or_default(),
+        early: early.collect(),
         covered: raft.and_then(Raft::snapshot).map(|meta| meta.last.index).unwrap_or_default(),
         installed: member.installed,
         transferring: raft.is_some_and(|raft| raft.transferring().is_some()),

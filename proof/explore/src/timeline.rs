@@ -123,6 +123,7 @@ fn told(event: &Event) -> String {
 fn consequence(result: &StepResult) -> String {
     let mut parts: Vec<String> = result.trace.iter().filter_map(trace).collect();
     parts.extend(result.commits.iter().map(|place| format!("commits {place}")));
+    parts.extend(result.received.iter().map(|id| format!("reports {id} as received")));
     for verdict in &result.verdicts {
         parts.push(match verdict.index {
             Some(index) => format!("read {} is served from {}", verdict.upto.0, index.0),
@@ -187,10 +188,17 @@ pub fn envelope(envelope: &Envelope) -> String {
             let what = if append.tail { "question".into() } else { format!("append [{entries}]") };
             format!("{what} after {}, commit {}", append.prev, append.commit.0)
         }
-        Message::AppendReply(reply) => match &reply.gap {
-            None => format!("match {}", reply.upto.0),
-            Some(gap) => format!("match {}, gap at {}, hint {}", reply.upto.0, gap.prev.0, gap.hint),
-        },
+        Message::AppendReply(reply) => {
+            let mut text = format!("match {}", reply.upto.0);
+            if reply.upto < reply.received {
+                text += &format!(", received {}", reply.received.0);
+            }
+            text.extend(reply.early.iter().map(|run| format!(", keeps {} to {}", run.first.0, run.last.0)));
+            if let Some(gap) = &reply.gap {
+                text += &format!(", gap at {}, hint {}", gap.prev.0, gap.hint);
+            }
+            text
+        }
         Message::StaleTerm(_) => "stale term".into(),
         Message::PreVote(vote) => format!("pre-vote? log to {}", vote.last),
         Message::PreVoteReply(reply) if reply.granted => "pre-vote: yes".into(),

@@ -17,10 +17,12 @@ use crate::clocks::Rate;
 use crate::left::Left;
 use crate::member::{Event, Member};
 use crate::position::Position;
+use crate::receipts::Receipts;
 use crate::scope::{Order, Scope, Start, Sync};
 use crate::search::Sight;
 use crate::tables::{Facts, Step, Tables};
 use kattu_raft::canonical::Moment;
+use kattu_raft::policy::Weak;
 use kattu_raft::{NodeId, Term};
 
 /// Limit of time steps for each stage on the way to the first world.
@@ -388,8 +390,13 @@ impl World {
     ) -> Result<Option<crate::ghost::Ghost>, Ends> {
         let begins = matches!(choice, Choice::At(_, What::Read));
         let ends = matches!(choice, Choice::At(_, What::Crash(_)));
-        let quiet = step.commits.is_empty() && step.elected.is_none() && step.verdicts.is_empty();
-        if quiet && !begins && !ends {
+        let quiet = step.commits.is_empty()
+            && step.elected.is_none()
+            && step.verdicts.is_empty()
+            && step.received.is_empty();
+        let (before, reports) = (tables.facts(before), tables.scope.weak != Weak::Off);
+        let touched = reports && Receipts::are_touched(before, tables.facts(step.member));
+        if quiet && !begins && !ends && !touched {
             return Ok(None);
         }
         let mut ghost = (**tables.ghost_at(self.ghost)).clone();
@@ -400,7 +407,10 @@ impl World {
             ghost.crashed(n);
         }
         let all: Vec<_> = self.members.iter().map(|member| tables.facts(*member)).collect();
-        ghost.takes(n, step, tables.facts(before), &all).map_err(Ends::Broken)?;
+        ghost.takes(n, step, before, &all).map_err(Ends::Broken)?;
+        if reports {
+            ghost.takes_reports(n, step, before, &all).map_err(Ends::Broken)?;
+        }
         Ok(Some(ghost))
     }
 

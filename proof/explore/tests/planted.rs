@@ -67,17 +67,17 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("window-counts-for-the-commit", "window-3", "O2: member 1 commits 1.2 \"a\" with {1} of {1,2,3}"),
     ("window-without-places", "window-3", "the_window_is_within_its_bounds"),
     ("window-frees-no-bytes", "window-2", "the_window_is_within_its_bounds"),
+    ("received-by-one-peer", "receipt-replace-3", "as received, which only {1,3} of"),
+    ("received-by-the-fastest", "receipt-replace-3", "as received, which only {1,3} of"),
+    ("earlier-terms-received", "gap-3", "as received, and leads term 2 [H7]"),
+    ("received-a-second-time", "gap-3", "as received for the second time"),
+    ("names-what-it-does-not-hold", "receipt-3", "which it does not hold"),
     ("lease-counted-in-one-set", "lease-leave-3", "L-2: somebody leads term 2 while the lease of member 1"),
 ];
 
 /// Bugs of the core that no scope can expose, and why. Storms must.
 const BEYOND: &[(&str, &str)] = &[
     ("older-entry-deposes-its-leader", "breaks no promise of safety: a leader goes that should stay"),
-    ("received-by-one-peer", "there are no weak answers in a scope"),
-    ("received-by-the-fastest", "there are no weak answers in a scope"),
-    ("earlier-terms-received", "there are no weak answers in a scope"),
-    ("received-a-second-time", "there are no weak answers in a scope"),
-    ("names-what-it-does-not-hold", "there are no weak answers in a scope"),
     ("window-follows-no-truncation", "in no scope is the last place taken when a log becomes shorter"),
     ("older-tail-counts-for-nothing", "no scope proposes as much as the limit of uncommitted bytes"),
     (

@@ -153,6 +153,7 @@ impl World {
                 let Some(member) = self.find(who) else { return Ok(false) };
                 let disk = &self.members[member].disk;
                 disk.limit_to(Some(disk.bytes()));
+                self.full.insert(place, member);
                 self.over_after(place, time);
             }
             Inject::Damage { who, how, down, pick } => return self.damage(who, how, down, pick),
@@ -256,8 +257,7 @@ impl World {
         match self.plan.injections[place].1.what.clone() {
             Inject::Slow { who: Who::Member(member), .. } => self.members[member].disk.slow_down(1),
             Inject::Slow { .. } => self.members.iter().for_each(|member| member.disk.slow_down(1)),
-            Inject::Full { who: Who::Member(member), .. } => self.members[member].disk.limit_to(None),
-            Inject::Full { .. } => self.members.iter().for_each(|member| member.disk.limit_to(None)),
+            Inject::Full { .. } => self.empty(place),
             Inject::Split { sides, .. } => self.cut_split(sides, -1),
             Inject::Partial { pairs, .. } => self.cut_pairs(pairs, -1),
             Inject::OneWay { from, to, .. } => self.sh.net.paths.path(from, to).one_way -= 1,
@@ -274,6 +274,14 @@ impl World {
         let (net, mut around) = self.sh.net();
         net.paths.let_go(&mut around);
         Ok(())
+    }
+
+    /// The disk that a fault has filled has room again, unless another fault has filled it, too.
+    fn empty(&mut self, place: usize) {
+        let Some(member) = self.full.remove(&place) else { return };
+        if !self.full.values().any(|&other| other == member) {
+            self.members[member].disk.limit_to(None);
+        }
     }
 
     fn cut_split(&mut self, sides: u16, by: i16) {
@@ -735,5 +743,31 @@ fn place_of(how: Damage) -> Option<Place> {
         | Damage::Truncated(place)
         | Damage::Foreign(place) => Some(place),
         Damage::Leftover => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inject::Injection;
+    use crate::plan::Plan;
+
+    #[test]
+    fn a_full_disk_has_room_again_when_the_last_fault_that_filled_it_is_over_and_no_other_disk_has() {
+        let mut world = World::new(Plan::steady(1, 3, 10), Arc::default());
+        assert!(world.run_while(10 * SEC, |world| world.leader().is_none()).expect("no violation"));
+        let leader = world.leader().expect("it runs until there is one");
+        let other = (leader + 1) % 3;
+        for (number, who) in (0..).zip([Who::Leader, Who::Member(other), Who::Member(other)]) {
+            let what = Inject::Full { who, time: SEC };
+            world.plan.injections.push((number, Injection { at: world.sh.now, what }));
+            world.inject(number as usize).expect("a fault");
+        }
+        let full = |world: &World| [leader, other].map(|member| world.members[member].disk.limit().is_some());
+        assert_eq!(full(&world), [true, true]);
+        for (place, left) in [(1, [true, true]), (0, [false, true]), (2, [false, false])] {
+            world.over(place).expect("its end");
+            assert_eq!(full(&world), left, "fault {place} is over");
+        }
     }
 }

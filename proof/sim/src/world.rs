@@ -365,6 +365,8 @@ pub(crate) struct World {
     pub(crate) members: Vec<Member>,
     pub(crate) clients: Clients,
     pub(crate) dice: Dice,
+    /// Whose disk each fault has filled, by the place of the fault in the plan.
+    pub(crate) full: BTreeMap<usize, usize>,
     /// The storm is over.
     pub(crate) calm: bool,
     /// When each member first completed a write in the calm.
@@ -490,6 +492,7 @@ impl World {
             members,
             clients,
             dice: Dice::new(seed, "storm"),
+            full: BTreeMap::new(),
             calm: false,
             probes: vec![None; count],
             probing: Vec::new(),

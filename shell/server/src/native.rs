@@ -120,10 +120,10 @@ pub(crate) async fn serve<R: Replica>(
     let mut input = Input::new(HELLO_BYTES_MAX);
     let config = &face.config;
     let shaken = shake_hands(&mut stream, &mut input, face);
-    let goes_on = tokio::time::timeout(config.header_deadline, shaken).await??;
-    if goes_on {
+    let agreed = tokio::time::timeout(config.header_deadline, shaken).await??;
+    if let Some(version) = agreed {
         input.accept(frame_bytes_max(config));
-        let mut connection = Connection::new(face, account, input);
+        let mut connection = Connection::new(face, account, input, version);
         let mut stop = face.stop.clone();
         let mut stopping = pin!(stop.wait_for(|stop| *stop));
         let mut look = pin!(tokio::time::sleep(config.limits().look_every()));
@@ -147,8 +147,12 @@ async fn farewell(stream: &mut Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the connection goes on behind hello and welcome.
-async fn shake_hands<R: Replica>(stream: &mut Socket, input: &mut Input, face: &Face<R>) -> io::Result<bool> {
+/// The version of the connection, if it goes on behind hello and welcome.
+async fn shake_hands<R: Replica>(
+    stream: &mut Socket,
+    input: &mut Input,
+    face: &Face<R>,
+) -> io::Result<Option<u16>> {
     let preface = loop {
         match input.take_first() {
             Some(preface) => break preface,
@@ -181,7 +185,7 @@ async fn shake_hands<R: Replica>(stream: &mut Socket, input: &mut Input, face: &
     let mut output = Output::new();
     welcome.write(output.frame());
     poll_fn(|context| output.poll_send(stream, context)).await?;
-    Ok(is_shared && is_meant && hello.principal == 0)
+    Ok(Some(version).filter(|_| is_shared && is_meant && hello.principal == 0))
 }
 
 async fn read_more(stream: &mut Socket, input: &mut Input) -> io::Result<()> {
@@ -237,6 +241,8 @@ struct Waiting {
 /// One connection behind its handshake.
 struct Connection<'a, R> {
     face: &'a Face<R>,
+    /// Of the protocol, as both sides agreed.
+    version: u16,
     input: Input,
     output: Output,
     mailbox: Arc<Mailbox>,
@@ -271,9 +277,10 @@ struct Connection<'a, R> {
 }
 
 impl<'a, R: Replica> Connection<'a, R> {
-    fn new(face: &'a Face<R>, account: &Rc<Account>, input: Input) -> Connection<'a, R> {
+    fn new(face: &'a Face<R>, account: &Rc<Account>, input: Input, version: u16) -> Connection<'a, R> {
         Connection {
             face,
+            version,
             input,
             output: Output::new(),
             mailbox: Arc::default(),
@@ -658,7 +665,7 @@ impl<'a, R: Replica> Connection<'a, R> {
         let Some(message) = self.input.next().map_err(malformed)? else { return Ok(false) };
         let name = message.request;
         let length = message.fields.len() as u64;
-        let judged = judge(&message, &self.face.config);
+        let judged = judge(&message, self.version, &self.face.config);
         self.face.config.counters.native_requests.add(1);
         let bytes = REQUEST_BYTES + length;
         match judged {

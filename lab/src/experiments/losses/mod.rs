@@ -104,7 +104,7 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
         Measure::Lost,
         0.0,
         "Where clients live and send again, nothing is lost",
-        "ours: the contract, WK5",
+        "ours: the contract, WK7",
     ));
     for at in measured.all(&[]).into_iter().filter(|at| at.coordinate("grid") != "clients live") {
         let says = format!("No kill loses more than the budget: {}", at.point.point);
@@ -113,7 +113,7 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
             Measure::Lost,
             BUDGET * f64::from(KILLS),
             &says,
-            "ours: the contract, WK4",
+            "ours: the contract, WK8",
         ));
     }
     let usual = at("timeout", "timeout", "500 ms");

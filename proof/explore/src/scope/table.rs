@@ -5,6 +5,7 @@
 use super::{Mark, Order, Scope, Start, Sync, TINY, Target, When};
 use crate::clocks::{ALL_WAYS, Clocks, EXTREME_WAYS, WORST_WAY};
 use kattu_raft::canonical::Moment;
+use kattu_raft::policy::Weak;
 
 /// All scopes: those of every commit first, then from small to large.
 pub const SCOPES: &[Scope] = &[
@@ -94,6 +95,95 @@ pub const SCOPES: &[Scope] = &[
         fires: &[(Moment::Election, 1)],
         must_see: &[Mark::CommandCommitted, Mark::Restarted, Mark::GapClosed],
         pinned: 1_091_991,
+        ..TINY
+    },
+    Scope {
+        name: "receipt-3",
+        about: "windows, a new leader, reports of what a quorum has received; disks take no time",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 2,
+        window: 2,
+        weak: Weak::Receipt,
+        in_flight_max: 2,
+        sync: Sync::AtOnce,
+        must_see: &[
+            Mark::Reelected,
+            Mark::CommandCommitted,
+            Mark::GapClosed,
+            Mark::Received,
+            Mark::ReceivedBeyondGap,
+            Mark::ReceivedLost,
+        ],
+        pinned: 767_873,
+        ..TINY
+    },
+    Scope {
+        name: "receipt-crash-3",
+        about: "a write, reports of what a quorum has received, a crash that loses it, a new leader",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 1,
+        window: 2,
+        weak: Weak::Receipt,
+        crashes: 1,
+        in_flight_max: 1,
+        must_see: &[
+            Mark::Reelected,
+            Mark::CommandCommitted,
+            Mark::Restarted,
+            Mark::Received,
+            Mark::ReceivedBeyondGap,
+            Mark::ReceivedLost,
+        ],
+        pinned: 1_725_817,
+        ..TINY
+    },
+    Scope {
+        name: "gap-3",
+        about: "windows, a new leader, reports of what a quorum has on its disks or keeps",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 2,
+        window: 2,
+        weak: Weak::Gap,
+        in_flight_max: 2,
+        must_see: &[
+            Mark::Reelected,
+            Mark::CommandCommitted,
+            Mark::Truncated,
+            Mark::GapClosed,
+            Mark::Received,
+            Mark::ReceivedBeyondGap,
+            Mark::ReceivedLost,
+        ],
+        pinned: 2_404_394,
+        ..TINY
+    },
+    Scope {
+        name: "receipt-replace-3",
+        about: "two voters, one of whom a learner replaces, a write, reports of what quorums have received",
+        voters: 2,
+        learners: 1,
+        guarded: false,
+        start: Start::Elected,
+        proposals: 1,
+        changes: &[Target { voters: &[1, 3], learners: &[] }],
+        window: 2,
+        weak: Weak::Receipt,
+        in_flight_max: 2,
+        must_see: &[
+            Mark::CommandCommitted,
+            Mark::JointCommitted,
+            Mark::ChangeCompleted,
+            Mark::GapClosed,
+            Mark::Received,
+            Mark::ReceivedBeyondGap,
+        ],
+        pinned: 628_101,
         ..TINY
     },
     Scope {
@@ -434,6 +524,51 @@ pub const SCOPES: &[Scope] = &[
         when: When::Campaign,
         must_see: &[Mark::Reelected, Mark::CommandCommitted, Mark::Truncated, Mark::GapClosed],
         pinned: 45_654_780,
+        ..TINY
+    },
+    Scope {
+        name: "receipt-read-3",
+        about: "a write, reports of what a quorum has received, a read at anybody, a new leader",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 1,
+        reads: 1,
+        window: 2,
+        weak: Weak::Receipt,
+        in_flight_max: 1,
+        when: When::Campaign,
+        must_see: &[
+            Mark::Reelected,
+            Mark::CommandCommitted,
+            Mark::ReadServed,
+            Mark::ReadRefused,
+            Mark::Received,
+        ],
+        pinned: 1_468_965,
+        ..TINY
+    },
+    Scope {
+        name: "receipts-3",
+        about: "as receipt-3, with disks that take their time",
+        guarded: false,
+        start: Start::Elected,
+        fires: &[(Moment::Election, 1)],
+        proposals: 2,
+        window: 2,
+        weak: Weak::Receipt,
+        in_flight_max: 2,
+        when: When::Campaign,
+        must_see: &[
+            Mark::Reelected,
+            Mark::CommandCommitted,
+            Mark::Truncated,
+            Mark::GapClosed,
+            Mark::Received,
+            Mark::ReceivedBeyondGap,
+            Mark::ReceivedLost,
+        ],
+        pinned: 20_052_740,
         ..TINY
     },
     Scope {

@@ -29,6 +29,7 @@ use crate::native::pipeline::{Freed, Next, Pipeline, Step};
 use crate::native::weak::{self, LostWrite, OnLost};
 use crate::native::window;
 use kattu_kv::sessions::{SessionError, SessionId};
+use kattu_native::VERSION_WEAK;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -38,9 +39,6 @@ use tonic::Code;
 
 /// Most KiB of commands of one session that have no answer: they are kept to be sent again.
 const WINDOW_KIB: usize = window::BYTES_MAX >> 10;
-
-/// The first version of the native protocol that has weak writes.
-const WEAK_VERSION: u16 = 2;
 
 /// What the handle, the connection's task and the steering share.
 pub(crate) struct Live {
@@ -57,7 +55,6 @@ pub(crate) struct Live {
     told: Notify,
     /// What is done with weak writes that are lost.
     on_lost: OnceLock<OnLost>,
-    is_strict: bool,
     /// For the connection's task.
     own: Weak<Live>,
 }
@@ -167,7 +164,6 @@ impl Live {
             is_dropped: false,
             alive_due,
         };
-        let is_strict = state.pipeline.is_strict();
         Arc::new_cyclic(|own| Live {
             shared,
             level,
@@ -178,7 +174,6 @@ impl Live {
             steering: Notify::new(),
             told: Notify::new(),
             on_lost: OnceLock::new(),
-            is_strict,
             own: own.clone(),
         })
     }
@@ -194,7 +189,7 @@ impl Live {
 
     /// The same of one whose caller wants a weak answer.
     pub(crate) async fn give_weak(&self, bytes: Vec<u8>, caller: Caller) -> Result<(), Error> {
-        if !self.is_strict {
+        if !self.lock().pipeline.is_strict() {
             return Err(weak::needs("weak writes need a strict session: open one with Order::Strict"));
         }
         if self.on_lost.get().is_none() {
@@ -371,7 +366,7 @@ impl Live {
             while let Some(Next { header, command, sending, is_weak }) = pipeline.next_to_send() {
                 // Of a member with a lower limit, or an older version, than the one before.
                 let too_old = || {
-                    (is_weak && link.welcome().version < WEAK_VERSION)
+                    (is_weak && link.welcome().version < VERSION_WEAK)
                         .then(|| answer::not_weak(link.endpoint()))
                 };
                 if let Some(failure) = link.refuses(command.len()).or_else(too_old) {

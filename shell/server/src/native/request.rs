@@ -10,6 +10,7 @@ use crate::gate;
 use kattu_kv::api::{Command as StoreCommand, Error, Operation, Query, Txn};
 use kattu_kv::check::{self, CheckLimits};
 use kattu_kv::sessions::Order;
+use kattu_native::VERSION_WEAK;
 use kattu_native::frame::Message;
 use kattu_native::message::{Level, Request};
 use kattu_native::reply::{LISTED_MAX, Refusal};
@@ -56,13 +57,15 @@ pub(crate) enum Kind {
     },
 }
 
-/// Judges a request. An unreadable one is [`Judged::Malformed`].
-pub(crate) fn judge<'a>(message: &Message<'a>, config: &FaceConfig) -> Judged<'a> {
+/// Judges a request on a connection of this version. An unreadable one is [`Judged::Malformed`], and so is one that this version
+/// does not have.
+pub(crate) fn judge<'a>(message: &Message<'a>, version: u16, config: &FaceConfig) -> Judged<'a> {
     match Request::read(message) {
         Err(_) => Judged::Malformed,
         Ok(Request::Ping) => Judged::Pong,
         Ok(Request::Open(order)) => Judged::Open(order),
         Ok(Request::Write { commit_only, command }) => judge_write(commit_only, command, config),
+        Ok(Request::Weak(_)) if version < VERSION_WEAK => Judged::Malformed,
         Ok(Request::Weak(command)) => judge_weak(command, config),
         Ok(Request::KeepAlive(alive)) if alive.iter().all(|(_, first)| *first != 0) => {
             about_sessions(&SessionCommand::KeepAlive(alive))

@@ -186,9 +186,14 @@ impl Face {
     }
 
     async fn client(&self) -> Client {
+        self.client_up_to(1).await
+    }
+
+    /// A client that speaks no version after this one.
+    async fn client_up_to(&self, version_max: u16) -> Client {
         let mut client = self.stranger().await;
-        client.say_hello(&Hello { version_min: 1, version_max: 1, cluster: CLUSTER, principal: 0 }).await;
-        assert_eq!(client.welcome().await.version, 1);
+        client.say_hello(&Hello { version_min: 1, version_max, cluster: CLUSTER, principal: 0 }).await;
+        assert_eq!(client.welcome().await.version, version_max);
         client
     }
 
@@ -593,7 +598,7 @@ async fn a_session_executes_a_command_once_on_any_connection() {
 #[tokio::test]
 async fn a_weak_write_is_told_first_that_it_is_received_and_what_may_not_be_weak_leaves_its_number_free() {
     let face = Face::start(FaceConfig::default()).await;
-    let mut client = face.client().await;
+    let mut client = face.client_up_to(2).await;
     let id = client.session(Order::Strict).await;
     let first = in_session(id, 1, 1, &put("w", "1"));
     let says = client.ask(Asks::Weak(&first)).await.says;
@@ -639,9 +644,28 @@ async fn a_weak_write_is_told_first_that_it_is_received_and_what_may_not_be_weak
     face.lone.set(|state| state.instead = Some(Outcome::Refused(kattu_node::contract::Refusal::Overwritten)));
     let says = client.ask(Asks::Weak(&third)).await.says;
     assert_eq!(says, Said::Refused(Refusal::Overwritten, leader()));
-    let mut stranger = face.client().await;
+    let mut stranger = face.client_up_to(2).await;
     assert_eq!(stranger.ask(Asks::Weak(&first[..4])).await.says, Said::Malformed);
     assert!(stranger.is_closed().await);
+}
+
+/// A client of version 1 would not know what to do with an answer that is not final.
+#[tokio::test]
+async fn version_1_has_no_weak_writes() {
+    let face = Face::start(FaceConfig::default()).await;
+    let mut newer = face.client_up_to(2).await;
+    let id = newer.session(Order::Strict).await;
+    let entry = EntryId { term: Term(TERM), index: LogIndex(77) };
+    face.lone.set(|state| state.weak = Some(entry));
+    let first = in_session(id, 1, 1, &put("w", "1"));
+    let seen = face.lone.set(|state| state.seen.len());
+    let mut older = face.client_up_to(1).await;
+    assert_eq!(older.ask(Asks::Weak(&first)).await.says, Said::Malformed);
+    assert!(older.is_closed().await && older.received.is_empty());
+    assert_eq!(face.lone.set(|state| state.seen.len()), seen, "the replica was not asked");
+    let name = newer.send(&[Asks::Weak(&first)]).await[0];
+    assert!(matches!(newer.got(name).await.says, Said::Done(Ok(_))), "its number is free");
+    assert_eq!(newer.received.get(&name), Some(&entry));
 }
 
 /// Large writes take turns, and costs of some commands are checked first: commands of a session behind them wait.
