@@ -22,12 +22,19 @@ impl Simulator {
         let since = self.idle_since[client];
         self.start(Transition::Generate, 0, &[Take { place: Place::Ack, at: client, since }]);
         let event = Event::Generated { client: client as u32, began: self.now };
-        self.after(micros, Place::Ack, event);
+        if self.setting.is_open() {
+            self.after(micros, Place::Ack, event);
+        } else {
+            self.work_of_client(micros, event);
+        }
     }
 
     pub(super) fn on_generated(&mut self, client: usize, began: Nanos) {
         if !self.is_leader_up {
             return;
+        }
+        if !self.setting.is_open() {
+            self.client_is_done();
         }
         let number = self.next_number();
         let now = self.now;

@@ -1,4 +1,4 @@
-//! Leader: Parse, Index, Dequeue, Collect, EarlyReturn, Commit, Apply, Reply.
+//! Leader: Parse, Index, Persist, Dequeue, Collect, EarlyReturn, Commit, Apply, Reply.
 //!
 //! Knows nothing of: what a follower does before it answers.
 
@@ -7,7 +7,7 @@ use crate::entries::Entry;
 use crate::link::Link;
 use crate::marking::{Nanos, Take};
 use crate::net::{Place, Transition};
-use crate::parameters::{Parameters, REPLICAS_MAX, Setting, Weak};
+use crate::parameters::{OwnLog, Parameters, REPLICAS_MAX, Setting, Weak};
 use std::collections::VecDeque;
 
 /// What the leader knows beside the entries.
@@ -19,6 +19,16 @@ pub(super) struct Leader {
     cores: VecDeque<Nanos>,
     lock: Option<Nanos>,
     appliers: VecDeque<Nanos>,
+    /// Requests that get their indexes now.
+    pub indexing: Vec<u32>,
+    /// Entries that are not in the own log, with the time at which they had their index; those that are being written.
+    unsynced: VecDeque<(u64, Nanos)>,
+    persisting: u64,
+    /// Since when the own log has been free; nothing while it is written. The last index in it.
+    log: Option<Nanos>,
+    pub persisted: u64,
+    /// Answers that are there and wait until the thread is free.
+    unread: VecDeque<(usize, u64, bool, Nanos)>,
     /// The outgoing bandwidth, if it is limited: follower, index, time of the dequeue.
     pub link: Option<Link<(u32, u64, Nanos)>>,
     /// Highest index that a strong quorum has.
@@ -38,12 +48,23 @@ impl Leader {
             cores: vec![0; parameters.cores as usize].into(),
             lock: Some(0),
             appliers: vec![0; parameters.appliers as usize].into(),
+            indexing: Vec::new(),
+            unsynced: VecDeque::new(),
+            persisting: 0,
+            log: Some(0),
+            persisted: 0,
+            unread: VecDeque::new(),
             link: link.is_limited().then_some(link),
             quorum: 0,
             commit_started: 0,
             committed: 0,
             to_apply: VecDeque::new(),
         }
+    }
+
+    /// Entries that are being written to the own log.
+    pub fn in_persist(&self) -> u64 {
+        self.persisting
     }
 }
 
@@ -76,7 +97,7 @@ impl Simulator {
             self.start(Transition::Parse, request.number, &takes);
             let parse = self.parameters.parse;
             let micros = parse.draw(self.random(Of::Members)) * self.leader_slowdown();
-            self.after(micros, Place::ReqPool, Event::Parsed { request: slot });
+            self.work(micros, Place::ReqPool, Event::Parsed { request: slot });
         }
     }
 
@@ -101,40 +122,112 @@ impl Simulator {
             return;
         }
         let Some(idle) = self.leader.lock.take() else { return };
-        let Some(slot) = self.leader.parsed.pop_front() else { return };
-        let request = self.requests[slot as usize];
-        let takes = [
-            Take { place: Place::Parsed, at: 0, since: request.since },
-            Take { place: Place::IdxLock, at: 0, since: idle },
-        ];
-        self.start(Transition::Index, request.number, &takes);
+        let count = self.leader.parsed.len().min(self.parameters.log.index_entries_max);
+        let mut indexing = std::mem::take(&mut self.leader.indexing);
+        indexing.extend(self.leader.parsed.drain(..count));
+        let mut takes = Vec::with_capacity(count + 1);
+        takes.push(Take { place: Place::IdxLock, at: 0, since: idle });
+        let since = |slot: &u32| self.requests[*slot as usize].since;
+        takes.extend(indexing.iter().map(|slot| Take { place: Place::Parsed, at: 0, since: since(slot) }));
+        let number = self.requests[indexing[0] as usize].number;
+        self.leader.indexing = indexing;
+        self.start(Transition::Index, number, &takes);
         let index = self.parameters.index;
         let micros = index.draw(self.random(Of::Members)) * self.leader_slowdown();
-        self.after(micros, Place::Parsed, Event::Indexed { request: slot });
+        self.work(micros, Place::Parsed, Event::Indexed);
     }
 
-    pub(super) fn on_indexed(&mut self, slot: u32) {
+    pub(super) fn on_indexed(&mut self) {
         if !self.is_leader_up {
             return;
         }
         let now = self.now;
-        let request = self.requests[slot as usize];
-        self.free.push(slot);
-        let index = self.entries.next_index();
-        self.entries.push(Entry { t_idx: now - request.since, ..Entry::of(request, now) });
         let peers = self.followers.len();
-        let mut puts = [(Place::IdxLock, 0); REPLICAS_MAX + 2];
-        (puts[1], puts[2]) = ((Place::LeaderLog, 0), (Place::Vl, 0));
-        for follower in 0..peers {
-            puts[3 + follower] = (Place::Queue, follower);
+        let indexing = std::mem::take(&mut self.leader.indexing);
+        let has_own_log = self.parameters.log.own != OwnLog::InIndex;
+        let number = self.requests[indexing[0] as usize].number;
+        let first = self.entries.next_index();
+        let mut puts = Vec::with_capacity(1 + indexing.len() * (3 + peers));
+        puts.push((Place::IdxLock, 0));
+        for (index, slot) in (first..).zip(&indexing) {
+            let request = self.requests[*slot as usize];
+            self.free.push(*slot);
+            self.entries.push(Entry { t_idx: now - request.since, ..Entry::of(request, now) });
+            puts.extend([(Place::LeaderLog, 0), (Place::Vl, 0)]);
+            puts.extend((0..peers).map(|follower| (Place::Queue, follower)));
+            if has_own_log {
+                puts.push((Place::Unsynced, 0));
+                self.leader.unsynced.push_back((index, now));
+            }
         }
-        self.finish(Transition::Index, request.number, &puts[..3 + peers]);
+        self.finish(Transition::Index, number, &puts);
         self.leader.lock = Some(now);
         for follower in 0..peers {
-            self.followers[follower].queue.push_back(index);
+            self.followers[follower].queue.extend((first..).take(indexing.len()));
             self.try_dequeue(follower);
         }
+        self.try_persist();
+        self.lock_is_free();
+        self.settle();
+    }
+
+    /// The thread that holds the index lock reads what has come meanwhile, if the lock is still free.
+    fn lock_is_free(&mut self) {
+        while self.leader.lock.is_some()
+            && let Some((follower, index, is_strong, since)) = self.leader.unread.pop_front()
+        {
+            self.collect(follower, index, is_strong, since);
+        }
         self.try_index();
+    }
+
+    /// Writes what is not in the own log. [`OwnLog`]
+    fn try_persist(&mut self) {
+        let holds_lock = self.parameters.log.own == OwnLog::Inline;
+        let leader = &mut self.leader;
+        if leader.unsynced.is_empty() || leader.log.is_none() || (holds_lock && leader.lock.is_none()) {
+            return;
+        }
+        let mut takes = Vec::with_capacity(leader.unsynced.len() + 2);
+        takes.extend(leader.log.take().map(|since| Take { place: Place::LLog, at: 0, since }));
+        if holds_lock {
+            takes.extend(leader.lock.take().map(|since| Take { place: Place::IdxLock, at: 0, since }));
+        }
+        let entries = leader.unsynced.drain(..);
+        takes.extend(entries.map(|(_, since)| Take { place: Place::Unsynced, at: 0, since }));
+        leader.persisting = takes.iter().filter(|take| take.place == Place::Unsynced).count() as u64;
+        let number = self.leader.persisted + 1;
+        self.start(Transition::Persist, number, &takes);
+        let (persist, slowdown) = (self.parameters.log.persist, self.leader_slowdown());
+        let micros = persist.draw(self.random(Of::Members)) * slowdown;
+        self.work(micros, Place::Unsynced, Event::PersistWritten);
+    }
+
+    pub(super) fn on_persist_written(&mut self) {
+        let disk = self.parameters.log.persist_disk;
+        let micros = disk.draw(self.random(Of::Members));
+        self.after(micros, Place::LLog, Event::Persisted);
+    }
+
+    pub(super) fn on_persisted(&mut self) {
+        if !self.is_leader_up {
+            return;
+        }
+        let now = self.now;
+        let leader = &mut self.leader;
+        let number = leader.persisted + 1;
+        leader.persisted += std::mem::take(&mut leader.persisting);
+        leader.log = Some(now);
+        if self.parameters.log.own == OwnLog::Inline {
+            leader.lock = Some(now);
+            self.finish(Transition::Persist, number, &[(Place::LLog, 0), (Place::IdxLock, 0)]);
+        } else {
+            self.finish(Transition::Persist, number, &[(Place::LLog, 0)]);
+        }
+        self.raise_quorum();
+        self.try_commit();
+        self.lock_is_free();
+        self.try_persist();
         self.settle();
     }
 
@@ -203,6 +296,16 @@ impl Simulator {
         if !self.is_leader_up {
             return;
         }
+        // One thread reads answers and holds the lock; in S4 they are several.
+        if self.parameters.log.own != OwnLog::InIndex && self.leader.lock.is_none() {
+            self.leader.unread.push_back((follower, index, is_strong, since));
+        } else {
+            self.collect(follower, index, is_strong, since);
+        }
+        self.settle();
+    }
+
+    fn collect(&mut self, follower: usize, index: u64, is_strong: bool, since: Nanos) {
         let number = self.entries.find(index).map_or(0, |entry| entry.request.number);
         let take = Take { place: Place::NetAck, at: follower, since };
         self.fire(Transition::Collect, number, &[take], &[]);
@@ -216,7 +319,6 @@ impl Simulator {
             self.raise_quorum();
         }
         self.try_commit();
-        self.settle();
     }
 
     /// The leader knows that a follower has an entry, be it in its log or not.
@@ -239,15 +341,18 @@ impl Simulator {
     }
 
     fn raise_quorum(&mut self) {
-        let mut acknowledged = [0; REPLICAS_MAX];
-        let peers = self.followers.len();
-        for (place, follower) in acknowledged.iter_mut().zip(&self.followers) {
+        let mut stored = [0; REPLICAS_MAX];
+        // The leader itself is one of the majority, as far as its own log goes.
+        stored[0] = match self.parameters.log.own {
+            OwnLog::InIndex => u64::MAX,
+            OwnLog::Inline | OwnLog::Thread => self.leader.persisted,
+        };
+        for (place, follower) in stored[1..].iter_mut().zip(&self.followers) {
             *place = follower.acknowledged;
         }
-        let acknowledged = &mut acknowledged[..peers];
-        acknowledged.sort_unstable_by(|left, right| right.cmp(left));
-        // The leader itself is one of the majority.
-        let quorum = acknowledged[self.setting.majority() - 2];
+        let stored = &mut stored[..=self.followers.len()];
+        stored.sort_unstable_by(|left, right| right.cmp(left));
+        let quorum = stored[self.setting.majority() - 1];
         for index in self.leader.quorum + 1..=quorum {
             self.entries.at(index).quorum = self.now;
         }
@@ -266,7 +371,7 @@ impl Simulator {
         self.start(Transition::Commit, number, &[Take { place: Place::Vl, at: 0, since }]);
         let commit = self.parameters.commit;
         let micros = commit.draw(self.random(Of::Members)) * self.leader_slowdown();
-        self.after(micros, Place::Vl, Event::Committed { index });
+        self.work(micros, Place::Vl, Event::Committed { index });
     }
 
     pub(super) fn on_committed(&mut self, index: u64) {
@@ -300,7 +405,7 @@ impl Simulator {
             self.start(Transition::Apply, number, &takes);
             let apply = self.parameters.apply;
             let micros = apply.draw(self.random(Of::Members)) * self.leader_slowdown();
-            self.after(micros, Place::Committed, Event::Applied { index });
+            self.work(micros, Place::Committed, Event::Applied { index });
         }
     }
 
