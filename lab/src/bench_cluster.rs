@@ -7,11 +7,12 @@
 //! Knows nothing of: experiments, the order of runs, results on disk.
 
 mod elections;
+mod followers;
 
 use crate::experiment::{Blow, ClusterPlan, Fault, LinkPlan, Load, Point, Task};
 use crate::machine::Busy;
 use crate::measured::{
-    ACCEPTED_P50_US, ACCEPTED_P99_US, ACCEPTED_PER_S, APPLIED_US, BEHIND, COUNTERS, EARLY, LOST,
+    ACCEPTED_P50_US, ACCEPTED_P99_US, ACCEPTED_PER_S, APPLIED_US, BEHIND, COUNTERS, EARLY, LOST, PROCESSORS,
 };
 use kattu_rig::Cluster;
 use kattu_rig::Page;
@@ -242,6 +243,7 @@ impl BenchCluster {
         let mut counters: BTreeMap<String, f64> = if is_steady { went.collect() } else { BTreeMap::new() };
         counters.extend(behind.map(|entries| (BEHIND.into(), entries)));
         counters.extend(behind.map(|_| (APPLIED_US.into(), applied)));
+        counters.insert(PROCESSORS.into(), processors());
         if load.has_sessions() {
             counters.extend(accepted_counters(&answer));
         }
@@ -383,12 +385,14 @@ impl BenchCluster {
             |name: &str| of_leader.numbers(name).fold(None, |sum, number| Some(sum.unwrap_or(0) + number));
         let mut counters: BTreeMap<String, f64> =
             COUNTERS.iter().filter_map(|name| Some(((*name).to_string(), sum(name)? as f64))).collect();
-        counters.extend(stage_counters(&if asked == leader { of_leader } else { page(asked) }));
+        let stages = stage_counters(&if asked == leader { of_leader } else { page(asked) });
+        counters.extend(stages.into_iter().filter(|(name, _)| !name.starts_with("append ")));
         let early = (0..self.cluster.members.len())
             .filter(|&it| it != leader)
             .filter_map(|it| self.cluster.members[it].metric(EARLY))
             .sum::<u64>();
         counters.insert(EARLY.into(), early as f64);
+        counters.extend(self.follower_counters(leader));
         counters
     }
 
@@ -452,23 +456,29 @@ impl Drop for BenchCluster {
     }
 }
 
-/// The times of all stages of reads and writes together, in microseconds, and how many there were: `read confirmed`, `read
-/// samples`.
+/// The times of all stages of reads, writes and appends together, in microseconds, and how many there were: `read confirmed`,
+/// `read samples`.
 fn stage_counters(page: &Page) -> BTreeMap<String, f64> {
     let numbers = |name: &'static str| {
         page.lines(name).filter_map(|line| {
             let (labels, number) = line.rsplit_once(' ')?;
             let mut words = labels.split('"');
             let (path, stage) = (words.nth(1)?, words.nth(1)?);
-            let is_measured = matches!(path, "read" | "write");
+            let is_measured = matches!(path, "read" | "write" | "append");
             is_measured.then_some(())?;
             Some((path.to_string(), stage.to_string(), number.parse::<f64>().ok()?))
         })
     };
     let times = numbers("kattu_stage_seconds_sum")
         .map(|(path, stage, seconds)| (format!("{path} {stage}"), seconds * 1e6));
-    let counts = numbers("kattu_stage_seconds_count").filter(|(_, stage, _)| stage == "answered");
+    let is_end = |stage: &str| matches!(stage, "answered" | "acknowledged");
+    let counts = numbers("kattu_stage_seconds_count").filter(|(_, stage, _)| is_end(stage));
     times.chain(counts.map(|(path, _, count)| (format!("{path} samples"), count))).collect()
+}
+
+/// Processors that members and clients share.
+fn processors() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64)
 }
 
 /// What clients in sessions had: how many requests they went on after in a second, how long that took, how many of these were lost.

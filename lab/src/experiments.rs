@@ -7,6 +7,7 @@ mod batching;
 mod combinations;
 mod elections;
 mod frame_check;
+mod model;
 mod non_blocking;
 mod parallel_append;
 mod pipelining;
@@ -26,5 +27,6 @@ pub const ALL: &[&Experiment] = &[
     &reads::EXPERIMENT,
     &serialisation::EXPERIMENT,
     &non_blocking::EXPERIMENT,
+    &model::EXPERIMENT,
     &frame_check::EXPERIMENT,
 ];
