@@ -113,6 +113,9 @@ pub struct Host {
     pub cores: u32,
     /// What the one thread of all clients needs to wake up, in microseconds of processor time, when a reply finds it idle.
     pub client_wake_us: f64,
+    /// Clients that share a connection, 1 and more. Requests of one connection leave together when none of its clients is about to
+    /// make one; answers that are ready leave together.
+    pub clients_per_connection: u32,
 }
 
 /// How clients share the leader's incoming bandwidth.
@@ -291,6 +294,10 @@ impl Parameters {
             (0 < self.log.index_entries_max, "log index-entries-max: 1 and more"),
             (is_amount(self.log.append_each_us), "log append-each-us: 0 and more"),
             (self.host.is_none_or(|host| 0 < host.cores), "host cores: 1 and more"),
+            (
+                self.host.is_none_or(|host| 0 < host.clients_per_connection),
+                "host clients-per-connection: 1 and more",
+            ),
             (self.host.is_none_or(|host| is_amount(host.client_wake_us)), "host client-wake-us: 0 and more"),
         ];
         first_broken(&rules)

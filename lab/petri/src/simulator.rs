@@ -39,6 +39,7 @@ pub(crate) enum Event {
     Generated { client: u32, began: Nanos },
     ClientLink { change: u64 },
     RequestArrived { request: u32 },
+    TakeIn,
     Parsed { request: u32 },
     Indexed,
     PersistWritten,
@@ -46,6 +47,7 @@ pub(crate) enum Event {
     Host { change: u64 },
     PeerLink { change: u64 },
     LogArrived { follower: u32, index: u64, since: Nanos },
+    Read { follower: u32 },
     Poll { follower: u32, index: u64 },
     AppendWritten { follower: u32, first: u64, last: u64, is_flush: bool },
     Appended { follower: u32, first: u64, last: u64, is_flush: bool },
@@ -132,7 +134,10 @@ impl Simulator {
             idle_since: vec![0; clients],
             client_link: (shares && link.is_limited()).then_some(link),
             sharing: parameters.host.map(|host| Sharing::new(host.cores)),
-            client_thread: ClientThread::default(),
+            client_thread: match parameters.host {
+                Some(host) => ClientThread::of(clients, host.clients_per_connection),
+                None => ClientThread::default(),
+            },
             leader: Leader::new(parameters, setting),
             followers: (0..peers).map(|_| Follower::new(parameters, dispatchers)).collect(),
             entries: Entries::new(),
@@ -187,6 +192,7 @@ impl Simulator {
             Event::Generated { client, began } => self.on_generated(client as usize, began),
             Event::ClientLink { change } => self.on_client_link(change),
             Event::RequestArrived { request } => self.on_request_arrived(request),
+            Event::TakeIn => self.on_take_in(),
             Event::Parsed { request } => self.on_parsed(request),
             Event::Indexed => self.on_indexed(),
             Event::PersistWritten => self.on_persist_written(),
@@ -196,6 +202,7 @@ impl Simulator {
             Event::LogArrived { follower, index, since } => {
                 self.on_log_arrived(follower as usize, index, since);
             }
+            Event::Read { follower } => self.on_read(follower as usize),
             Event::Poll { follower, index } => self.on_poll(follower as usize, index),
             Event::AppendWritten { follower, first, last, is_flush } => {
                 self.on_append_written(follower as usize, first, last, is_flush);

@@ -25,16 +25,13 @@ impl Simulator {
         if self.setting.is_open() {
             self.after(micros, Place::Ack, event);
         } else {
-            self.work_of_client(micros, event);
+            self.work_of_client(client, micros, event);
         }
     }
 
     pub(super) fn on_generated(&mut self, client: usize, began: Nanos) {
         if !self.is_leader_up {
             return;
-        }
-        if !self.setting.is_open() {
-            self.client_is_done();
         }
         let number = self.next_number();
         let now = self.now;
@@ -54,9 +51,13 @@ impl Simulator {
         } else {
             self.finish(Transition::Generate, number, &[(Place::ClientReq, 0)]);
         }
-        let take = Take { place: Place::ClientReq, at: 0, since: now };
-        self.fire(Transition::SendReq, number, &[take], &[(Place::NetCl, 0)]);
-        self.transmit(slot);
+        for slot in self.made(client, slot) {
+            let request = &mut self.requests[slot as usize];
+            let (number, since) = (request.number, std::mem::replace(&mut request.since, now));
+            let take = Take { place: Place::ClientReq, at: 0, since };
+            self.fire(Transition::SendReq, number, &[take], &[(Place::NetCl, 0)]);
+            self.transmit(slot);
+        }
         self.settle();
     }
 

@@ -8,7 +8,7 @@ use super::{Event, Of, Simulator};
 use crate::entries::NONE;
 use crate::marking::{Nanos, Take};
 use crate::net::{Place, Transition};
-use crate::parameters::{Parameters, Weak};
+use crate::parameters::{OwnLog, Parameters, Weak};
 use std::collections::{BTreeMap, VecDeque};
 
 /// An entry at a follower.
@@ -67,11 +67,21 @@ impl Simulator {
     pub(super) fn on_log_arrived(&mut self, follower: usize, index: u64, since: Nanos) {
         if self.setting.ordered_stream {
             self.followers[follower].stream.push_back((index, since));
-            self.read_stream(follower);
+            if self.parameters.log.own == OwnLog::InIndex {
+                self.read_stream(follower);
+            } else {
+                // What was sent together is one message: it is read when all of it is there.
+                self.after(0.0, Place::CpuF, Event::Read { follower: follower as u32 });
+            }
         } else {
             self.arrive(follower, index, since);
             self.admit(follower, index);
         }
+        self.settle();
+    }
+
+    pub(super) fn on_read(&mut self, follower: usize) {
+        self.read_stream(follower);
         self.settle();
     }
 

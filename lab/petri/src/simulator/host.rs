@@ -61,11 +61,26 @@ impl Sharing {
     }
 }
 
-/// The thread of all clients: it makes one request at a time.
+/// The thread of all clients: it makes one request at a time, and sends those of a connection together.
 #[derive(Default)]
 pub(super) struct ClientThread {
     is_busy: bool,
     waiting: VecDeque<(f64, Event)>,
+    /// Requests that were made and not sent, by connection; how many clients of each are about to make one.
+    made: Vec<Vec<u32>>,
+    about_to: Vec<usize>,
+}
+
+impl ClientThread {
+    pub fn of(clients: usize, together: u32) -> ClientThread {
+        let connections = clients.div_ceil(together as usize);
+        let (made, about_to) = (vec![Vec::new(); connections], vec![0; connections]);
+        ClientThread { made, about_to, ..ClientThread::default() }
+    }
+
+    fn connection(&self, client: usize) -> usize {
+        client % self.made.len().max(1)
+    }
 }
 
 impl Simulator {
@@ -100,25 +115,37 @@ impl Simulator {
     }
 
     /// A client makes a request: with a host, on the thread of all clients.
-    pub(super) fn work_of_client(&mut self, micros: f64, event: Event) {
+    pub(super) fn work_of_client(&mut self, client: usize, micros: f64, event: Event) {
         let Some(host) = self.parameters.host else { return self.after(micros, Place::Ack, event) };
-        if self.client_thread.is_busy {
-            self.client_thread.waiting.push_back((micros, event));
+        let thread = &mut self.client_thread;
+        let connection = thread.connection(client);
+        thread.about_to[connection] += 1;
+        if thread.is_busy {
+            thread.waiting.push_back((micros, event));
         } else {
-            self.client_thread.is_busy = true;
+            thread.is_busy = true;
             self.work(host.client_wake_us + micros, Place::Ack, event);
         }
     }
 
-    /// A client has made its request: the thread goes on with the next one.
-    pub(super) fn client_is_done(&mut self) {
-        if self.sharing.is_none() {
-            return;
+    /// A client has made its request. Returns those that are sent now; the thread goes on with the next one.
+    pub(super) fn made(&mut self, client: usize, slot: u32) -> Vec<u32> {
+        if self.sharing.is_none() || self.setting.is_open() {
+            return vec![slot];
         }
-        match self.client_thread.waiting.pop_front() {
+        let thread = &mut self.client_thread;
+        let connection = thread.connection(client);
+        thread.made[connection].push(slot);
+        thread.about_to[connection] -= 1;
+        let sent = match thread.about_to[connection] {
+            0 => std::mem::take(&mut thread.made[connection]),
+            _ => Vec::new(),
+        };
+        match thread.waiting.pop_front() {
             Some((micros, event)) => self.work(micros, Place::Ack, event),
-            None => self.client_thread.is_busy = false,
+            None => thread.is_busy = false,
         }
+        sent
     }
 }
 

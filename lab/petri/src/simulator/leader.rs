@@ -14,6 +14,9 @@ use std::collections::VecDeque;
 pub(super) struct Leader {
     /// Requests that wait for a core, and for the index lock.
     pool: VecDeque<u32>,
+    /// Requests of the pool that are taken in now.
+    intake: usize,
+    is_intake_planned: bool,
     parsed: VecDeque<u32>,
     /// Since when each idle core, the lock, and each idle apply thread have been idle.
     cores: VecDeque<Nanos>,
@@ -29,6 +32,8 @@ pub(super) struct Leader {
     pub persisted: u64,
     /// Answers that are there and wait until the thread is free.
     unread: VecDeque<(usize, u64, bool, Nanos)>,
+    /// Answers that wait for those that are ready soon: client, number, birth, since when.
+    answers: Vec<(u32, u64, Nanos, Nanos)>,
     /// The outgoing bandwidth, if it is limited: follower, index, time of the dequeue.
     pub link: Option<Link<(u32, u64, Nanos)>>,
     /// Highest index that a strong quorum has.
@@ -44,6 +49,8 @@ impl Leader {
         let link = Link::new(setting.payload_bytes, parameters.bandwidth_gbps);
         Leader {
             pool: VecDeque::new(),
+            intake: 0,
+            is_intake_planned: false,
             parsed: VecDeque::new(),
             cores: vec![0; parameters.cores as usize].into(),
             lock: Some(0),
@@ -54,6 +61,7 @@ impl Leader {
             log: Some(0),
             persisted: 0,
             unread: VecDeque::new(),
+            answers: Vec::new(),
             link: link.is_limited().then_some(link),
             quorum: 0,
             commit_started: 0,
@@ -80,15 +88,43 @@ impl Simulator {
         let take = Take { place: Place::NetCl, at: 0, since };
         self.fire(Transition::ArriveReq, number, &[take], &[(Place::ReqPool, 0)]);
         self.leader.pool.push_back(slot);
+        self.plan_intake();
         self.try_parse();
+        self.settle();
+    }
+
+    /// A member with an own log takes in all that is there when its thread is free, gives it indexes, and only then looks again.
+    /// Requests that come at the same time are taken in together.
+    fn plan_intake(&mut self) {
+        let leader = &self.leader;
+        let is_at_work = 0 < leader.intake || !leader.parsed.is_empty() || !leader.indexing.is_empty();
+        let is_idle = !is_at_work && self.marking.inside(Transition::Parse) == 0 && self.is_thread_free();
+        if self.parameters.log.own != OwnLog::InIndex
+            && is_idle
+            && !leader.pool.is_empty()
+            && !leader.is_intake_planned
+        {
+            self.leader.is_intake_planned = true;
+            self.after(0.0, Place::CpuF, Event::TakeIn);
+        }
+    }
+
+    pub(super) fn on_take_in(&mut self) {
+        self.leader.is_intake_planned = false;
+        if self.is_leader_up && self.is_thread_free() {
+            self.leader.intake = self.leader.pool.len();
+            self.try_parse();
+        }
         self.settle();
     }
 
     fn try_parse(&mut self) {
         while !self.leader.pool.is_empty()
+            && (self.parameters.log.own == OwnLog::InIndex || 0 < self.leader.intake)
             && let Some(idle) = self.leader.cores.pop_front()
         {
             let Some(slot) = self.leader.pool.pop_front() else { return };
+            self.leader.intake = self.leader.intake.saturating_sub(1);
             let request = self.requests[slot as usize];
             let takes = [
                 Take { place: Place::ReqPool, at: 0, since: request.since },
@@ -117,8 +153,16 @@ impl Simulator {
         self.settle();
     }
 
+    /// Whether the thread is free that writes the own log beside all else. [`OwnLog::Inline`]
+    fn is_thread_free(&self) -> bool {
+        self.parameters.log.own != OwnLog::Inline || self.leader.lock.is_some()
+    }
+
     fn try_index(&mut self) {
-        if self.leader.parsed.is_empty() {
+        // In S4 the lock is taken by one request after the other.
+        let takes_in = self.parameters.log.own != OwnLog::InIndex
+            && (0 < self.leader.intake || 0 < self.marking.inside(Transition::Parse));
+        if self.leader.parsed.is_empty() || takes_in {
             return;
         }
         let Some(idle) = self.leader.lock.take() else { return };
@@ -178,6 +222,7 @@ impl Simulator {
         {
             self.collect(follower, index, is_strong, since);
         }
+        self.plan_intake();
         self.try_index();
     }
 
@@ -426,14 +471,27 @@ impl Simulator {
             self.tally.early_open -= 1;
         } else {
             self.fire(Transition::Reply, number, &[take], &[(Place::NetLc, 0)]);
-            let latency = self.parameters.client_latency;
-            let micros = latency.draw(self.random(Of::Clients));
-            self.after(micros, Place::NetLc, Event::StrongReply { client, number, born, since: now });
+            self.leader.answers.push((client, number, born, now));
         }
         self.tally.applied(now, born);
         self.retire();
         self.try_apply();
+        self.send_answers();
         self.settle();
+    }
+
+    /// Answers leave one by one, as in S4, or with a host together: when nothing is left that is about to be applied.
+    fn send_answers(&mut self) {
+        let leader = &self.leader;
+        let are_more = leader.committed < leader.quorum || 0 < self.marking.inside(Transition::Apply);
+        if self.sharing.is_some() && are_more {
+            return;
+        }
+        let latency = self.parameters.client_latency;
+        for (client, number, born, since) in std::mem::take(&mut self.leader.answers) {
+            let micros = latency.draw(self.random(Of::Clients));
+            self.after(micros, Place::NetLc, Event::StrongReply { client, number, born, since });
+        }
     }
 
     /// Entries that are applied, and are in every log, are measured and forgotten.

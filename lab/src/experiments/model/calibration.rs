@@ -12,7 +12,7 @@
 //! the difference is negative, the wait is 0.
 //! Knows nothing of: held-out points.
 
-use super::setting::{BATCH_ENTRIES, ONE, Plan};
+use super::setting::{BATCH_ENTRIES, ONE, Plan, TOGETHER};
 use crate::measured::{At, COUNTERS, FOLLOWERS_SYNCS, Measured, PROCESSORS};
 use crate::results::Sample;
 use crate::statistics::median;
@@ -141,7 +141,7 @@ fn waits(at: &At<'_>) -> Option<Waits> {
 impl Calibration {
     /// From the calibration points; nothing if one of them has no run.
     pub fn of(measured: &Measured) -> Option<Calibration> {
-        let all = measured.all(&[("grid", "calibration")]);
+        let all = measured.all(&[("grid", super::CALIBRATION)]);
         let find = |plan: Plan| all.iter().find(|at| Plan::of(at) == Some(plan));
         let (calm, busy, large) = (find(CALM)?, find(BUSY)?, find(LARGE)?);
         let more_kib = f64::from(LARGE.kib - CALM.kib);
@@ -202,7 +202,11 @@ impl Calibration {
                 append_each_us: self.follower.request(plan.kib),
                 reads_on: plan.is_on_thread,
             },
-            host: Some(Host { cores: self.processors.max(1), client_wake_us: self.client.round }),
+            host: Some(Host {
+                cores: self.processors.max(1),
+                client_wake_us: self.client.round,
+                clients_per_connection: TOGETHER,
+            }),
         }
     }
 }

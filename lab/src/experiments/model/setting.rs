@@ -8,7 +8,7 @@ use kattu_petri as petri;
 use std::time::Duration;
 
 /// Clients that share a connection.
-const TOGETHER: u32 = 16;
+pub(super) const TOGETHER: u32 = 16;
 /// Entries that one sync takes at most, as a member has it by default.
 pub(super) const BATCH_ENTRIES: usize = 4096;
 /// Places of the window, as `kattu protocol nb-raft` has it by default.
