@@ -89,8 +89,7 @@ impl Plan {
     /// Requests in all: so many that a run takes one to two seconds.
     fn requests(&self) -> u64 {
         let each = match self.added_ms() {
-            0 if self.clients == 1 => 1000,
-            0 => 25_600 / u64::from(self.clients),
+            0 => (25_600 / u64::from(self.clients)).min(1000),
             added => (1500 / added).clamp(60, 300),
         };
         each.min(60_000 / u64::from(self.kib) / u64::from(self.clients)).max(20) * u64::from(self.clients)
