@@ -7,13 +7,14 @@
 //! Knows nothing of: experiments, the order of runs, results on disk.
 
 mod elections;
+mod followers;
 mod losses;
 mod processors;
 
 use crate::experiment::{Blow, ClusterPlan, Fault, LinkPlan, Load, Point, Task};
 use crate::machine::Busy;
 use crate::measured::{
-    ACCEPTED_P50_US, ACCEPTED_P99_US, ACCEPTED_PER_S, APPLIED_US, BEHIND, COUNTERS, EARLY, LOST, TERMS,
+    ACCEPTED_P50_US, ACCEPTED_P99_US, ACCEPTED_PER_S, APPLIED_US, BEHIND, COUNTERS, LOST, PROCESSORS, TERMS,
 };
 use kattu_rig::Cluster;
 use kattu_rig::Page;
@@ -271,6 +272,7 @@ impl BenchCluster {
         }
         counters.extend(behind.map(|entries| (BEHIND.into(), entries)));
         counters.extend(behind.map(|_| (APPLIED_US.into(), applied)));
+        counters.insert(PROCESSORS.into(), processors());
         if load.has_sessions() {
             counters.extend(accepted_counters(&answer));
         }
@@ -412,14 +414,9 @@ impl BenchCluster {
             |name: &str| of_leader.numbers(name).fold(None, |sum, number| Some(sum.unwrap_or(0) + number));
         let mut counters: BTreeMap<String, f64> =
             COUNTERS.iter().filter_map(|name| Some(((*name).to_string(), sum(name)? as f64))).collect();
-        counters.extend(stage_counters(&if asked == leader { of_leader } else { page(asked) }));
-        let followers: Vec<Page> =
-            (0..self.cluster.members.len()).filter(|&it| it != leader).map(page).collect();
-        let early = followers.iter().filter_map(|page| page.number(EARLY)).sum::<u64>();
-        counters.insert(EARLY.into(), early as f64);
-        for (name, number) in followers.iter().flat_map(append_counters) {
-            *counters.entry(name).or_insert(0.0) += number;
-        }
+        let stages = stage_counters(&if asked == leader { of_leader } else { page(asked) });
+        counters.extend(stages.into_iter().filter(|(name, _)| !name.starts_with("append ")));
+        counters.extend(self.follower_counters(leader));
         counters
     }
 
@@ -483,39 +480,29 @@ impl Drop for BenchCluster {
     }
 }
 
-/// The times of all stages of reads and writes together, in microseconds, and how many there were: `read confirmed`, `read
-/// samples`.
+/// The times of all stages of reads, writes and appends together, in microseconds, and how many there were: `read confirmed`,
+/// `read samples`.
 fn stage_counters(page: &Page) -> BTreeMap<String, f64> {
-    stages_of(page, &["read", "write"], "answered").collect()
-}
-
-/// The same of appends at a follower, and for how long appends of several links waited in front of its replica.
-fn append_counters(page: &Page) -> BTreeMap<String, f64> {
-    let waited = page.lines("kattu_order_wait_seconds_total").find_map(|line| {
-        let seconds: f64 = line.rsplit(' ').next()?.parse().ok()?;
-        Some(("append waited".to_string(), seconds * 1e6))
-    });
-    stages_of(page, &["append"], "acknowledged").chain(waited).collect()
-}
-
-fn stages_of<'a>(
-    page: &'a Page,
-    paths: &'a [&'a str],
-    last: &'a str,
-) -> impl Iterator<Item = (String, f64)> + 'a {
-    let numbers = move |name: &'static str| {
-        page.lines(name).filter_map(move |line| {
+    let numbers = |name: &'static str| {
+        page.lines(name).filter_map(|line| {
             let (labels, number) = line.rsplit_once(' ')?;
             let mut words = labels.split('"');
             let (path, stage) = (words.nth(1)?, words.nth(1)?);
-            paths.contains(&path).then_some(())?;
+            let is_measured = matches!(path, "read" | "write" | "append");
+            is_measured.then_some(())?;
             Some((path.to_string(), stage.to_string(), number.parse::<f64>().ok()?))
         })
     };
     let times = numbers("kattu_stage_seconds_sum")
         .map(|(path, stage, seconds)| (format!("{path} {stage}"), seconds * 1e6));
-    let counts = numbers("kattu_stage_seconds_count").filter(move |(_, stage, _)| stage == last);
-    times.chain(counts.map(|(path, _, count)| (format!("{path} samples"), count)))
+    let is_end = |stage: &str| matches!(stage, "answered" | "acknowledged");
+    let counts = numbers("kattu_stage_seconds_count").filter(|(_, stage, _)| is_end(stage));
+    times.chain(counts.map(|(path, _, count)| (format!("{path} samples"), count))).collect()
+}
+
+/// Processors that members and clients share.
+fn processors() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64)
 }
 
 /// What clients in sessions had: how many requests they went on after in a second, how long that took, how many of these were lost.

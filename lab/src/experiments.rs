@@ -11,6 +11,7 @@ mod elections;
 mod five_requests;
 mod frame_check;
 mod losses;
+mod model;
 mod non_blocking;
 mod parallel_append;
 mod pipelining;
@@ -36,5 +37,6 @@ pub const ALL: &[&Experiment] = &[
     &losses::EXPERIMENT,
     &distance::EXPERIMENT,
     &datagrams::EXPERIMENT,
+    &model::EXPERIMENT,
     &frame_check::EXPERIMENT,
 ];

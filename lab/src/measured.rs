@@ -81,6 +81,10 @@ pub const ACCEPTED_P50_US: &str = "accepted_p50_us";
 pub const ACCEPTED_P99_US: &str = "accepted_p99_us";
 /// Writes.
 pub const LOST: &str = "lost";
+/// Syncs of the logs of all followers together.
+pub const FOLLOWERS_SYNCS: &str = "followers' syncs";
+/// Processors that members and clients share.
+pub const PROCESSORS: &str = "processors";
 /// Entries that came early, at all followers together.
 pub const EARLY: &str = "kattu_window_entries_total";
 

@@ -44,6 +44,8 @@ pub(crate) fn place(place: Place) -> (Point, Point) {
         Place::NetAck => ((846.0, 360.0), BELOW),
         Place::CpuL => ((448.0, 66.0), ABOVE),
         Place::CpuF => ((1256.0, 130.0), ABOVE),
+        Place::Unsynced => ((618.0, 200.0), BELOW),
+        Place::LLog => ((790.0, 200.0), (34.0, 4.0)),
     }
 }
 
@@ -75,6 +77,7 @@ pub(crate) fn transition(transition: Transition) -> (Point, Point, Point) {
         Transition::Fail => ((440.0, 462.0), (0.0, -24.0), NONE),
         Transition::Elect => ((1010.0, 462.0), (0.0, -24.0), NONE),
         Transition::Retry => ((68.0, 415.0), (34.0, -22.0), (64.0, 48.0)),
+        Transition::Persist => ((704.0, 200.0), (30.0, -14.0), NONE),
     }
 }
 

@@ -45,7 +45,7 @@ pub mod wait;
 
 pub use delay::Delay;
 pub use measured::{Report, Stage};
-pub use parameters::{ClientLink, Load, Parameters, Setting, Weak};
+pub use parameters::{ClientLink, Host, Load, LogWork, OwnLog, Parameters, Setting, Weak};
 pub use predict::{Prediction, predict};
 pub use recording::Recording;
 pub use simulator::{Failure, Finished, Losses, Simulator};

@@ -149,8 +149,13 @@ impl Marking {
             occupancy.arrivals += 1;
         }
         if transition == Transition::Index {
-            let queued = puts.iter().filter(|put| put.0 == Place::Queue).count();
-            assert_eq!(queued, self.followers, "one token for every follower");
+            let count = |place: Place| puts.iter().filter(|put| put.0 == place).count();
+            let entries = count(Place::LeaderLog);
+            assert_eq!(
+                count(Place::Queue),
+                entries * self.followers,
+                "one token for every follower and entry"
+            );
         }
     }
 

@@ -25,7 +25,7 @@ impl Transition {
 pub enum Weight {
     /// Exactly one.
     One,
-    /// One for each follower.
+    /// One for each follower and entry.
     EachFollower,
     /// One or more.
     Some,
@@ -106,7 +106,7 @@ impl Row {
 use Class::{NonBlocking, Raft, Waiting};
 
 /// All transitions, in the order of [`Transition::ALL`].
-pub static NET: [Row; 22] = [
+pub static NET: [Row; 23] = [
     row(
         Transition::Generate,
         "Generate",
@@ -130,8 +130,14 @@ pub static NET: [Row; 22] = [
         Transition::Index,
         "Index",
         Raft,
-        &[one(Place::Parsed), one(Place::IdxLock)],
-        &[one(Place::LeaderLog), one(Place::IdxLock), each(Place::Queue), one(Place::Vl)],
+        &[some(Place::Parsed), one(Place::IdxLock)],
+        &[
+            some(Place::LeaderLog),
+            one(Place::IdxLock),
+            each(Place::Queue),
+            some(Place::Vl),
+            any(Place::Unsynced),
+        ],
     )
     .time("t_idx(L)"),
     row(
@@ -231,6 +237,14 @@ pub static NET: [Row; 22] = [
     row(Transition::Retry, "Retry", NonBlocking, &[one(Place::OpList)], &[one(Place::ClientReq)])
         .updates(&[Place::LTerm])
         .guard("term > listTerm"),
+    row(
+        Transition::Persist,
+        "Persist",
+        Raft,
+        &[some(Place::Unsynced), one(Place::LLog), any(Place::IdxLock)],
+        &[one(Place::LLog), any(Place::IdxLock)],
+    )
+    .time("t_persist(L)"),
 ];
 
 /// Which places a transition may and must touch, as bits.
@@ -266,9 +280,9 @@ impl Masks {
 }
 
 /// Inputs and outputs of every transition, as bits.
-pub(crate) static MASKS: [(Masks, Masks); 22] = {
+pub(crate) static MASKS: [(Masks, Masks); 23] = {
     let none = Masks { may: 0, must: 0, once: 0 };
-    let mut masks = [(none, none); 22];
+    let mut masks = [(none, none); 23];
     let mut number = 0;
     while number < masks.len() {
         masks[number] = (Masks::of(NET[number].inputs), Masks::of(NET[number].outputs));
@@ -288,7 +302,8 @@ pub struct Conserved {
     pub inside: &'static [Transition],
 }
 
-/// Clients: each of them may issue, or waits for one answer. Entries that were answered weakly are subtracted by the check.
+/// Clients: each of them may issue, or waits for one answer. The check adds the requests that share a firing of `Index`, and
+/// subtracts entries that were answered weakly.
 pub const CLIENTS: Conserved = Conserved {
     name: "clients",
     places: &[
@@ -312,10 +327,11 @@ pub const CLIENTS: Conserved = Conserved {
 };
 
 /// Resources that are taken and given back.
-pub const RESOURCES: [Conserved; 3] = [
+pub const RESOURCES: [Conserved; 4] = [
     Conserved { name: "cores of the leader", places: &[Place::CpuL], inside: &[Transition::Parse] },
     Conserved { name: "index lock", places: &[Place::IdxLock], inside: &[Transition::Index] },
     Conserved { name: "apply threads", places: &[Place::Applier], inside: &[Transition::Apply] },
+    Conserved { name: "log of the leader", places: &[Place::LLog], inside: &[Transition::Persist] },
 ];
 
 #[cfg(test)]

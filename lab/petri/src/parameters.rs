@@ -50,6 +50,72 @@ pub struct Parameters {
     pub waiting_runnable: f64,
     /// δ: period of the waiting loop in microseconds; 0: a change of the log wakes.
     pub poll_us: f64,
+    /// How logs take entries together, and where they are written.
+    #[serde(default)]
+    pub log: LogWork,
+    /// Processors that all members and clients share; without it each member has `cores` of its own, and clients need none.
+    #[serde(default)]
+    pub host: Option<Host>,
+}
+
+/// How logs take entries together, and where they are written. By default the leader's append is part of `index`, as in S4.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct LogWork {
+    /// Requests that one holding of the index lock may take; 1 and more.
+    pub index_entries_max: usize,
+    /// The leader's own log.
+    pub own: OwnLog,
+    /// t_persist(L): processor time of one write of the leader's own log.
+    pub persist: Delay,
+    /// What such a write waits for the disk beside that, however many entries it takes.
+    pub persist_disk: Delay,
+    /// What an append of a follower waits for the disk, beside `append`.
+    pub append_disk: Delay,
+    /// Processor time of each entry of an append, in microseconds, beside `append`.
+    pub append_each_us: f64,
+    /// A follower with one ordered stream reads on while it appends. Otherwise it reads nothing meanwhile.
+    pub reads_on: bool,
+}
+
+impl Default for LogWork {
+    fn default() -> LogWork {
+        LogWork {
+            index_entries_max: 1,
+            own: OwnLog::InIndex,
+            persist: Delay::NONE,
+            persist_disk: Delay::NONE,
+            append_disk: Delay::NONE,
+            append_each_us: 0.0,
+            reads_on: false,
+        }
+    }
+}
+
+/// Where the leader writes its own log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OwnLog {
+    /// As part of `index`: whatever has an index is in it.
+    InIndex,
+    /// On the thread that does everything else: the index lock is held, and no answer is read, until the entries are on disk. They
+    /// leave for followers before that.
+    Inline,
+    /// On a thread of its own: the leader goes on, and what waits at the end of a write is the next one.
+    Thread,
+}
+
+/// Processors that all members and clients share equally.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Host {
+    /// Processors, 1 and more.
+    pub cores: u32,
+    /// What the one thread of all clients needs to wake up, in microseconds of processor time, when a reply finds it idle.
+    pub client_wake_us: f64,
+    /// Clients that share a connection, 1 and more. Requests of one connection leave together when none of its clients is about to
+    /// make one; answers that are ready leave together.
+    pub clients_per_connection: u32,
 }
 
 /// How clients share the leader's incoming bandwidth.
@@ -209,6 +275,9 @@ impl Parameters {
             ("append", &self.append),
             ("commit", &self.commit),
             ("apply", &self.apply),
+            ("log persist", &self.log.persist),
+            ("log persist-disk", &self.log.persist_disk),
+            ("log append-disk", &self.log.append_disk),
         ];
         for (name, delay) in delays {
             delay.check().map_err(|error| format!("{name}: {error}"))?;
@@ -222,6 +291,14 @@ impl Parameters {
             (0 < self.append_entries_max, "append-entries-max: 1 and more"),
             (0 < self.appliers, "appliers: 1 and more"),
             (0 < self.cores, "cores: 1 and more"),
+            (0 < self.log.index_entries_max, "log index-entries-max: 1 and more"),
+            (is_amount(self.log.append_each_us), "log append-each-us: 0 and more"),
+            (self.host.is_none_or(|host| 0 < host.cores), "host cores: 1 and more"),
+            (
+                self.host.is_none_or(|host| 0 < host.clients_per_connection),
+                "host clients-per-connection: 1 and more",
+            ),
+            (self.host.is_none_or(|host| is_amount(host.client_wake_us)), "host client-wake-us: 0 and more"),
         ];
         first_broken(&rules)
     }

@@ -9,7 +9,7 @@
 //! Knows nothing of: settings.
 
 use crate::delay::Delay;
-use crate::parameters::{ClientLink, Parameters};
+use crate::parameters::{ClientLink, LogWork, Parameters};
 
 /// Apache IoTDB as in S4's analysis: many appender threads, a cheap index lock, applies that are batched.
 #[must_use]
@@ -32,6 +32,8 @@ pub fn iotdb() -> Parameters {
         switch_penalty: 0.8,
         waiting_runnable: 1.0,
         poll_us: 0.0,
+        log: LogWork::default(),
+        host: None,
     }
 }
 
@@ -62,5 +64,7 @@ pub fn bare(peer_latency: Delay) -> Parameters {
         switch_penalty: 0.0,
         waiting_runnable: 0.0,
         poll_us: 0.0,
+        log: LogWork::default(),
+        host: None,
     }
 }

@@ -16,6 +16,7 @@ mod clients;
 mod conservation;
 mod failure;
 mod followers;
+mod host;
 mod leader;
 
 use crate::agenda::Agenda;
@@ -28,6 +29,7 @@ use crate::parameters::{ClientLink, Parameters, Setting};
 use crate::recording::Recording;
 pub use failure::{Failure, Losses};
 use followers::Follower;
+use host::{ClientThread, Sharing};
 use kattu_random::{Random, mix};
 use leader::Leader;
 
@@ -37,11 +39,17 @@ pub(crate) enum Event {
     Generated { client: u32, began: Nanos },
     ClientLink { change: u64 },
     RequestArrived { request: u32 },
+    TakeIn,
     Parsed { request: u32 },
-    Indexed { request: u32 },
+    Indexed,
+    PersistWritten,
+    Persisted,
+    Host { change: u64 },
     PeerLink { change: u64 },
     LogArrived { follower: u32, index: u64, since: Nanos },
+    Read { follower: u32 },
     Poll { follower: u32, index: u64 },
+    AppendWritten { follower: u32, first: u64, last: u64, is_flush: bool },
     Appended { follower: u32, first: u64, last: u64, is_flush: bool },
     Answered { follower: u32, index: u64, is_strong: bool, since: Nanos },
     Committed { index: u64 },
@@ -66,6 +74,9 @@ pub struct Simulator {
     /// When each idle client became idle.
     idle_since: Vec<Nanos>,
     client_link: Option<Link<u32>>,
+    /// Shared processors, and the thread of all clients on them.
+    sharing: Option<Sharing>,
+    client_thread: ClientThread,
     leader: Leader,
     followers: Vec<Follower>,
     entries: Entries,
@@ -103,6 +114,7 @@ impl Simulator {
         marking.begin_with(Place::IdxLock, 0, 1);
         marking.begin_with(Place::CpuL, 0, parameters.cores);
         marking.begin_with(Place::Applier, 0, parameters.appliers);
+        marking.begin_with(Place::LLog, 0, 1);
         let dispatchers = if setting.ordered_stream { 1 } else { setting.dispatchers };
         for follower in 0..peers {
             marking.begin_with(Place::FLog, follower, 1);
@@ -121,6 +133,11 @@ impl Simulator {
             free: Vec::new(),
             idle_since: vec![0; clients],
             client_link: (shares && link.is_limited()).then_some(link),
+            sharing: parameters.host.map(|host| Sharing::new(host.cores)),
+            client_thread: match parameters.host {
+                Some(host) => ClientThread::of(clients, host.clients_per_connection),
+                None => ClientThread::default(),
+            },
             leader: Leader::new(parameters, setting),
             followers: (0..peers).map(|_| Follower::new(parameters, dispatchers)).collect(),
             entries: Entries::new(),
@@ -175,13 +192,21 @@ impl Simulator {
             Event::Generated { client, began } => self.on_generated(client as usize, began),
             Event::ClientLink { change } => self.on_client_link(change),
             Event::RequestArrived { request } => self.on_request_arrived(request),
+            Event::TakeIn => self.on_take_in(),
             Event::Parsed { request } => self.on_parsed(request),
-            Event::Indexed { request } => self.on_indexed(request),
+            Event::Indexed => self.on_indexed(),
+            Event::PersistWritten => self.on_persist_written(),
+            Event::Persisted => self.on_persisted(),
+            Event::Host { change } => self.on_host(change),
             Event::PeerLink { change } => self.on_peer_link(change),
             Event::LogArrived { follower, index, since } => {
                 self.on_log_arrived(follower as usize, index, since);
             }
+            Event::Read { follower } => self.on_read(follower as usize),
             Event::Poll { follower, index } => self.on_poll(follower as usize, index),
+            Event::AppendWritten { follower, first, last, is_flush } => {
+                self.on_append_written(follower as usize, first, last, is_flush);
+            }
             Event::Appended { follower, first, last, is_flush } => {
                 self.on_appended(follower as usize, first, last, is_flush);
             }

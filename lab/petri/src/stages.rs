@@ -6,7 +6,7 @@
 //! Knows nothing of: how stages are measured.
 
 use crate::delay::Delay;
-use crate::parameters::{ClientLink, Parameters};
+use crate::parameters::{ClientLink, LogWork, Parameters};
 use serde::{Deserialize, Serialize};
 
 /// Mean times in microseconds. Those of the leader count from the receipt of a write, those of the follower from the arrival of
@@ -94,6 +94,8 @@ impl Parameters {
             switch_penalty: 0.0,
             waiting_runnable: 0.0,
             poll_us: 0.0,
+            log: LogWork::default(),
+            host: None,
         };
         parameters.check()?;
         Ok(parameters)

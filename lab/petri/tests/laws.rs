@@ -5,7 +5,8 @@
 use kattu_petri::marking::Little;
 use kattu_petri::net::{NET, Place, Transition, Weight};
 use kattu_petri::{
-    Delay, Failure, Finished, Load, Parameters, Setting, Simulator, Stage, Weak, predict, profiles,
+    Delay, Failure, Finished, Host, Load, LogWork, OwnLog, Parameters, Setting, Simulator, Stage, Weak,
+    predict, profiles,
 };
 
 fn small(setting: Setting) -> Setting {
@@ -20,6 +21,28 @@ fn finished(parameters: &Parameters, setting: &Setting) -> Finished {
     Simulator::new(parameters, setting).expect("a net").run()
 }
 
+/// Logs of their own, and groups: as Kattu's members have them.
+fn own_log(own: OwnLog) -> Parameters {
+    let log = LogWork {
+        index_entries_max: 64,
+        own,
+        persist: Delay::Constant(20.0),
+        persist_disk: Delay::Exponential(300.0),
+        append_disk: Delay::Exponential(300.0),
+        append_each_us: 2.0,
+        reads_on: own == OwnLog::Thread,
+    };
+    Parameters {
+        generate: Delay::Constant(20.0),
+        append_entries_max: 64,
+        appliers: 1,
+        cores: 1,
+        switch_penalty: 0.0,
+        log,
+        ..profiles::iotdb()
+    }
+}
+
 /// Every way to run the net, with a name.
 fn variants() -> Vec<(&'static str, Parameters, Setting)> {
     let iotdb = profiles::iotdb();
@@ -27,6 +50,10 @@ fn variants() -> Vec<(&'static str, Parameters, Setting)> {
     let batched = Parameters { append: Delay::Constant(100.0), append_entries_max: 16, ..iotdb.clone() };
     let raft = small(Setting::raft(24));
     let open = Load::Open { per_second: 30_000.0 };
+    let shared = Some(Host { cores: 2, client_wake_us: 30.0, clients_per_connection: 8 });
+    let ordered = Setting { ordered_stream: true, ..raft.clone() };
+    let weak = Setting { weak: Weak::Receipt, window: 10_000, ..ordered.clone() };
+    let (inline, thread) = (own_log(OwnLog::Inline), own_log(OwnLog::Thread));
     vec![
         ("raft", iotdb.clone(), raft.clone()),
         ("raft, few dispatchers", iotdb.clone(), Setting { dispatchers: 2, ..raft.clone() }),
@@ -46,6 +73,11 @@ fn variants() -> Vec<(&'static str, Parameters, Setting)> {
         ("nb-raft, not synchronous", iotdb.clone(), Setting { synchronous: false, ..nb_raft(24) }),
         ("nb-raft, open", iotdb.clone(), Setting { load: open, dispatchers: 50, ..nb_raft(24) }),
         ("nb-raft, ordered", iotdb, Setting { ordered_stream: true, ..nb_raft(24) }),
+        ("own log inline", inline.clone(), ordered.clone()),
+        ("own log inline, two replicas", inline.clone(), Setting { replicas: 2, ..ordered.clone() }),
+        ("own log inline, shared processors", Parameters { host: shared, ..inline }, weak.clone()),
+        ("own log on a thread", thread.clone(), ordered),
+        ("own log on a thread, shared processors", Parameters { host: shared, ..thread }, weak),
     ]
 }
 
@@ -55,7 +87,7 @@ fn tokens_are_conserved_after_every_event_of_every_variant() {
         let setting = Setting { requests: 300, warm_up: 10, ..setting };
         let finished = Simulator::new(&parameters, &setting).expect(name).checked().run();
         assert_eq!(finished.marking.all_tokens(Place::LTerm), setting.clients() as u64);
-        assert!(300 <= finished.marking.fired(Transition::Index), "{name}");
+        assert!(300 <= finished.marking.fired(Transition::SendReq), "{name}");
     }
 }
 
@@ -163,4 +195,76 @@ fn on_an_ordered_stream_nothing_waits_and_only_the_early_reply_is_left_of_the_ga
     let skipped = raft.report.time(Stage::Commit).mean_us + raft.report.time(Stage::Apply).mean_us;
     assert!(0.0 < gain && gain < 1.5 * skipped / cycle, "{gain}, {}", skipped / cycle);
     assert_eq!(early.report.time(Stage::Wait).mean_us, 0.0);
+}
+
+/// One client whose requests cost nothing but disks: the leader's write and the quickest follower's are under way together.
+#[test]
+fn a_commit_waits_for_the_slower_of_the_own_log_and_a_quorum() {
+    let bare = profiles::bare(Delay::Constant(100.0));
+    let latency = |own: OwnLog, here: f64, there: f64, replicas: usize| {
+        let (persist_disk, append_disk) = (Delay::Constant(here), Delay::Constant(there));
+        let log = LogWork { own, persist_disk, append_disk, ..LogWork::default() };
+        let setting = Setting { ordered_stream: true, replicas, ..small(Setting::raft(1)) };
+        predict(&Parameters { log, ..bare.clone() }, &setting).expect("a run").report.accepted.mean_us.round()
+    };
+    for own in [OwnLog::Inline, OwnLog::Thread] {
+        assert_eq!(latency(own, 1000.0, 300.0, 2), 1000.0, "{own:?}: the own log is the last");
+        assert_eq!(latency(own, 300.0, 1000.0, 3), 1200.0, "{own:?}: the follower and two ways");
+    }
+    // Two followers are a quorum without the leader; only a log on a thread lets the leader read their answers.
+    assert_eq!(latency(OwnLog::Thread, 1000.0, 300.0, 3), 500.0);
+    assert_eq!(latency(OwnLog::Inline, 1000.0, 300.0, 3), 1000.0);
+}
+
+/// Two clients and a log that takes all that waits: the request that comes while the log is written waits for the next write.
+#[test]
+fn what_waits_for_the_own_log_shares_its_next_write() {
+    let log = LogWork {
+        own: OwnLog::Thread,
+        index_entries_max: 64,
+        persist_disk: Delay::Constant(1000.0),
+        append_disk: Delay::Constant(1000.0),
+        ..LogWork::default()
+    };
+    let bare = profiles::bare(Delay::Constant(0.0));
+    let parameters = Parameters { append_entries_max: 64, log, ..bare };
+    let rate = |clients: usize, host: Option<Host>| {
+        let setting = Setting { ordered_stream: true, ..small(Setting::raft(clients)) };
+        let parameters = Parameters { host, generate: Delay::Constant(10.0), ..parameters.clone() };
+        predict(&parameters, &setting).expect("a run").report.accepted_per_s
+    };
+    let alone = rate(1, None);
+    assert!((alone - 1e6 / 1010.0).abs() < 1.0, "{alone}");
+    // What comes at one time is taken in together and shares a write. Of clients that come one after the other, the first is
+    // written alone, the others share the next write, and each waits for two.
+    let one_after_the_other = Host { cores: 2, client_wake_us: 0.0, clients_per_connection: 1 };
+    let on_one_connection = Host { clients_per_connection: 8, ..one_after_the_other };
+    for (host, expected) in [(None, 1.0), (Some(on_one_connection), 0.95), (Some(one_after_the_other), 0.5)] {
+        let ratio = rate(8, host) / (8.0 * alone);
+        assert!((ratio - expected).abs() < 0.05, "{host:?}: {ratio}");
+    }
+}
+
+/// Work of members and clients that share processors cannot be done faster than these do it.
+#[test]
+fn shared_processors_are_a_limit() {
+    let log =
+        LogWork { own: OwnLog::Thread, index_entries_max: 64, append_each_us: 10.0, ..LogWork::default() };
+    let parameters = Parameters {
+        generate: Delay::Constant(20.0),
+        append_entries_max: 64,
+        apply: Delay::Constant(10.0),
+        host: Some(Host { cores: 2, client_wake_us: 0.0, clients_per_connection: 1 }),
+        log,
+        ..profiles::bare(Delay::Constant(10.0))
+    };
+    let rate = |clients: usize| {
+        let setting = Setting { ordered_stream: true, ..small(Setting::raft(clients)) };
+        predict(&parameters, &setting).expect("a run").report.accepted_per_s
+    };
+    // 20 µs at the client, 10 at the leader, 10 at each of two followers: 50 µs of two processors.
+    let most = 2.0 * 1e6 / 50.0;
+    // While all four threads want them, that of the clients has half a processor, and the others go idle again: not all is used.
+    assert!(rate(64) <= most * 1.02 && most * 0.75 < rate(64), "{} of {most}", rate(64));
+    assert!(rate(1) < most / 2.0);
 }

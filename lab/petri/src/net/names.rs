@@ -52,6 +52,10 @@ pub enum Place {
     CpuL,
     /// Idle cores of follower f.
     CpuF,
+    /// Entries that are not in the leader's own log on disk, where that log is modelled apart from `Index`.
+    Unsynced,
+    /// The leader's own log; its token holds the last index on disk.
+    LLog,
 }
 
 /// How many instances a place has.
@@ -78,7 +82,7 @@ pub enum Class {
 
 impl Place {
     /// Every place, in the order that decides ties.
-    pub const ALL: [Place; 23] = [
+    pub const ALL: [Place; 25] = [
         Place::Ack,
         Place::ClientReq,
         Place::NetCl,
@@ -102,6 +106,8 @@ impl Place {
         Place::NetAck,
         Place::CpuL,
         Place::CpuF,
+        Place::Unsynced,
+        Place::LLog,
     ];
 
     /// Its name in section 13.
@@ -131,6 +137,8 @@ impl Place {
             Place::NetAck => "NetAck[f]",
             Place::CpuL => "CPU_L",
             Place::CpuF => "CPU_F[f]",
+            Place::Unsynced => "Unsynced",
+            Place::LLog => "LLog",
         }
     }
 
@@ -222,11 +230,13 @@ pub enum Transition {
     Elect,
     /// A client sends a request again that was answered weakly.
     Retry,
+    /// The leader's own log takes entries, and the leader counts itself for them.
+    Persist,
 }
 
 impl Transition {
     /// Every transition.
-    pub const ALL: [Transition; 22] = [
+    pub const ALL: [Transition; 23] = [
         Transition::Generate,
         Transition::SendReq,
         Transition::ArriveReq,
@@ -249,5 +259,6 @@ impl Transition {
         Transition::Fail,
         Transition::Elect,
         Transition::Retry,
+        Transition::Persist,
     ];
 }

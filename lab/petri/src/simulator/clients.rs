@@ -22,7 +22,11 @@ impl Simulator {
         let since = self.idle_since[client];
         self.start(Transition::Generate, 0, &[Take { place: Place::Ack, at: client, since }]);
         let event = Event::Generated { client: client as u32, began: self.now };
-        self.after(micros, Place::Ack, event);
+        if self.setting.is_open() {
+            self.after(micros, Place::Ack, event);
+        } else {
+            self.work_of_client(client, micros, event);
+        }
     }
 
     pub(super) fn on_generated(&mut self, client: usize, began: Nanos) {
@@ -47,9 +51,13 @@ impl Simulator {
         } else {
             self.finish(Transition::Generate, number, &[(Place::ClientReq, 0)]);
         }
-        let take = Take { place: Place::ClientReq, at: 0, since: now };
-        self.fire(Transition::SendReq, number, &[take], &[(Place::NetCl, 0)]);
-        self.transmit(slot);
+        for slot in self.made(client, slot) {
+            let request = &mut self.requests[slot as usize];
+            let (number, since) = (request.number, std::mem::replace(&mut request.since, now));
+            let take = Take { place: Place::ClientReq, at: 0, since };
+            self.fire(Transition::SendReq, number, &[take], &[(Place::NetCl, 0)]);
+            self.transmit(slot);
+        }
         self.settle();
     }
 

@@ -4,6 +4,7 @@
 
 use super::Simulator;
 use crate::net::{CLIENTS, Conserved, Place, RESOURCES, Transition};
+use crate::parameters::OwnLog;
 
 impl Simulator {
     /// Whether all equations hold.
@@ -14,15 +15,24 @@ impl Simulator {
         let parameters = &self.parameters;
         if !self.setting.is_open() {
             let clients = self.setting.clients() as u64 + self.tally.early_open;
-            equal(CLIENTS.name, self.sum(&CLIENTS), clients)?;
+            // A firing of Index counts once, however many requests it has.
+            let shared = (self.leader.indexing.len() as u64).saturating_sub(1);
+            equal(CLIENTS.name, self.sum(&CLIENTS) + shared, clients)?;
         }
-        let totals = [u64::from(parameters.cores), 1, u64::from(parameters.appliers)];
+        let holds_lock = parameters.log.own == OwnLog::Inline;
+        let persisting = self.marking.inside(Transition::Persist);
+        let in_persist = if holds_lock { persisting } else { 0 };
+        let totals = [u64::from(parameters.cores), 1 - in_persist, u64::from(parameters.appliers), 1];
         for (resource, total) in RESOURCES.iter().zip(totals) {
             equal(resource.name, self.sum(resource), total)?;
         }
         let indexed = self.marking.all_tokens(Place::LeaderLog);
         let voted = self.marking.all_tokens(Place::Vl) + self.marking.inside(Transition::Commit);
         equal("entries before and after commit", voted + self.leader.committed, indexed)?;
+        if parameters.log.own != OwnLog::InIndex {
+            let kept = self.marking.all_tokens(Place::Unsynced) + self.leader.in_persist();
+            equal("entries of the leader's log", kept + self.leader.persisted, indexed)?;
+        }
         let listed = self.entries.iter().filter(|(_, entry)| entry.is_listed).count();
         equal("weak replies that are not committed", listed as u64, self.marking.all_tokens(Place::OpList))?;
         self.conserved_at_followers(indexed)

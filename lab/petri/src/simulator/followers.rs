@@ -4,11 +4,11 @@
 //! compare with it, because no guard can be decided while the token of `FLog[f]` is inside an append.
 //! Knows nothing of: what the leader does with answers.
 
-use super::{Event, Of, Simulator, nanos};
+use super::{Event, Of, Simulator};
 use crate::entries::NONE;
 use crate::marking::{Nanos, Take};
 use crate::net::{Place, Transition};
-use crate::parameters::{Parameters, Weak};
+use crate::parameters::{OwnLog, Parameters, Weak};
 use std::collections::{BTreeMap, VecDeque};
 
 /// An entry at a follower.
@@ -67,7 +67,12 @@ impl Simulator {
     pub(super) fn on_log_arrived(&mut self, follower: usize, index: u64, since: Nanos) {
         if self.setting.ordered_stream {
             self.followers[follower].stream.push_back((index, since));
-            self.read_stream(follower);
+            if self.parameters.log.own == OwnLog::InIndex {
+                self.read_stream(follower);
+            } else {
+                // What was sent together is one message: it is read when all of it is there.
+                self.after(0.0, Place::CpuF, Event::Read { follower: follower as u32 });
+            }
         } else {
             self.arrive(follower, index, since);
             self.admit(follower, index);
@@ -75,13 +80,20 @@ impl Simulator {
         self.settle();
     }
 
+    pub(super) fn on_read(&mut self, follower: usize) {
+        self.read_stream(follower);
+        self.settle();
+    }
+
     /// The one appender of an ordered stream reads on when it is free.
     fn read_stream(&mut self, follower: usize) {
         let it = &mut self.followers[follower];
-        if it.log.is_none() || !it.pending.is_empty() {
+        let reads_on = self.parameters.log.reads_on;
+        if !reads_on && (it.log.is_none() || !it.pending.is_empty()) {
             return;
         }
-        let count = it.stream.len().min(self.parameters.append_entries_max);
+        let most = if reads_on { usize::MAX } else { self.parameters.append_entries_max };
+        let count = it.stream.len().min(most);
         for _ in 0..count {
             let Some((index, since)) = self.followers[follower].stream.pop_front() else { break };
             self.arrive(follower, index, since);
@@ -227,9 +239,20 @@ impl Simulator {
         let slowdown = self.follower_slowdown(follower);
         self.start(transition, number, &takes);
         let append = self.parameters.append;
-        let micros = append.draw(self.random(Of::Members)) * slowdown;
+        let each = self.parameters.log.append_each_us * (last + 1 - first) as f64;
+        let micros = (append.draw(self.random(Of::Members)) + each) * slowdown;
+        let event = Event::AppendWritten { follower: follower as u32, first, last, is_flush };
+        self.work(micros, Place::FLog, event);
+    }
+
+    pub(super) fn on_append_written(&mut self, follower: usize, first: u64, last: u64, is_flush: bool) {
+        let disk = self.parameters.log.append_disk;
+        let micros = disk.draw(self.random(Of::Members));
+        if micros == 0.0 {
+            return self.on_appended(follower, first, last, is_flush);
+        }
         let event = Event::Appended { follower: follower as u32, first, last, is_flush };
-        self.agenda.enter(self.now + nanos(micros), Place::FLog, event);
+        self.after(micros, Place::FLog, event);
     }
 
     pub(super) fn on_appended(&mut self, follower: usize, first: u64, last: u64, is_flush: bool) {
