@@ -204,7 +204,7 @@ impl Lanes {
             );
         }
         for (lane, millis, words) in &self.notes {
-            svg += &text(x(*lane) + 9.0, y(*millis) + 4.0, "font-size=\"12\"", words);
+            svg += &text(x(*lane) + 9.0, y(*millis) - 5.0, "font-size=\"12\"", words);
         }
         svg + "</svg>"
     }

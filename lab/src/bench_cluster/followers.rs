@@ -24,10 +24,14 @@ fn sum<'a>(pages: impl Iterator<Item = &'a Page>) -> BTreeMap<String, f64> {
         let appends = stage_counters(page).into_iter().filter(|(name, _)| name.starts_with("append "));
         let syncs = page.numbers(COUNTERS[0]).map(|syncs| (FOLLOWERS_SYNCS.to_string(), syncs as f64));
         let early = page.number(EARLY).map(|entries| (EARLY.to_string(), entries as f64));
-        let waited = page.lines("kattu_order_wait_seconds_total").find_map(|seconds| {
-            Some(("append waited".to_string(), seconds.parse::<f64>().ok()? * 1e6))
-        });
-        appends.chain(syncs).chain(early).chain(waited).for_each(|(name, number)| *sums.entry(name).or_insert(0.0) += number);
+        let waited = page
+            .lines("kattu_order_wait_seconds_total")
+            .find_map(|seconds| Some(("append waited".to_string(), seconds.parse::<f64>().ok()? * 1e6)));
+        appends
+            .chain(syncs)
+            .chain(early)
+            .chain(waited)
+            .for_each(|(name, number)| *sums.entry(name).or_insert(0.0) += number);
     }
     sums
 }

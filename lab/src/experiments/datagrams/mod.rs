@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// Puts in a second, and seconds.
 const RATE: u64 = 400;
-const SECONDS: u64 = 4;
+const SECONDS: u64 = 2;
 /// One way.
 const DELAY: Duration = Duration::from_millis(5);
 /// A quantile this many times as small is worth a transport of its own.

@@ -164,7 +164,7 @@ fn drawings(all: &[Times<'_>]) -> Vec<Drawing> {
         let id = if times.way == Way::Window { "steps-window" } else { "steps-waits" };
         drawings.extend(lanes(times, all).map(|lanes| Drawing {
             id: id.into(),
-            caption: "Time runs downward. E1, which E2 overtakes, is drawn beside it.".into(),
+            caption: "Time runs downward. E1, which E2 overtakes, is the red arrow.".into(),
             svg: lanes.svg(&title, 0.0),
             title,
         }));
@@ -228,7 +228,7 @@ fn lanes(times: &Times<'_>, all: &[Times<'_>]) -> Option<Lanes> {
         messages: vec![
             arrow(0, (0, sent), (1, indexed)),
             arrow(1, (1, indexed), (2, arrived)),
-            arrow(4, (1, first), (2, late)),
+            arrow(5, (1, first), (2, late)),
             arrow(3, (2, appended), (1, committed)),
             arrow(4, (1, committed), (0, heard)),
         ],
