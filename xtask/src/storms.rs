@@ -12,19 +12,19 @@ use std::time::Duration;
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const STORM_LIMIT: Duration = Duration::from_secs(600);
 /// Fresh storms for every commit.
-const STORMS: u64 = 80;
+const STORMS: u64 = 50;
 /// Those in which members share settings, and the election timeout changes.
-const OF_SETTINGS: u64 = 30;
+const OF_SETTINGS: u64 = 16;
 /// Those in which, besides, some clients have sessions.
-const OF_SESSIONS: u64 = 40;
+const OF_SESSIONS: u64 = 20;
 /// Those in which, besides, members are tuned while they run.
-const OF_TUNED: u64 = 30;
+const OF_TUNED: u64 = 20;
 /// Those in which the cluster changes between raft and nb-raft, over one to four links.
 const OF_NON_BLOCKING: u64 = 12;
 /// Those in which, besides, clients ask for weak answers.
 const OF_WEAK: u64 = 8;
 /// Those in which members have no optimisation, of the same seeds as the first ones, in which they have all.
-const OF_BASIC_RAFT: u64 = 20;
+const OF_BASIC_RAFT: u64 = 10;
 /// Fresh storms of each family that judges service, for every commit: they take one to four seconds each.
 const OF_SERVICE: usize = 12;
 /// Storms with lying members, for every commit: ten a second.

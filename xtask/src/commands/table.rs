@@ -37,7 +37,7 @@ pub const COMMANDS: &[Command] = &[
         about: "check, then the release build, end-to-end tests and bounded slices of the long proofs; what CI runs",
         more: "`--list` prints the stages, those of `check` included; `--only` runs one of them and the stages that it \
                needs. Among them are `courses` (simulated clusters take the same course in debug and release), \
-               `storms` (fresh storms, with seeds from the commit, some with shared settings, some with sessions, some with members that are tuned, some that change the protocol) and `service` (the same for \
+               `storms` (the storms that once failed, and fresh ones, with seeds from the commit, some with shared settings, some with sessions, some with members that are tuned, some that change the protocol) and `service` (the same for \
                each family that judges service, and for liars).",
         time: "10 min; cold, with all tools, about 30 min",
         group: Group::Everyday,
