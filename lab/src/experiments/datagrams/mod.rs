@@ -93,7 +93,7 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
     };
     let [one, eight, plain, window] = &TRANSPORTS;
     for (timeout, loss) in [("150 ms", "1 %"), ("150 ms", "5 %"), ("300 ms", "1 %"), ("300 ms", "5 %")] {
-        for (transport, source) in [(plain, "row 145"), (window, "ours"), (eight, "ours")] {
+        for (transport, source) in [(plain, "Zatt, section 2.1.2"), (window, "ours"), (eight, "ours")] {
             let of = |transport| at(transport, "load", timeout, loss);
             let says = format!(
                 "With {loss} loss and a timeout of {timeout}, {} halve the 99th percentile of one stream",
