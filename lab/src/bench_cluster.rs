@@ -254,8 +254,8 @@ impl BenchCluster {
         let behind = self.behind(leader).filter(|_| !may_change);
         let used = processes.iter().zip(&before).map(|(&process, before)| Spent::by(process).since(before));
         let members_cpu_us = used.map(|time| time.as_secs_f64() * 1e6).collect();
-        let is_same = self.leader()? == leader && self.term(leader) == term;
-        let is_steady = may_change || is_same;
+        let is_same = !point.faults.is_empty() || (self.leader()? == leader && self.term(leader) == term);
+        let is_steady = point.may_elect || is_same;
         let others = busy.share_of_others(processor_time(&self.processes()).saturating_sub(all_before));
         if behind.is_some_and(|entries| 0.0 < entries) {
             let is_done = |it: &Self| Ok(it.behind(leader) == Some(0.0));

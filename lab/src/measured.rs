@@ -195,10 +195,7 @@ impl Measure {
         let ops = sample.ops as f64;
         let millis = |share| quantile(&sample.latencies_us, share).map(|micros| micros / 1e3);
         let counter = |name: &str| sample.counters.get(name).map(|went| went / ops);
-        let stage = |name: &str| {
-            let samples = sample.counters.get("read samples").filter(|samples| 0.0 < **samples)?;
-            sample.counters.get(&format!("read {name}")).map(|micros| micros / samples)
-        };
+        let stage = |name: &str| sample.stage_us("read", name);
         let micros_of = |name: &str| sample.counters.get(name).map(|micros| micros / 1e3);
         let has_elections = sample.counters.contains_key(LEADER_KNOWN_US);
         match self {

@@ -137,6 +137,24 @@ pub struct PointSummary {
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
+impl Sample {
+    /// The mean time until requests, or appends, that were followed on this path reached a stage, in microseconds; nothing if none
+    /// was followed.
+    #[must_use]
+    pub fn stage_us(&self, path: &str, stage: &str) -> Option<f64> {
+        let samples = self.counters.get(&format!("{path} samples")).filter(|samples| 0.0 < **samples)?;
+        self.counters.get(&format!("{path} {stage}")).map(|micros| micros / samples)
+    }
+
+    /// The mean latency of clients, in microseconds; nothing without a latency.
+    #[must_use]
+    pub fn latency_us(&self) -> Option<f64> {
+        let count: u64 = self.latencies_us.iter().map(|(_, count)| count).sum();
+        let sum: f64 = self.latencies_us.iter().map(|(micros, count)| *micros as f64 * *count as f64).sum();
+        (0 < count).then(|| sum / count as f64)
+    }
+}
+
 impl Folder {
     /// The folder at this path; it is made when something is written.
     #[must_use]
@@ -261,6 +279,23 @@ impl Folder {
 pub(crate) mod tests {
     use super::*;
     use kattu_rig::programs::OwnFolder;
+
+    /// A quick run of an experiment with these points.
+    pub(crate) fn run_info(experiment: &str, points: Vec<PointInfo>) -> RunInfo {
+        RunInfo {
+            version: VERSION,
+            experiment: experiment.into(),
+            size: "quick".into(),
+            repetitions: 1,
+            seed: 1,
+            others_max: 1.0,
+            spaces: false,
+            commit: String::new(),
+            command: String::new(),
+            began: String::new(),
+            points,
+        }
+    }
 
     /// A run that counts.
     pub(crate) fn sample(point: &str, repetition: u32, seconds: f64) -> Sample {

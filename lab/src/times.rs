@@ -16,10 +16,7 @@ use kattu_petri::Stage;
 /// Means in microseconds, in the order of [`Stage::ALL`]; nothing if the run has no samples of stages.
 #[must_use]
 pub fn eleven(run: &Sample) -> Option<[f64; 11]> {
-    let mean = |path: &str, stage: &str| {
-        let samples = run.counters.get(&format!("{path} samples")).filter(|samples| 0.0 < **samples)?;
-        run.counters.get(&format!("{path} {stage}")).map(|micros| micros / samples)
-    };
+    let mean = |path: &str, stage: &str| run.stage_us(path, stage);
     let [taken, proposed, sent] =
         [mean("write", "taken")?, mean("write", "proposed")?, mean("write", "sent")?];
     let [replicated, committed] = [mean("write", "replicated")?, mean("write", "committed")?];
@@ -31,7 +28,7 @@ pub fn eleven(run: &Sample) -> Option<[f64; 11]> {
     let waited =
         run.counters.get("append waited").zip(messages).map_or(0.0, |(micros, count)| micros / count);
     let way = (replicated - sent - acknowledged - waited).max(0.0) / 2.0;
-    let latency = latency(run)?;
+    let latency = run.latency_us()?;
     let of_stage = |stage: Stage| match stage {
         Stage::Generate => 0.0,
         Stage::TransferToLeader => (latency - answered).max(0.0),
@@ -46,13 +43,6 @@ pub fn eleven(run: &Sample) -> Option<[f64; 11]> {
         Stage::Apply => answered - committed,
     };
     Some(Stage::ALL.map(of_stage))
-}
-
-/// The mean latency at clients, in microseconds.
-fn latency(run: &Sample) -> Option<f64> {
-    let count: u64 = run.latencies_us.iter().map(|(_, count)| count).sum();
-    let sum: f64 = run.latencies_us.iter().map(|(micros, count)| *micros as f64 * *count as f64).sum();
-    (0 < count).then(|| sum / count as f64)
 }
 
 #[cfg(test)]

@@ -51,19 +51,16 @@ impl BenchCluster {
             let begun = Instant::now();
             std::thread::sleep(plan.run_for);
             self.cluster.members[leader].strike();
-            let dead = (!plan.lives).then_some(());
-            let load = match dead {
-                Some(()) => {
-                    accounts.extend(load.die());
-                    None
-                }
-                None => Some(load),
-            };
+            let mut living = None;
+            match plan.lives {
+                true => living = Some(load),
+                false => accounts.extend(load.die()),
+            }
             seconds += begun.elapsed().as_secs_f64();
             self.cluster.members[leader].kill();
             self.cluster.spawn_all()?;
             self.cluster.until_served()?;
-            accounts.extend(load.map(Load::flush).into_iter().flatten());
+            accounts.extend(living.map(Load::flush).into_iter().flatten());
         }
         self.now = self.settings()?; // a restart forgets them
         let mut state = self.cluster.agreed_state()?;

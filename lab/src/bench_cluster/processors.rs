@@ -10,7 +10,8 @@ impl BenchCluster {
     /// Lets all threads of all members run on so many processors, the first ones that this process may use; on all of these without a
     /// number. A thread that begins later has those of the thread that began it.
     pub(super) fn confine(&mut self, count: Option<usize>) -> Result<(), String> {
-        if count == self.processors_now {
+        // A member that was started again has all of them, whatever the others have.
+        if count.is_none() && self.processors_now.is_none() {
             return Ok(());
         }
         let ours = sched_getaffinity(None).map_err(|error| format!("processors: {error}"))?;

@@ -386,7 +386,7 @@ fn changes(measured: &Measured) -> Table {
 mod tests {
     use super::*;
     use crate::results::PointInfo;
-    use crate::results::tests::sample;
+    use crate::results::tests::{run_info, sample};
     use std::collections::BTreeMap;
 
     #[test]
@@ -396,28 +396,12 @@ mod tests {
         let mut run = sample("a", 0, 1.0);
         run.latencies_us = vec![(10_000, 8), (90_000, 2)];
         let runs = [run];
-        let at = Measured::of(&info(point), &runs);
+        let at = Measured::of(&run_info("elections", vec![point]), &runs);
         let at = at.at(&[]).expect("a run");
         let (some, all) = (share(&at, 80.0), share(&at, 100.0));
         assert_eq!((some.median, all.median), (80.0, 100.0));
         assert!(99.999 < all.high && all.high <= 100.0, "{all:?}");
         assert!(49.0 < some.low && some.low < 49.1 && 94.3 < some.high && some.high < 94.4, "{some:?}");
         assert!(72.0 < all.low && all.low < 72.5, "{all:?}");
-    }
-
-    fn info(point: PointInfo) -> crate::results::RunInfo {
-        crate::results::RunInfo {
-            version: 1,
-            experiment: "elections".into(),
-            size: "quick".into(),
-            repetitions: 1,
-            seed: 1,
-            others_max: 1.0,
-            spaces: false,
-            commit: String::new(),
-            command: String::new(),
-            began: String::new(),
-            points: vec![point],
-        }
     }
 }

@@ -279,8 +279,8 @@ fn table(all: &[Times<'_>]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::tests::sample;
-    use crate::results::{PointInfo, RunInfo, Sample};
+    use crate::results::tests::{run_info, sample};
+    use crate::results::{PointInfo, Sample};
     use std::collections::BTreeMap;
 
     fn measured() -> Measured {
@@ -290,19 +290,7 @@ mod tests {
             load: String::new(),
             setting: String::new(),
         };
-        let run = RunInfo {
-            version: 1,
-            experiment: "five-requests".into(),
-            size: "quick".into(),
-            repetitions: 1,
-            seed: 1,
-            others_max: 1.0,
-            spaces: false,
-            commit: String::new(),
-            command: String::new(),
-            began: String::new(),
-            points: points(Size::Quick).iter().map(info).collect(),
-        };
+        let run = run_info("five-requests", points(Size::Quick).iter().map(info).collect());
         let sampled = |(point, way): (&Point, Way)| {
             let counters: BTreeMap<String, f64> = crate::trace::measure(way).expect("a trace").counters;
             Sample { counters, ..sample(&point.key(), 0, 1.0) }

@@ -87,18 +87,12 @@ fn of(at: &At<'_>, value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
 
 /// Mean time of a stage in microseconds: of `write` at the leader, of `append` at the followers.
 pub(super) fn stage(at: &At<'_>, path: &str, stage: &str) -> Option<f64> {
-    of(at, |run| {
-        let count = run.counters.get(&format!("{path} samples")).filter(|count| 0.0 < **count)?;
-        Some(run.counters.get(&format!("{path} {stage}"))? / count)
-    })
+    of(at, |run| run.stage_us(path, stage))
 }
 
 /// Mean latency in microseconds.
 pub(super) fn latency(at: &At<'_>) -> Option<f64> {
-    of(at, |run| {
-        let sum: f64 = run.latencies_us.iter().map(|(micros, count)| *micros as f64 * *count as f64).sum();
-        Some(sum / run.latencies_us.iter().map(|(_, count)| *count as f64).sum::<f64>())
-    })
+    of(at, Sample::latency_us)
 }
 
 fn counter(at: &At<'_>, name: &str) -> Option<f64> {
