@@ -240,7 +240,7 @@ impl BenchCluster {
         let load = match &point.load {
             Task::Bench(load) => load,
             Task::Elections(count) => return self.elections(*count, leader, &busy, all_before),
-            Task::Losses(losses) => return self.losses(losses, leader, &busy, all_before),
+            Task::Losses(losses) => return self.losses(point, losses, leader, &busy, all_before),
             Task::Watch(time) => return self.watch(*time, leader, &busy, all_before),
             Task::Codec(_) | Task::Trace(_) => return Err("a task without a cluster".into()),
         };

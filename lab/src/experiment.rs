@@ -236,14 +236,17 @@ pub struct Losses {
     pub value_bytes: usize,
     /// The clients live through it; else they die with the leader.
     pub lives: bool,
+    /// What the leader has sent and nobody received is lost with it, as with a machine; needs a link proxy.
+    pub loses_links: bool,
 }
 
 impl Losses {
     fn words(&self) -> String {
-        let Losses { sessions, kills, run_for, value_bytes, lives } = self;
+        let Losses { sessions, kills, run_for, value_bytes, lives, loses_links } = self;
         let with = if *lives { "whose clients live" } else { "together with their clients" };
+        let links = if *loses_links { ", and with what is on its way" } else { "" };
         format!(
-            "{sessions} sessions put {value_bytes} bytes weakly for {run_for:?}; {kills} leaders killed, {with}"
+            "{sessions} sessions put {value_bytes} bytes weakly for {run_for:?}; {kills} leaders killed, {with}{links}"
         )
     }
 }

@@ -151,6 +151,24 @@ impl Claim {
             verdict: at_least(ratio, least),
         })
     }
+
+    /// A claim that a number is at most `most`. `what` it is the number of, for readers; `because` has it.
+    #[must_use]
+    pub fn at_most(
+        says: impl Into<String>,
+        source: &str,
+        (what, value): (&str, Interval),
+        most: f64,
+        because: String,
+    ) -> Claim {
+        Claim {
+            says: says.into(),
+            source: source.into(),
+            rule: format!("held if the interval of {what} lies at {most} or below, refuted if it lies above"),
+            because,
+            verdict: at_most(value, most),
+        }
+    }
 }
 
 /// So many clients, for people.

@@ -14,10 +14,10 @@
 //! Out:   how much may be sent next; when to ask.
 //! Rules: [replication-protocols B4–B6, B12, W8]
 //!   1. Entries and questions about them travel in one order, in one lane. So the answer to a question shows what
-//!      became of everything that was sent before it, however slow the lane is. Over several links whose order is not
-//!      restored (decision 76) a question may overtake entries. Its answer then shows a gap where entries are still
-//!      on their way: they are sent once more than needed, and rule 4 may take the lane to be free too soon. No answer
-//!      acknowledges entries that it has overtaken, so nothing else changes.
+//!      became of everything that was sent before it, however slow the lane is. Over several links a question waits
+//!      for what was sent before it on each of them (decision 76). Where one overtakes entries all the same, its answer
+//!      shows a gap where they are still on their way: they are sent once more than needed, and rule 4 may take the
+//!      lane to be free too soon. No answer acknowledges entries that it has overtaken, so nothing else changes.
 //!   2. Entries are sent again only when the peer reports that it lacks them. Neither elapsed time nor the end of a
 //!      link is a reason: that link may have been the one on which the answers come. When entries in flight have made
 //!      no progress for a measured round trip, the peer is asked. A question costs a hundred bytes, so one that is sent
@@ -34,6 +34,8 @@
 //!      others, when the append that carried the first of them is older than `srtt + 4·rttvar` (at least 2 ms), or when
 //!      three appends that were sent later have arrived, as in TCP's fast retransmit. They stay in flight all the while:
 //!      a window may be lost with the peer's process. If nothing helps, the peer is asked as by rule 2.
+//!   8. Rule 7 guesses: on a slow link, small appends overtake a large one that is not lost. So what it sends again is at
+//!      most a tenth of all that was sent, however often it is wrong.
 //!
 //! Knows nothing of: messages, other peers, commit, the peer's log.
 
@@ -175,6 +177,8 @@ pub(crate) struct Flow {
     early: Vec<Run>,
     /// How often entries of the present gap were sent again: each time it takes twice as long. [RFC 6298 §5.5]
     repairs: u8,
+    /// Bytes of gaps that may be sent again before the peer is asked. [Rule 8]
+    guesses: usize,
     counts: FlowCounts,
 }
 
@@ -183,6 +187,15 @@ const REPAIR_MIN: Duration = Duration::from_millis(2);
 
 /// Appends sent later that have arrived: then an earlier one is taken for lost. [Rule 7; RFC 5681 §3.2]
 const LATER_MAX: usize = 3;
+
+/// Bytes of gaps that may be sent again before anything was sent: many small appends. [Rule 8]
+const GUESSES_FIRST: usize = 64 << 10;
+
+/// Each so many bytes sent allow one more. [Rule 8]
+const GUESS_EACH: usize = 10;
+
+/// The most that are allowed together: a link that has become slow repeats no more than this. [Rule 8]
+const GUESSES_MAX: usize = 4 << 20;
 
 /// Questions in a row after which they do not become rarer any more.
 const ASKED_MAX: u8 = 6;
@@ -208,6 +221,7 @@ impl Flow {
             paused_until: Instant(0),
             early: Vec::new(),
             repairs: 0,
+            guesses: GUESSES_FIRST,
             counts: FlowCounts::default(),
         }
     }
@@ -290,6 +304,7 @@ impl Flow {
         let again = prev < self.sent_upto;
         self.counts.sent += bytes as u64;
         self.counts.again += if again { bytes as u64 } else { 0 };
+        self.guesses = (self.guesses + bytes / GUESS_EACH).min(GUESSES_MAX);
         self.sent_upto = self.sent_upto.max(last);
         self.next_bytes = 0;
         let sent = Sent { prev, last, bytes, at: now, again };
@@ -412,19 +427,28 @@ impl Flow {
         (first <= last && last < self.next).then_some(Run { first, last })
     }
 
+    /// The appends that carried the entries of the gap, if so many bytes may be sent again. [Rule 8]
+    fn lacking(&self, hole: Run) -> Option<(core::ops::Range<usize>, usize)> {
+        let first = self.inflight.iter().position(|sent| hole.first <= sent.last)?;
+        let count = self.inflight.range(first..).take_while(|sent| sent.prev < hole.last).count();
+        let lacking = first..first + count;
+        let bytes = self.inflight.range(lacking.clone()).map(|sent| sent.bytes).sum();
+        (bytes <= self.guesses).then_some((lacking, bytes))
+    }
+
     /// When the entries of the gap are sent again if nothing else happens. [Rule 7]
     pub(crate) fn repair_at(&self, matched: LogIndex) -> Instant {
-        let oldest =
-            self.hole(matched).and_then(|hole| self.inflight.iter().find(|sent| hole.first <= sent.last));
+        let lacking = self.hole(matched).and_then(|hole| self.lacking(hole));
         // Before a round trip was measured, a question comes first.
-        let Some(oldest) = oldest.filter(|_| 0 < self.trip.smooth) else { return Instant::NEVER };
-        oldest.at + self.trip.timeout().max(REPAIR_MIN) * (1 << self.repairs)
+        let Some((lacking, _)) = lacking.filter(|_| 0 < self.trip.smooth) else { return Instant::NEVER };
+        self.inflight[lacking.start].at + self.trip.timeout().max(REPAIR_MIN) * (1 << self.repairs)
     }
 
     /// The entries of the gap, if they are to be sent again now; they count as sent now. [Rule 7]
     pub(crate) fn repair(&mut self, now: Instant, matched: LogIndex) -> Option<Run> {
         let hole = self.hole(matched)?;
-        let place = self.inflight.iter().position(|sent| hole.first <= sent.last)?;
+        let (lacking, bytes) = self.lacking(hole)?;
+        let place = lacking.start;
         let is_kept =
             |sent: &Sent| self.early.iter().any(|run| run.first <= sent.prev.next() && sent.last <= run.last);
         let has_later = || {
@@ -435,7 +459,8 @@ impl Flow {
             return None;
         }
         self.repairs = (self.repairs + 1).min(ASKED_MAX);
-        for sent in self.inflight.range_mut(place..).take_while(|sent| sent.prev < hole.last) {
+        self.guesses -= bytes;
+        for sent in self.inflight.range_mut(lacking) {
             (sent.at, sent.again) = (now, true);
         }
         Some(hole)
@@ -577,7 +602,7 @@ impl Flow {
         };
         self.trip = RoundTrip::default();
         self.counts = FlowCounts::default();
-        (self.asked, self.repairs) = (0, 0);
+        (self.asked, self.repairs, self.guesses) = (0, 0, GUESSES_FIRST);
         self.must_ask &= self.waits();
         self.since = match self.waits() {
             true => canonical.past(self.since, canonical.heartbeat_interval / 4),

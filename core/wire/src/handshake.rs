@@ -218,23 +218,26 @@ impl Challenge {
 
 /// The place of the message that follows among those that a member sends on several streams to one peer.
 ///
-/// It is sent where streams are to be read in the order of sending.
+/// It is sent where there are several streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Order {
     /// The set of streams, counted by the sender: a new one begins when one of its connections has ended.
     pub set: u64,
     /// The number of the message in this set, from 0 on.
     pub number: u64,
+    /// Whether the message is read only behind all with a lower number.
+    pub waits: bool,
 }
 
 impl Order {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.set);
         out.put_u64(self.number);
+        out.put_u8(self.waits.into());
     }
 
     pub(crate) fn take(reader: &mut Reader<'_>) -> Result<Order, FieldError> {
-        Ok(Order { set: reader.u64("set")?, number: reader.u64("number")? })
+        Ok(Order { set: reader.u64("set")?, number: reader.u64("number")?, waits: reader.bool("waits")? })
     }
 }
 

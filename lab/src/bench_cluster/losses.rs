@@ -8,7 +8,7 @@
 //! Knows nothing of: how a member counts a quorum.
 
 use super::{BenchCluster, Measurement};
-use crate::experiment::Losses;
+use crate::experiment::{Losses, Point};
 use crate::machine::Busy;
 use crate::measured::LOST;
 use kattu_rig::ledger::{Fate, Ledger};
@@ -23,8 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 impl BenchCluster {
     /// Kills so many leaders. `busy` and `all_before` are of before the point was prepared.
+    ///
+    /// # Errors
+    /// What does not work, and a broken contract: the run is no measurement.
     pub(super) fn losses(
         &mut self,
+        point: &Point,
         plan: &Losses,
         first: usize,
         busy: &Busy,
@@ -51,6 +55,10 @@ impl BenchCluster {
             let begun = Instant::now();
             std::thread::sleep(plan.run_for);
             self.cluster.members[leader].strike();
+            if let Some(proxy) = self.proxy.as_ref().filter(|_| plan.loses_links) {
+                let others = (0..self.cluster.members.len()).filter(|&to| to != leader);
+                others.for_each(|to| proxy.links.reset(leader, to));
+            }
             let mut living = None;
             match plan.lives {
                 true => living = Some(load),
@@ -59,10 +67,12 @@ impl BenchCluster {
             seconds += begun.elapsed().as_secs_f64();
             self.cluster.members[leader].kill();
             self.cluster.spawn_all()?;
-            self.cluster.until_served()?;
+            // Under load a follower behind a lossy link may lag for as long as the load goes on.
             accounts.extend(living.map(Load::flush).into_iter().flatten());
+            self.cluster.until_served()?;
+            self.now = self.settings()?; // a restart forgets them
+            self.tune(point, leader)?;
         }
-        self.now = self.settings()?; // a restart forgets them
         let mut state = self.cluster.agreed_state()?;
         state.kvs.retain(|pair| pair.key.starts_with(&name));
         let ledger = Ledger::of(&state, Keys::One);

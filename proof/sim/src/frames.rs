@@ -74,7 +74,7 @@ impl Net {
         let kind = lanes::lane_of(&message, || unsent(BULK).0 > 0, is_up(CONTROL));
         let is_spread = kind == LaneKind::Bulk && streams::is_spread(&message);
         let (lane, order) = match is_spread {
-            true => self.spread(from, to, around.now),
+            true => self.spread(from, to, around.now, &message),
             false => (lane_number(kind), None),
         };
         let unsent = |lane| self.paths.unsent(from, to, lane, around.now);

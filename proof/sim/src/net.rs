@@ -10,7 +10,7 @@ use crate::inject::Kind;
 use crate::intruders;
 use crate::paths::{Around, BULK, KINDS, LANES, Paths, SILENCE_MAX, SNAPSHOT};
 use crate::peers::Peers;
-use crate::plan::Plan;
+use crate::plan::{Plan, may_lose};
 use crate::streams::Streamed;
 use crate::world::Event;
 use kattu_member::dialler::{Dialler, Failure, Next};
@@ -83,7 +83,7 @@ impl Net {
             paths: Paths::new(seed, members, pace, plan.kinds.has(Kind::Replay)),
             peers: (0..members).map(|_| Peers::default()).collect(),
             links: (0..members * members).map(|at| LANES.map(|lane| link(at % members, lane))).collect(),
-            streamed: Streamed::new(settings.streams, members),
+            streamed: Streamed::new(settings.streams, members, may_lose(&plan.kinds, pace)),
             frame: pace.frame,
             frame_bytes_max: lanes::frame_bytes_max(&settings.limits, settings.request_bytes_max),
             writer: FrameWriter::default(),

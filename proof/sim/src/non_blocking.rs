@@ -51,7 +51,7 @@ fn draw_weak(dice: &mut Dice) -> (Weak, Capacity) {
     }
 }
 
-/// The streams to each peer. Where single frames are lost, no order can be restored: TCP loses none.
+/// The streams to each peer. Where single frames are lost, no order can be restored.
 pub(crate) fn draw_streams(dice: &mut Dice, may_lose: bool) -> Streams {
     let links_per_peer = dice.within(1, u64::from(STREAMS_HERE)) as u8;
     let is_ordered = dice.one_in(3) && !may_lose;

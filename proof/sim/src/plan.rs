@@ -341,7 +341,7 @@ impl Plan {
             load.weak = options.weak;
             let mut weak = options.weak.then(|| Dice::new(seed, "weak answers"));
             non_blocking::draw(&mut Dice::new(seed, "protocols"), weak.as_mut(), length, &mut injections);
-            let may_lose = kinds.has(Kind::Lossy) || !pace.ordered || !pace.holds;
+            let may_lose = may_lose(&kinds, &pace);
             settings.streams = non_blocking::draw_streams(&mut Dice::new(seed, "streams"), may_lose);
         }
         if options.tuned {
@@ -489,6 +489,11 @@ impl fmt::Display for Plan {
             self.kinds,
         )
     }
+}
+
+/// Whether single frames may be lost on a connection that goes on: TCP loses none.
+pub(crate) fn may_lose(kinds: &Kinds, pace: &Pace) -> bool {
+    kinds.has(Kind::Lossy) || !pace.ordered || !pace.holds
 }
 
 /// etcd's times, small files.

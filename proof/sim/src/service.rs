@@ -6,6 +6,7 @@
 //! Knows nothing of: how results are shown.
 
 use crate::clock::{MS, SEC, US};
+use crate::inject::{Change, Inject, Injection, Kinds};
 use crate::load::{Ask, Stream, Timed};
 use crate::net::id_of;
 use crate::paths::{BULK, CONTROL, Wire};
@@ -14,8 +15,10 @@ use crate::report::Violation;
 use crate::trace::Told;
 use crate::world::World;
 use kattu_member::step::{LIMITS, Limits};
-use kattu_node::SnapshotLimits;
-use kattu_raft::{LinkEnd, LogIndex};
+use kattu_member::streams::{Dispatch, Streams};
+use kattu_node::{SnapshotLimits, level};
+use kattu_raft::policy::{Capacity, Weak};
+use kattu_raft::{LinkEnd, LogIndex, NbRaft, Protocol};
 use kattu_verify::service::{BoundedMemory, Done, Held, LinkCount, RECOVERY, Work, no_metastable_state};
 use std::sync::{Arc, Mutex};
 
@@ -37,10 +40,34 @@ pub struct SlowLink {
     pub reads: u64,
     /// Puts of 1 KiB per second meanwhile.
     pub writes: u64,
+    /// Puts of 400 KiB per second meanwhile.
+    pub large: u64,
     /// The link's connections are reset this often, in nanoseconds; 0 never.
     pub reset_every: u64,
     /// Most of it comes as a snapshot: the log keeps 1 MiB only.
     pub by_snapshot: bool,
+    /// Entries take four connections and come in any order; followers have a window.
+    pub has_streams: bool,
+    /// It is watched for at least so long, in nanoseconds.
+    pub lasts: u64,
+}
+
+impl SlowLink {
+    /// One connection that carries nothing else, until the follower has caught up.
+    #[must_use]
+    pub const fn quiet(rate: u64, behind: u64) -> SlowLink {
+        SlowLink {
+            rate,
+            behind,
+            reads: 0,
+            writes: 0,
+            large: 0,
+            reset_every: 0,
+            by_snapshot: false,
+            has_streams: false,
+            lasts: 0,
+        }
+    }
 }
 
 /// The result.
@@ -63,6 +90,8 @@ pub struct CaughtUp {
     pub waiting_max: u64,
     /// How often the link was reset meanwhile.
     pub resets: u32,
+    /// The most entries that it kept in its window, as the leader saw it.
+    pub early_max: u64,
 }
 
 impl CaughtUp {
@@ -85,6 +114,15 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
         false => SnapshotLimits { log_bytes_min: u64::MAX, log_bytes_max: 0, keep_bytes: 0 },
     };
     plan.settings.segment_bytes = if situation.by_snapshot { 1 << 20 } else { 16 << 20 };
+    let window = Capacity { entries: 10_000, bytes: 64 << 20 };
+    let protocol = Protocol::NbRaft(NbRaft { window, weak: Weak::Off, budget: Capacity::default() });
+    if situation.has_streams {
+        plan.settings.level = level::NB_RAFT;
+        plan.settings.streams = Streams { links_per_peer: 4, dispatch: Dispatch::Unordered };
+        plan.kinds = Kinds::none(); // no frame is lost: then messages have places
+        let injection = Injection { at: 5 * SEC, what: Inject::Change(Change::Protocol(protocol)) };
+        plan.injections.push((0, injection));
+    }
     let mut world = as_in_production(plan);
     if !world.run_while(PATIENCE, |world| !world.is_level())? {
         return Err(Violation::new("a_cluster_comes_to_rest", "it has not within a minute"));
@@ -93,6 +131,14 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
         return Err(Violation::new("peace_keeps_its_leader", "there is no leader although nothing happened"));
     };
     let follower = (leader + 1) % 3;
+    let lacks_window = |world: &mut World| {
+        world
+            .raft(leader)
+            .is_none_or(|raft| raft.committed_membership().extensions.protocol != Some(protocol))
+    };
+    if situation.has_streams && !world.run_while(PATIENCE, lacks_window)? {
+        return Err(Violation::new("a_change_ends", "the protocol has not changed within a minute"));
+    }
     world.members[follower].down = u64::MAX >> 1;
     world.kill_as(follower, "is stopped", false, |_| false)?;
 
@@ -134,6 +180,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     for (ask, per_second) in [
         (Ask::Get { keys: 64 }, situation.reads),
         (Ask::Put { bytes: 1 << 10, keys: 1 << 16 }, situation.writes),
+        (Ask::Put { bytes: 400 << 10, keys: 8 }, situation.large),
     ] {
         if per_second > 0 {
             world.begin_load(Stream { ask, per_second, anywhere: false }, began);
@@ -141,15 +188,18 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     }
 
     let ideal = behind.saturating_mul(SEC) / situation.rate;
-    let end = began + 4 * ideal + SEC;
+    let end = began + (4 * ideal + SEC).max(situation.lasts);
     let mut reset_at = began + situation.reset_every;
     let mut waiting_max = 0;
-    let (mut took, mut resets) = (None, 0);
-    while world.sh.now < end && took.is_none() {
+    let (mut took, mut resets, mut early_max) = (None, 0, 0);
+    while world.sh.now < end && (took.is_none() || world.sh.now < began + situation.lasts) {
         world.run_until(world.sh.now + 10 * MS)?;
         waiting_max = waiting_max.max(world.sh.net.paths.waiting(leader, follower).0);
+        let of_follower = |(peer, early)| if peer == id_of(follower) { early } else { 0 };
+        let early = world.raft(leader).and_then(|raft| raft.peer_windows().map(of_follower).max());
+        early_max = early_max.max(early.unwrap_or(0));
         let held = world.raft(follower).map_or(LogIndex(0), kattu_raft::Raft::persisted_index);
-        took = (target <= held).then(|| world.sh.now - began);
+        took = took.or((target <= held).then(|| world.sh.now - began));
         if situation.reset_every > 0 && reset_at <= world.sh.now && took.is_none() {
             resets += 1;
             reset_at += situation.reset_every;
@@ -171,7 +221,7 @@ pub fn slow_link(seed: u64, situation: &SlowLink) -> Result<CaughtUp, Violation>
     }
     let link = first.until(world.link_count(leader, follower));
     let timed = std::mem::take(&mut world.load.timed);
-    Ok(CaughtUp { link, behind, took, level, ideal, timed, waiting_max, resets })
+    Ok(CaughtUp { link, behind, took, level, ideal, timed, waiting_max, resets, early_max })
 }
 
 /// The result of load far above capacity.

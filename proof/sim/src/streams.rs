@@ -21,15 +21,18 @@ pub(crate) struct Streamed {
     streams: Streams,
     spreads: Vec<Spread>,
     readers: Vec<InOrder<PeerMessage>>,
+    /// Single frames may be lost: then no message has a place, because others would wait for one that is lost.
+    may_lose: bool,
 }
 
 impl Streamed {
-    pub(crate) fn new(streams: Streams, members: usize) -> Streamed {
+    pub(crate) fn new(streams: Streams, members: usize, may_lose: bool) -> Streamed {
         let ways = members * members;
         Streamed {
             streams,
             spreads: vec![Spread::new(streams, 1); ways],
             readers: (0..ways).map(|_| InOrder::default()).collect(),
+            may_lose,
         }
     }
 }
@@ -41,14 +44,20 @@ impl Net {
     }
 
     /// The lane for an append, and its place if it has one.
-    pub(crate) fn spread(&mut self, from: usize, to: usize, now: u64) -> (usize, Option<Order>) {
+    pub(crate) fn spread(
+        &mut self,
+        from: usize,
+        to: usize,
+        now: u64,
+        message: &PeerMessage,
+    ) -> (usize, Option<Order>) {
         let at = self.at(from, to);
         let (spread, paths) = (&mut self.streamed.spreads[at], &self.paths);
         let stream = spread.next(|stream| {
             let lane = lane_of(stream);
             paths.lane(from, to, lane).is_up.then(|| paths.unsent(from, to, lane, now).0)
         });
-        (lane_of(stream), spread.order())
+        (lane_of(stream), spread.order(message).filter(|_| !self.streamed.may_lose))
     }
 
     /// Its lane has taken it.

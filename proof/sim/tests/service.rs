@@ -26,7 +26,7 @@ fn expect_served(situation: SlowLink) {
     let came = run(situation);
     let story = format!(
         "{situation:?}: {} bytes crossed, {} of them new: {:.2}; behind by {}, caught up in {:?} ns, {:.2} times what \
-         the link takes, {} resets; {} bytes waited at most",
+         the link takes, {} resets; {} bytes waited at most, {} entries in the window",
         came.link.sent,
         came.link.taken,
         came.link.ratio(),
@@ -34,10 +34,12 @@ fn expect_served(situation: SlowLink) {
         came.took,
         came.stretch(),
         came.resets,
-        came.waiting_max
+        came.waiting_max,
+        came.early_max
     );
     println!("{story}");
     assert!(GOODPUT_MIN <= came.link.ratio() && came.stretch() <= STRETCH_MAX, "{story}");
+    assert!(!situation.has_streams || 0 < came.early_max, "nothing came early: {story}");
     let resets_min = if situation.reset_every > 0 { RESETS_MIN } else { 0 };
     assert!(resets_min <= came.resets, "what shows what a reset costs sees some: {story}");
 }
@@ -45,8 +47,7 @@ fn expect_served(situation: SlowLink) {
 /// A situation with resets has at least this many.
 const RESETS_MIN: u32 = 2;
 
-const QUIET: SlowLink =
-    SlowLink { rate: 10 * MB, behind: BEHIND, reads: 0, writes: 0, reset_every: 0, by_snapshot: false };
+const QUIET: SlowLink = SlowLink::quiet(10 * MB, BEHIND);
 
 #[test]
 fn a_link_that_is_no_bottleneck_carries_nothing_twice() {
@@ -78,6 +79,15 @@ fn reads_repeat_nothing() {
 fn writes_meanwhile_repeat_nothing() {
     expect_served(SlowLink { writes: 500, ..QUIET });
     expect_served(SlowLink { rate: 50 * MB, writes: 500, ..QUIET });
+}
+
+/// Goal: over four connections, in any order, a slow link carries little twice: a question waits for what was sent before it
+/// on each connection, and what is sent again because later appends have come has a budget.
+#[test]
+fn several_connections_of_a_slow_link_carry_little_twice() {
+    let several = SlowLink { writes: 500, has_streams: true, ..QUIET };
+    expect_served(SlowLink { rate: MB, behind: 12 * MB, ..several });
+    expect_served(SlowLink { large: 8, lasts: 12 * SEC, ..several });
 }
 
 #[test]

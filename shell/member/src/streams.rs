@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              ┌─ bulk ─────── 0   3   4 ──▶┐
-//!   appends ───┼─ stream 1 ─── 1 ──────────▶┼─▶ unordered: as they arrive
+//!   appends ───┼─ stream 1 ─── 1 ──────────▶┼─▶ unordered: as they arrive, a question waits for those before it
 //!              └─ stream 2 ─── 2   5 ──────▶┘    ordered: 0 1 2 3 4 5, each waits for those before it
 //! ```
 //! One connection loses time where a packet is lost, and one thread at each end of it is a limit; several have neither, and bring
@@ -10,11 +10,12 @@
 //! is restored here.
 //! Rules: 1. Appends with entries, and questions about them, are spread. All other messages have one lane each.
 //!        2. A stream on which nothing waits comes first, by turns; or else the one on which the fewest bytes wait.
-//!        3. In order: each message is numbered when a stream has taken it, so numbers have no gap for as long as all
-//!           connections live. When one has ended, a new set begins, with a higher number. A process counts sets from the time of
+//!        3. Each message is numbered when a stream has taken it, so numbers have no gap for as long as all connections live.
+//!           It says whether it waits for those before it: in order, each does; else only a question does, so that its
+//!           answer says what became of them. When a connection has ended, a new set begins, with a higher number. A process counts sets from the time of
 //!           its start on, so they are higher than those of the process before, too. Where they are not, because a clock was
 //!           set back, nothing waits: what belongs to an older set is read at once.
-//!        4. The reader keeps what came early. When a connection has ended, what is kept goes on as it is: the rest may be
+//!        4. The reader keeps what waits. When a connection has ended, what is kept goes on as it is: the rest may be
 //!           lost, and a replica bears any order. So it does when too many bytes are kept.
 //! Source: replication-protocols §4.9.
 //! Knows nothing of: sockets, queues, what messages mean.
@@ -69,6 +70,11 @@ pub fn is_spread(message: &PeerMessage) -> bool {
     matches!(message, PeerMessage::Raft(envelope) if matches!(&envelope.message, Message::Append(append) if append.is_bulk()))
 }
 
+/// Whether a message asks what became of all appends before it.
+fn is_question(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::Raft(envelope) if matches!(&envelope.message, Message::Append(append) if append.tail))
+}
+
 /// Whether a lane carries appends.
 #[must_use]
 pub fn is_stream(lane: Lane) -> bool {
@@ -92,7 +98,7 @@ impl Spread {
     /// Over so many streams. The first set is above 0, and above those of earlier processes.
     #[must_use]
     pub fn new(streams: Streams, first_set: u64) -> Spread {
-        Spread { streams, turn: 0, order: Order { set: first_set, number: 0 } }
+        Spread { streams, turn: 0, order: first_of(first_set) }
     }
 
     /// The stream for the next message: 0 is the bulk lane. `unsent`: the bytes that wait on a stream, if that is open. [Rule 2]
@@ -108,11 +114,11 @@ impl Spread {
         stream
     }
 
-    /// The place of the next message, if the peer reads them in order. [Rule 3]
+    /// The place of the next message, this one, if there are several streams. [Rule 3]
     #[must_use]
-    pub fn order(&self) -> Option<Order> {
-        let is_ordered = 1 < self.streams.links_per_peer && self.streams.dispatch == Dispatch::Ordered;
-        is_ordered.then_some(self.order)
+    pub fn order(&self, message: &PeerMessage) -> Option<Order> {
+        let waits = self.streams.dispatch == Dispatch::Ordered || is_question(message);
+        (1 < self.streams.links_per_peer).then_some(Order { waits, ..self.order })
     }
 
     /// A stream has taken the message.
@@ -122,28 +128,33 @@ impl Spread {
 
     /// A connection has ended.
     pub fn begin_set(&mut self) {
-        self.order = Order { set: self.order.set + 1, number: 0 };
+        self.order = first_of(self.order.set + 1);
     }
+}
+
+/// The place of the first message of a set.
+fn first_of(set: u64) -> Order {
+    Order { set, number: 0, waits: true }
 }
 
 /// Most bytes that are kept of one peer.
 pub const KEPT_BYTES_MAX: usize = 32 << 20;
 
-/// Brings what arrives from one peer into the order of sending.
+/// Brings what arrives from one peer, and waits for what was sent before it, into the order of sending.
 #[derive(Debug)]
 pub struct InOrder<T> {
     /// What is expected next.
     next: Order,
     /// A connection of this set has ended, or too many bytes were kept.
     is_over: bool,
-    /// By number, with its bytes.
-    early: BTreeMap<u64, (T, usize)>,
+    /// By number, with its bytes; nothing for what was read at once.
+    early: BTreeMap<u64, (Option<T>, usize)>,
     bytes: usize,
 }
 
 impl<T> Default for InOrder<T> {
     fn default() -> InOrder<T> {
-        InOrder { next: Order { set: 0, number: 0 }, is_over: false, early: BTreeMap::new(), bytes: 0 }
+        InOrder { next: first_of(0), is_over: false, early: BTreeMap::new(), bytes: 0 }
     }
 }
 
@@ -153,20 +164,27 @@ impl<T> InOrder<T> {
         let mut now = Vec::new();
         if self.next.set < order.set {
             now = self.ended();
-            (self.next, self.is_over) = (Order { set: order.set, number: 0 }, false);
+            (self.next, self.is_over) = (first_of(order.set), false);
         }
         let is_late = order.set < self.next.set || self.is_over || order.number < self.next.number;
         if is_late || self.early.contains_key(&order.number) {
             now.push(item);
             return now;
         }
+        let (bytes, waiting) = match order.waits {
+            true => (bytes, Some(item)),
+            false => {
+                now.push(item);
+                (0, None)
+            }
+        };
         let bytes = bytes + size_of::<T>(); // many small ones are memory, too
         self.bytes += bytes;
-        self.early.insert(order.number, (item, bytes));
-        while let Some((item, bytes)) = self.early.remove(&self.next.number) {
+        self.early.insert(order.number, (waiting, bytes));
+        while let Some((waiting, bytes)) = self.early.remove(&self.next.number) {
             self.bytes -= bytes;
             self.next.number += 1;
-            now.push(item);
+            now.extend(waiting);
         }
         if KEPT_BYTES_MAX < self.bytes {
             now.extend(self.ended());
@@ -177,26 +195,57 @@ impl<T> InOrder<T> {
     /// A connection has ended. Returns what was kept, which is read now. [Rule 4]
     pub fn ended(&mut self) -> Vec<T> {
         (self.is_over, self.bytes) = (true, 0);
-        std::mem::take(&mut self.early).into_values().map(|(item, _)| item).collect()
+        std::mem::take(&mut self.early).into_values().filter_map(|(waiting, _)| waiting).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kattu_raft::message::Append;
+    use kattu_raft::{
+        Entry, EntryHead, EntryId, EntryKind, Envelope, GroupId, Incarnation, LogIndex, NodeId, Round, Stamp,
+        Term,
+    };
 
     fn streams(links_per_peer: u8, dispatch: Dispatch) -> Streams {
         Streams { links_per_peer, dispatch }
     }
 
     fn at(set: u64, number: u64) -> Order {
-        Order { set, number }
+        Order { set, number, waits: true }
+    }
+
+    /// A place that waits for nothing.
+    fn free(set: u64, number: u64) -> Order {
+        Order { set, number, waits: false }
+    }
+
+    /// An append of one entry, or a question about those before it.
+    fn append(is_question: bool) -> PeerMessage {
+        let head = EntryHead { id: EntryId::new(1, 1), kind: EntryKind::Command, stamp: Stamp(0) };
+        let entries = if is_question { Vec::new() } else { vec![Entry::new(head, b"a".to_vec().into(), 0)] };
+        let message = Message::Append(Append {
+            prev: EntryId::default(),
+            entries,
+            commit: LogIndex(0),
+            round: Round(0),
+            tail: is_question,
+        });
+        PeerMessage::Raft(Envelope {
+            group: GroupId(0),
+            from: NodeId(1),
+            incarnation: Incarnation(1),
+            to: NodeId(2),
+            term: Term(1),
+            message,
+        })
     }
 
     #[test]
     fn one_link_is_the_bulk_lane_and_needs_no_order() {
         let mut spread = Spread::new(Streams::default(), 1);
-        assert_eq!((spread.next(|_| None), spread.order()), (0, None));
+        assert_eq!((spread.next(|_| None), spread.order(&append(false))), (0, None));
         assert_eq!(Streams::default().further().count(), 0);
         assert_eq!(
             streams(3, Dispatch::Ordered).further().collect::<Vec<_>>(),
@@ -212,18 +261,26 @@ mod tests {
         assert_eq!(next(&mut spread, [Some(0), None, Some(0)]), 2, "stream 1 is not open");
         assert_eq!(next(&mut spread, [Some(9), Some(7), Some(8)]), 1);
         assert_eq!(next(&mut spread, [None; 3]), 0, "the bulk lane says that it is closed");
-        assert_eq!(spread.order(), None);
+    }
+
+    #[test]
+    fn out_of_order_only_a_question_waits_for_those_before_it() {
+        let mut spread = Spread::new(streams(2, Dispatch::Unordered), 1);
+        assert_eq!(spread.order(&append(false)), Some(free(1, 0)));
+        spread.taken();
+        assert_eq!(spread.order(&append(true)), Some(at(1, 1)));
+        assert!([append(false), append(true)].iter().all(is_spread));
     }
 
     #[test]
     fn a_message_that_no_stream_takes_leaves_no_gap_and_the_end_of_a_connection_begins_a_set() {
         let mut spread = Spread::new(streams(2, Dispatch::Ordered), 1);
-        assert_eq!(spread.order(), Some(at(1, 0)));
-        assert_eq!(spread.order(), Some(at(1, 0)), "it was not taken");
+        assert_eq!(spread.order(&append(false)), Some(at(1, 0)));
+        assert_eq!(spread.order(&append(false)), Some(at(1, 0)), "it was not taken");
         spread.taken();
-        assert_eq!(spread.order(), Some(at(1, 1)));
+        assert_eq!(spread.order(&append(true)), Some(at(1, 1)));
         spread.begin_set();
-        assert_eq!(spread.order(), Some(at(2, 0)));
+        assert_eq!(spread.order(&append(false)), Some(at(2, 0)));
     }
 
     #[test]
@@ -236,6 +293,19 @@ mod tests {
         assert_eq!(reader.arrived(at(1, 0), 'a', 1), ['a'], "nor does this one");
         assert_eq!(reader.arrived(at(1, 2), 'c', 1), ['c', 'd']);
         assert_eq!(reader.bytes, 0);
+    }
+
+    #[test]
+    fn what_waits_for_nothing_is_read_at_once_and_others_wait_for_it() {
+        let mut reader = InOrder::default();
+        assert_eq!(reader.arrived(at(1, 3), '?', 1), [], "a question");
+        assert_eq!(reader.arrived(free(1, 2), 'c', 1), ['c']);
+        assert_eq!(reader.arrived(free(1, 0), 'a', 1), ['a']);
+        assert_eq!(reader.arrived(free(1, 2), 'C', 1), ['C'], "a repeat");
+        assert_eq!(reader.arrived(free(1, 1), 'b', 1), ['b', '?']);
+        assert_eq!(reader.bytes, 0);
+        assert_eq!(reader.arrived(at(1, 5), '?', 1), []);
+        assert_eq!(reader.ended(), ['?'], "what was before it may be lost");
     }
 
     #[test]

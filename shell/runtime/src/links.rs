@@ -235,7 +235,7 @@ impl Link {
             let stream = self.stream(number);
             stream.is_up().then(|| stream.unsent_bytes() as u64)
         });
-        let is_taken = self.stream(stream).push(message, spread.order());
+        let is_taken = self.stream(stream).push(message, spread.order(message));
         if is_taken {
             spread.taken();
         }

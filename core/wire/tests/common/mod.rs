@@ -194,7 +194,7 @@ pub fn one_of_each() -> Vec<(&'static str, Frame)> {
         ("removed", Frame::Removed(Removed { cluster: 0xABCD, member: NodeId(4) })),
         ("known", Frame::Conflict(Conflict { cluster: 0xABCD, member: NodeId(4) })),
         ("quota", Frame::Quota(12 << 30)),
-        ("order", Frame::Order(Order { set: 2, number: 3 })),
+        ("order", Frame::Order(Order { set: 2, number: 3, waits: true })),
         (
             "append",
             envelope(Message::Append(Append {

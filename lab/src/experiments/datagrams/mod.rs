@@ -3,7 +3,7 @@
 //! Knows nothing of: how a point is run.
 
 use crate::experiment::{ClusterPlan, Experiment, Load, Point, Size, Task};
-use crate::judge::{Claim, Findings, at_most, line, lines, shown, table};
+use crate::judge::{Claim, Findings, line, lines, shown, table};
 use crate::measured::{At, Measure, Measured};
 use crate::published::Published;
 use std::time::Duration;
@@ -136,19 +136,15 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
 /// That no leader is replaced although all live.
 fn no_election(at: &At<'_>) -> Option<Claim> {
     let terms = at.median(Measure::Terms)?;
-    Some(Claim {
-        says: format!(
-            "No member is elected in vain: {}, {}, {} loss, timeout {}",
-            at.coordinate("transport"),
-            at.coordinate("what"),
-            at.coordinate("loss"),
-            at.coordinate("timeout")
-        ),
-        source: "ours".into(),
-        rule: "held if the interval of new terms per minute is 0, refuted if it lies above".into(),
-        because: format!("{} new terms per minute", shown(terms)),
-        verdict: at_most(terms, 0.0),
-    })
+    let says = format!(
+        "No member is elected in vain: {}, {}, {} loss, timeout {}",
+        at.coordinate("transport"),
+        at.coordinate("what"),
+        at.coordinate("loss"),
+        at.coordinate("timeout")
+    );
+    let because = format!("{} new terms per minute", shown(terms));
+    Some(Claim::at_most(says, "ours", ("new terms per minute", terms), 0.0, because))
 }
 
 fn alike(says: &str, one: Option<At<'_>>, other: Option<At<'_>>) -> Option<Claim> {

@@ -4,9 +4,7 @@
 
 use crate::experiment::{ClusterPlan, Distances, Experiment, Point, Size, Task};
 use crate::figures::{Figure, Series};
-use crate::judge::{
-    Claim, Findings, Table, at_least, at_most, bars, cell, line, lines, number, shown, within,
-};
+use crate::judge::{Claim, Findings, Table, at_least, bars, cell, line, lines, number, shown, within};
 use crate::measured::{At, Measure, Measured};
 use crate::published::Published;
 use crate::statistics::{Interval, quantile};
@@ -246,17 +244,13 @@ fn leases(at: Option<At<'_>>) -> Option<Claim> {
 /// That nothing changes where nothing happens.
 fn stays(at: &At<'_>) -> Option<Claim> {
     let terms = at.median(Measure::Terms)?;
-    Some(Claim {
-        says: format!(
-            "The leader stays without load and faults: {}, timeout {} ms",
-            at.coordinate("network"),
-            at.coordinate("timeout")
-        ),
-        source: "ours".into(),
-        rule: "held if the interval of new terms per minute is 0, refuted if it lies above".into(),
-        because: format!("{} new terms per minute", shown(terms)),
-        verdict: at_most(terms, 0.0),
-    })
+    let says = format!(
+        "The leader stays without load and faults: {}, timeout {} ms",
+        at.coordinate("network"),
+        at.coordinate("timeout")
+    );
+    let because = format!("{} new terms per minute", shown(terms));
+    Some(Claim::at_most(says, "ours", ("new terms per minute", terms), 0.0, because))
 }
 
 fn paragraphs(measured: &Measured) -> Vec<String> {

@@ -63,8 +63,8 @@ const DRAWN: [&Way; 6] = [&ONE_LINK, &WAITS, &KEEPS, &KEEPS_GAP, &KEEPS_RECEIPT,
 impl Way {
     fn cluster(&self, members: usize, links: u32) -> ClusterPlan {
         let plan = ClusterPlan::of(members);
-        match self.links {
-            None => plan,
+        match self.links.filter(|_| 1 < links) {
+            None => plan, // one connection keeps the order by itself
             Some(is_ordered) => plan.flag(&format!("--links-per-peer={links}")).flag(if is_ordered {
                 "--dispatch=ordered"
             } else {

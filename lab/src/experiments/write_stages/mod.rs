@@ -202,27 +202,17 @@ fn wait_is_second(at: &At<'_>) -> Option<Claim> {
 
 fn append_is_small(at: &At<'_>) -> Option<Claim> {
     let part = share(at, Stage::Append)?;
-    Some(Claim {
-        says: format!("The append at a follower is less than 1 % of the time ({})", at.coordinate("way")),
-        source: "section II-D, figure 4: 0.1 %".into(),
-        rule: "held if the interval of its share lies at 0.01 or below, refuted if it lies above".into(),
-        because: format!("its share is {}", shown(part)),
-        verdict: crate::judge::at_most(part, 0.01),
-    })
+    let says = format!("The append at a follower is less than 1 % of the time ({})", at.coordinate("way"));
+    let because = format!("its share is {}", shown(part));
+    Some(Claim::at_most(says, "section II-D, figure 4: 0.1 %", ("its share", part), 0.01, because))
 }
 
 fn no_wait(at: &At<'_>) -> Option<Claim> {
     let part = share(at, Stage::Wait)?;
-    Some(Claim {
-        says: "On one ordered stream the wait is at most 5 % of the time".into(),
-        source: "ours: replication-protocols, P5".into(),
-        rule: "held if the interval of its share lies at 0.05 or below, refuted if it lies above".into(),
-        because: format!(
-            "its share is {}; it includes what an append waits for the node's thread",
-            shown(part)
-        ),
-        verdict: crate::judge::at_most(part, 0.05),
-    })
+    let says = "On one ordered stream the wait is at most 5 % of the time";
+    let because =
+        format!("its share is {}; it includes what an append waits for the node's thread", shown(part));
+    Some(Claim::at_most(says, "ours: replication-protocols, P5", ("its share", part), 0.05, because))
 }
 
 /// The model's shares with the published parameters, by whether streams are ordered and there is a window.

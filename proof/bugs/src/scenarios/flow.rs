@@ -32,36 +32,26 @@ pub(super) fn entry_bytes(world: &World) -> usize {
 pub(super) fn a_slow_link(seed: u64) {
     let rate = 10_000_000 + seed % 7 * 1_000_000;
     let reads = seed % 2 * 100;
-    comes_back(
-        seed,
-        SlowLink { rate, behind: 48 << 20, reads, writes: 0, reset_every: 0, by_snapshot: false },
-    );
+    comes_back(seed, SlowLink { reads, ..SlowLink::quiet(rate, 48 << 20) });
 }
 
 /// A follower gets a snapshot over a link so slow that a chunk takes longer than an election timeout.
 pub(super) fn a_slow_link_for_a_snapshot(seed: u64) {
     let rate = 600_000 + seed % 7 * 50_000;
-    comes_back(
-        seed,
-        SlowLink { rate, behind: 8 << 20, reads: 0, writes: 0, reset_every: 0, by_snapshot: true },
-    );
+    comes_back(seed, SlowLink { by_snapshot: true, ..SlowLink::quiet(rate, 8 << 20) });
 }
 
 /// The same, and its other links are reset every five seconds.
 pub(super) fn a_snapshot_beside_resets(seed: u64) {
     let rate = 600_000 + seed % 7 * 10_000;
     let reset_every = 5_000_000_000;
-    comes_back(
-        seed,
-        SlowLink { rate, behind: 12 << 20, reads: 0, writes: 0, reset_every, by_snapshot: true },
-    );
+    comes_back(seed, SlowLink { reset_every, by_snapshot: true, ..SlowLink::quiet(rate, 12 << 20) });
 }
 
 /// A follower gets a snapshot while clients write half of what its link carries.
 pub(super) fn a_snapshot_under_writes(seed: u64) {
     let writes = 500 + seed % 50;
-    let situation =
-        SlowLink { rate: 1_000_000, behind: 12 << 20, reads: 0, writes, reset_every: 0, by_snapshot: true };
+    let situation = SlowLink { writes, by_snapshot: true, ..SlowLink::quiet(1_000_000, 12 << 20) };
     let came = slow_link(seed, &situation).unwrap_or_else(|broken| panic!("scene: {broken}"));
     assert!(
         came.level.is_some(),
