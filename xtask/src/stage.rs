@@ -88,11 +88,31 @@ struct Line {
     verdict: Verdict,
     tally: Tally,
     took: Duration,
+    /// Of all processors of the machine meanwhile, what was built ahead included.
+    processors: Duration,
+}
+
+/// The kernel's unit of processor time: USER_HZ. [proc_stat(5)]
+const TICKS_PER_S: u64 = 100;
+
+/// What the machine's processors have worked since it started; nothing where the kernel does not tell.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    worked(stat.lines().next().unwrap_or_default())
+}
+
+/// The work in a line `cpu user nice system idle iowait irq softirq …`.
+fn worked(line: &str) -> Duration {
+    let numbers = line.split_whitespace().skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
+    let idle = 3..=4;
+    let ticks: u64 =
+        numbers.take(7).enumerate().filter(|(place, _)| !idle.contains(place)).map(|(_, ticks)| ticks).sum();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_S)
 }
 
 /// Runs stages in order and reports; an error if any failed, with the report already printed.
 pub fn run_all(stages: &[&Stage]) -> Result<(), Failure> {
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), processor_time());
     let mut lines: Vec<Line> = Vec::new();
     let mut next = None;
     for stage in stages {
@@ -105,6 +125,7 @@ pub fn run_all(stages: &[&Stage]) -> Result<(), Failure> {
                 verdict: Verdict::Skipped,
                 tally: Tally::skipped(format!("{}: stage `{need}` failed", stage.name)),
                 took: Duration::ZERO,
+                processors: Duration::ZERO,
             },
             None => run_one(stage),
         };
@@ -113,7 +134,7 @@ pub fn run_all(stages: &[&Stage]) -> Result<(), Failure> {
         }
         lines.push(line);
     }
-    report(&lines, begun.elapsed(), next)
+    report(&lines, begun.elapsed(), processor_time().saturating_sub(before), next)
 }
 
 fn run_one(stage: &Stage) -> Line {
@@ -121,9 +142,9 @@ fn run_one(stage: &Stage) -> Line {
     let log = shell::log_path(stage.name);
     // The log is of this run only.
     let _ = std::fs::remove_file(&log);
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), processor_time());
     let ended = (stage.run)(&log);
-    let took = begun.elapsed();
+    let (took, processors) = (begun.elapsed(), processor_time().saturating_sub(before));
     let (verdict, tally) = match ended {
         Ok(tally) if 0 < tally.failed => (Verdict::Failed, tally),
         Ok(tally) if tally.passed == 0 && !tally.skipped.is_empty() => (Verdict::Skipped, tally),
@@ -150,11 +171,14 @@ fn run_one(stage: &Stage) -> Line {
         if tally.note.is_empty() { "" } else { ": " },
         tally.note
     );
-    Line { name: stage.name, verdict, tally, took }
+    Line { name: stage.name, verdict, tally, took, processors }
 }
 
-fn report(lines: &[Line], took: Duration, next: Option<&str>) -> Result<(), Failure> {
-    println!("\n{:<14} {:<8} {:>7} {:>7} {:>8} {:>9}", "stage", "", "passed", "failed", "skipped", "seconds");
+fn report(lines: &[Line], took: Duration, processors: Duration, next: Option<&str>) -> Result<(), Failure> {
+    println!(
+        "\n{:<14} {:<8} {:>7} {:>7} {:>8} {:>9} {:>10}",
+        "stage", "", "passed", "failed", "skipped", "seconds", "processors"
+    );
     for line in lines {
         let word = match line.verdict {
             Verdict::Passed => "ok",
@@ -162,13 +186,14 @@ fn report(lines: &[Line], took: Duration, next: Option<&str>) -> Result<(), Fail
             Verdict::Skipped => "skipped",
         };
         println!(
-            "{:<14} {:<8} {:>7} {:>7} {:>8} {:>9.1}  {}",
+            "{:<14} {:<8} {:>7} {:>7} {:>8} {:>9.1} {:>10.1}  {}",
             line.name,
             word,
             line.tally.passed,
             line.tally.failed,
             line.tally.skipped.len(),
             line.took.as_secs_f64(),
+            line.processors.as_secs_f64(),
             line.tally.note
         );
     }
@@ -180,7 +205,7 @@ fn report(lines: &[Line], took: Duration, next: Option<&str>) -> Result<(), Fail
     let sum = |pick: fn(&Tally) -> usize| lines.iter().map(|line| pick(&line.tally)).sum::<usize>();
     let (passed, failed, skipped) =
         (sum(|tally| tally.passed), sum(|tally| tally.failed), sum(|tally| tally.skipped.len()));
-    println!("took {:.0} s", took.as_secs_f64());
+    println!("took {:.0} s, and {:.0} s of processors", took.as_secs_f64(), processors.as_secs_f64());
     if let Some(next) = next {
         println!("a stage failed; its log is above and in target/xtask/");
         println!("next: {next}");
@@ -193,6 +218,12 @@ fn report(lines: &[Line], took: Duration, next: Option<&str>) -> Result<(), Fail
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processors_work_where_they_are_not_idle() {
+        assert_eq!(worked("cpu  100 20 3 5000 600 7 80 900 0 0"), Duration::from_millis(2100));
+        assert_eq!(worked(""), Duration::ZERO);
+    }
 
     #[test]
     fn results_of_cargo_test_are_added_up() {

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of: the events of a storm.
 
+use crate::check;
 use crate::shell::{self, Failure, run_logged};
 use crate::stage::Tally;
 use crate::targets;
@@ -33,15 +34,39 @@ const OF_LIARS: usize = 100;
 const COMPARED: u64 = 4;
 const MINUTES: u64 = 1;
 
-fn kattu(words: &[&str]) -> Command {
-    let mut command = Command::new(shell::target().join("release/kattu"));
-    command.arg("sim").args(words).current_dir(shell::root());
+/// The simulator, with the optimizations of the other proofs: they share most of what is built.
+pub fn build(log: &Path) -> Result<(), Failure> {
+    let mut build = shell::cargo(&["build", "--locked", "--profile", "proof", "-p", "kattu-simulator"]);
+    run_logged(&mut build, log, BUILD_LIMIT)
+}
+
+/// The tests of the simulator, as a target of cargo.
+pub const SITUATIONS: &str = "situations";
+
+fn of_situations() -> Command {
+    shell::cargo(&["test", "--locked", "--profile", "proof", "-p", "kattu-sim", "--test", SITUATIONS])
+}
+
+/// The tests of the simulator.
+pub fn build_situations(log: &Path) -> Result<(), Failure> {
+    run_logged(of_situations().arg("--no-run"), log, BUILD_LIMIT)
+}
+
+/// Runs them.
+pub fn situations(log: &Path) -> Result<Tally, Failure> {
+    check::cargo_test(&mut of_situations(), log, STORM_LIMIT)
+}
+
+fn simulator(words: &[&str]) -> Command {
+    let mut command = Command::new(shell::target().join("proof/kattu-sim"));
+    command.args(words).current_dir(shell::root());
     command
 }
 
-/// The hash of the course of fresh seeds, in debug and release.
+/// The hash of the course of fresh seeds, in debug and optimized.
 pub fn courses(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
+    build(log)?;
     // With the whole set of tests: built alone, it would have other features.
     run_logged(targets::select("build").args(["--quiet", "--tests", "--bin", "sim"]), log, BUILD_LIMIT)?;
     let debug = shell::target().join("debug/sim");
@@ -49,30 +74,31 @@ pub fn courses(seed: u64, log: &Path) -> Result<Tally, Failure> {
     for seed in seed..seed + COMPARED {
         let shown = seed.to_string();
         let minutes = MINUTES.to_string();
-        let released =
-            shell::output(&mut kattu(&["--seed", &shown, "--minutes", &minutes, "--hash"]), STORM_LIMIT)?;
+        let optimized =
+            shell::output(&mut simulator(&["--seed", &shown, "--minutes", &minutes, "--hash"]), STORM_LIMIT)?;
         let seconds = (MINUTES * 60).to_string();
         let debugged = shell::output(Command::new(&debug).args(["hash", &shown, &seconds]), STORM_LIMIT)?;
-        let (released, debugged) = (released.trim().to_string(), debugged.trim().to_string());
-        if released != debugged || released.is_empty() {
+        let (optimized, debugged) = (optimized.trim().to_string(), debugged.trim().to_string());
+        if optimized != debugged || optimized.is_empty() {
             return Err(Failure::new(format!(
-                "seed {seed} takes another course in release ({released}) than in debug ({debugged})"
+                "seed {seed} takes another course when it is optimized ({optimized}) than in debug ({debugged})"
             ))
             .then(format!("kattu sim --seed {seed} --minutes {MINUTES} --hash, in both builds")));
         }
-        if hashes.contains(&released) {
-            return Err(Failure::new(format!("seed {seed} has the hash of another seed: {released}")));
+        if hashes.contains(&optimized) {
+            return Err(Failure::new(format!("seed {seed} has the hash of another seed: {optimized}")));
         }
-        hashes.push(released);
+        hashes.push(optimized);
         tally.passed += 1;
     }
-    tally.note = format!("{COMPARED} seeds the same in debug and release");
+    tally.note = format!("{COMPARED} seeds the same in debug and optimized");
     Ok(tally)
 }
 
 /// The storms that once broke a promise, and fresh ones, whose seeds follow from the commit.
 pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
-    run_logged(&mut kattu(&["--regressions"]), log, STORM_LIMIT)?;
+    build(log)?;
+    run_logged(&mut simulator(&["--regressions"]), log, STORM_LIMIT)?;
     let first = seed.to_string();
     let slices: [(u64, &[&str]); 7] = [
         (STORMS, &[]),
@@ -86,7 +112,7 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
     for (storms, more) in slices {
         let storms = storms.to_string();
         let words = [&["--seed", &first, "--storms", &storms], more].concat();
-        run_logged(&mut kattu(&words), log, STORM_LIMIT)?;
+        run_logged(&mut simulator(&words), log, STORM_LIMIT)?;
     }
     let text = std::fs::read_to_string(log)?;
     let is_sum = |line: &&str| line.contains(" storms, ") || line.contains(" regressions, ");
@@ -100,6 +126,7 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
 
 /// Fresh storms of the families that judge service, and of liars: their seeds follow from the commit.
 pub fn service(seed: u64, log: &Path) -> Result<Tally, Failure> {
+    build(log)?;
     let mut tally = Tally::default();
     for (family, storms) in [
         ("slow-links", OF_SERVICE),
@@ -109,7 +136,7 @@ pub fn service(seed: u64, log: &Path) -> Result<Tally, Failure> {
     ] {
         let (count, first) = (storms.to_string(), seed.to_string());
         run_logged(
-            &mut kattu(&["--family", family, "--seed", &first, "--storms", &count]),
+            &mut simulator(&["--family", family, "--seed", &first, "--storms", &count]),
             log,
             STORM_LIMIT,
         )?;

@@ -2,7 +2,7 @@
 //! replication when `testdata/raft-traces.txt` was recorded: each message as bytes, each record, each delivered entry
 //! and each verdict, in their order. What the members do today must be the same.
 //!
-//! After a change of Raft itself, `UPDATE_GOLDENFILES=1 cargo test --release -p kattu-sim --test raft_as_ever` records
+//! After a change of Raft itself, `UPDATE_GOLDENFILES=1 cargo test --release -p kattu-sim --test situations raft_as_ever` records
 //! them anew, which is right only while all such switches are off.
 
 use kattu_node::contract::PeerMessage;
