@@ -685,4 +685,28 @@ mod tests {
         flow.on_match(now, LogIndex(2), LogIndex(2), true);
         assert!(matches!(flow.mode, Mode::Replicate), "{:?}", flow.mode);
     }
+
+    /// Goal: small appends that overtake a large one again and again repeat little of it, and something.
+    #[test]
+    fn what_is_sent_again_on_a_guess_has_a_budget() {
+        let (now, large, small) = (Instant(1), 100_000, 100);
+        let mut flow = Flow::new(LogIndex(2));
+        flow.on_match(now, LogIndex(1), LogIndex(1), true);
+        let (mut sent, mut again) = (0, 0);
+        for matched in (1..1000).step_by(4) {
+            for (later, bytes) in [large, small, small, small].into_iter().enumerate() {
+                let prev = matched + later as u64;
+                flow.sent(now, LogIndex(prev), LogIndex(prev + 1), bytes);
+                sent += bytes;
+            }
+            let early = Run { first: LogIndex(matched + 2), last: LogIndex(matched + 4) };
+            flow.on_early(&[early], LogIndex(matched));
+            if let Some(hole) = flow.repair(now, LogIndex(matched)) {
+                assert_eq!(hole, Run { first: LogIndex(matched + 1), last: LogIndex(matched + 1) });
+                again += large;
+            }
+            flow.on_match(now, LogIndex(matched + 4), LogIndex(matched + 4), true);
+        }
+        assert!(0 < again && again <= sent / GUESS_EACH + GUESSES_FIRST, "{again} of {sent}");
+    }
 }

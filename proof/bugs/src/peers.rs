@@ -39,6 +39,7 @@ const ELSEWHERE: &[&str] = &[
     "lease-kept-though-clocks-differ",
     "question-overtakes-entries",
     "sent-again-because-time-passed",
+    "gaps-sent-again-without-a-budget",
     "unanswered-piece-sent-again",
     "written-off-entries-not-counted",
     "written-off-entries-leave-with-a-heartbeat",

@@ -8,7 +8,7 @@
 //! | `pre-candidate-votes-and-asks-on` | a voter that elected a leader does not depose it (`elections.rs`) |
 //! | `restarted-voter-deposes-its-leader` | a restart and one lost link cost no election (`elections.rs`) |
 //! | `open-questions-all-repeated` | a follower with many open reads repeats one request (`questions.rs`) |
-//! | `question-overtakes-entries`, `sent-again-because-time-passed`, `unanswered-piece-sent-again`, `piece-sent-again-for-another-link` | a slow link carries what is new (`flow.rs`) |
+//! | `question-overtakes-entries`, `sent-again-because-time-passed`, `unanswered-piece-sent-again`, `piece-sent-again-for-another-link`, `question-overtakes-on-another-link`, `gaps-sent-again-without-a-budget` | a slow link carries what is new (`flow.rs`) |
 //! | `log-pruned-under-who-is-fed` | a member that gets a snapshot catches up some time, whatever clients write (`flow.rs`) |
 //! | `written-off-entries-not-counted`, `sent-without-room`, `room-told-of-by-heartbeats-only`, `recent-entries-kept-for-nobody`, `clients-never-slowed`, `slowed-clients-wait-without-a-bound`, `snapshot-on-its-way-is-no-gain` | what is on its way to a peer is bounded by limits and room, and comes from memory where the peer keeps up (`flow.rs`) |
 //! | `link-that-ends-sends-again`, `small-appends-overtake-large-ones`, `entry-without-room-waits-for-a-heartbeat`, `who-is-full-agrees-with-nothing`, `who-is-behind-is-asked-every-round` | nothing is sent twice or in vain, and no follower waits for a heartbeat (`ways.rs`) |
@@ -93,6 +93,8 @@ pub fn trial(name: &str, seed: u64) {
         "restarted-voter-deposes-its-leader" => elections::a_restart_and_a_lost_link(seed),
         "open-questions-all-repeated" => questions::of_one_that_commits_nothing(seed),
         "question-overtakes-entries" | "sent-again-because-time-passed" => flow::a_slow_link(seed),
+        "question-overtakes-on-another-link" => flow::a_slow_link_of_several_connections(seed),
+        "gaps-sent-again-without-a-budget" => flow::large_puts_beside_small_ones(seed),
         "unanswered-piece-sent-again" => flow::a_slow_link_for_a_snapshot(seed),
         "piece-sent-again-for-another-link" => flow::a_snapshot_beside_resets(seed),
         "log-pruned-under-who-is-fed" => flow::a_snapshot_under_writes(seed),

@@ -146,7 +146,7 @@ impl Trial {
         let endpoints = place.endpoints.clone();
         let limited = Limited::draw(seed, plan.members);
         let mut flags = Flags::draw(seed, setting.target, plan.lie);
-        let draw = setting.is_weak.then(|| weak::Draw::of(seed, plan.lie, limited.is_some()));
+        let draw = setting.is_weak.then(|| weak::Draw::of(seed, plan.lie));
         if let Some(draw) = &draw {
             draw.add_to(&mut flags);
         }

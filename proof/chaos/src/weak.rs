@@ -53,9 +53,8 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// That of a seed. `lie` are the clocks that lie in this trial, if any do; `is_limited`: links have a limited bandwidth, and
-    /// their goodput is judged.
-    pub fn of(seed: u64, lie: Option<Lie>, is_limited: bool) -> Draw {
+    /// That of a seed. `lie` are the clocks that lie in this trial, if any do.
+    pub fn of(seed: u64, lie: Option<Lie>) -> Draw {
         let mut random = Random::of_part(seed, "weak clients");
         // Mostly on receipt: there an answer is the furthest ahead of its disks.
         let kind = *random.pick(&["gap", "receipt", "receipt"]);
@@ -64,8 +63,6 @@ impl Draw {
         let patience = Duration::from_secs(*random.pick(&[3, 60]));
         let pause_ms_max = *random.pick(&[1, 4, 8]);
         let links = *random.pick(&[1, 2, 4]);
-        // Goodput is judged of one connection: over four, in any order, a slow link has carried half of its bytes twice.
-        let links = if is_limited { 1 } else { links };
         // One connection keeps the order.
         let (is_unordered, log_thread) = (random.per_mille(500) && 1 < links, random.per_mille(900));
         // Slow disks, so that a put is received well before it is done.
@@ -362,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_seed_draws_its_weak_clients_and_campaigns_see_each_kind() {
-        let draws = |lie| (0..200).map(move |seed| Draw::of(seed, lie, false)).collect::<Vec<_>>();
+        let draws = |lie| (0..200).map(move |seed| Draw::of(seed, lie)).collect::<Vec<_>>();
         assert_eq!(draws(None), draws(None));
         let all = draws(None);
         let kinds: BTreeSet<_> =
@@ -371,7 +368,6 @@ mod tests {
         let budgets: BTreeSet<_> = all.iter().map(|draw| draw.budget).collect();
         assert_eq!(budgets, [1, 8, 64, 1_000].into());
         assert!(draws(Some(Lie::All)).iter().all(|draw| draw.sync_delay_ms == 0));
-        assert!((0..200).all(|seed| Draw::of(seed, None, true).words_of_links() == ["--links-per-peer=1"]));
     }
 
     #[test]
@@ -381,7 +377,7 @@ mod tests {
             is_unordered: true,
             log_thread: true,
             sync_delay_ms: 5,
-            ..Draw::of(1, None, false)
+            ..Draw::of(1, None)
         };
         let mut flags = Flags::default();
         draw.add_to(&mut flags);

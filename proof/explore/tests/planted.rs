@@ -85,6 +85,7 @@ const BEYOND: &[(&str, &str)] = &[
         "breaks no promise of safety: in a scope everything may overtake everything",
     ),
     ("sent-again-because-time-passed", "breaks no promise of safety: entries are sent twice"),
+    ("gaps-sent-again-without-a-budget", "breaks no promise of safety: entries are sent twice"),
     (
         "recent-entries-kept-without-a-bound",
         "breaks no promise of safety: what is kept in memory is not in any message",

@@ -35,6 +35,22 @@ pub(super) fn a_slow_link(seed: u64) {
     comes_back(seed, SlowLink { reads, ..SlowLink::quiet(rate, 48 << 20) });
 }
 
+/// A follower far behind comes back over several connections on a slow link, on which entries come in any order.
+pub(super) fn a_slow_link_of_several_connections(seed: u64) {
+    let rate = 1_000_000 + seed % 7 * 100_000;
+    comes_back(seed, SlowLink { has_streams: true, ..SlowLink::quiet(rate, 12 << 20) });
+}
+
+/// The same, and then small puts overtake large ones on other connections for a while.
+pub(super) fn large_puts_beside_small_ones(seed: u64) {
+    let rate = 10_000_000 + seed % 7 * 100_000;
+    let lasts = 20_000_000_000;
+    comes_back(
+        seed,
+        SlowLink { writes: 500, large: 8, has_streams: true, lasts, ..SlowLink::quiet(rate, 8 << 20) },
+    );
+}
+
 /// A follower gets a snapshot over a link so slow that a chunk takes longer than an election timeout.
 pub(super) fn a_slow_link_for_a_snapshot(seed: u64) {
     let rate = 600_000 + seed % 7 * 50_000;
