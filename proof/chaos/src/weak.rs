@@ -372,13 +372,8 @@ mod tests {
 
     #[test]
     fn what_is_drawn_is_on_the_command_lines() {
-        let draw = Draw {
-            links: 4,
-            is_unordered: true,
-            log_thread: true,
-            sync_delay_ms: 5,
-            ..Draw::of(1, None)
-        };
+        let draw =
+            Draw { links: 4, is_unordered: true, log_thread: true, sync_delay_ms: 5, ..Draw::of(1, None) };
         let mut flags = Flags::default();
         draw.add_to(&mut flags);
         let words = flags.words(0).join(" ");
