@@ -6,10 +6,10 @@ use crate::arrows;
 use crate::pages;
 use crate::prebuild;
 use crate::profiles;
+use crate::proofs;
 use crate::rigs;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::{self, Stage, Tally};
-use crate::storms;
 use crate::targets;
 use crate::words;
 use std::path::Path;
@@ -193,7 +193,7 @@ fn docs(log: &Path) -> Result<Tally, Failure> {
 /// Unit tests, and the integration tests of crates that are no rigs.
 fn unit_tests(log: &Path) -> Result<Tally, Failure> {
     let names = targets::names(|name| !rigs::CRATES.contains(&name))?.tests;
-    let names: Vec<String> = names.into_iter().filter(|name| name != storms::SITUATIONS).collect();
+    let names: Vec<String> = names.into_iter().filter(|name| name != proofs::SITUATIONS).collect();
     let test = || {
         let mut test = targets::select("test");
         test.args(["--no-fail-fast", "--lib", "--bins"]);

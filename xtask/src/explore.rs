@@ -4,7 +4,8 @@
 
 use crate::bugs;
 use crate::check::cargo_test;
-use crate::shell::{Failure, cargo, in_foreground, run_logged};
+use crate::proofs;
+use crate::shell::{self, Failure, cargo, in_foreground, run_logged};
 use crate::stage::Tally;
 use std::path::Path;
 use std::process::Command;
@@ -12,25 +13,19 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(1200);
 
-fn explore(words: &[&str]) -> Command {
-    let mut explore = cargo(&["run", "--quiet", "--profile", "proof", "-p", "kattu-explore", "--"]);
-    explore.args(words);
-    explore
-}
-
 /// `cargo xtask explore …`: arguments go to the program of `proof/explore`.
 pub fn run(words: &[&str]) -> Result<(), Failure> {
-    let mut command = explore(words);
     if words.contains(&"--plant") {
         bugs::copy()?;
-        bugs::in_copy(&mut command);
+        let mut explore = cargo(&["run", "--quiet", "--profile", "proof", "-p", "kattu-explore", "--"]);
+        return in_foreground(bugs::in_copy(explore.args(words)));
     }
-    in_foreground(&mut command)
+    proofs::build(&shell::log_path("explore"))?;
+    in_foreground(proofs::program(proofs::EXPLORE).args(words))
 }
 
-/// What the slice runs.
+/// The planted bugs that the slice must find.
 pub fn build(log: &Path) -> Result<(), Failure> {
-    run_logged(&mut cargo(&["build", "--profile", "proof", "-p", "kattu-explore"]), log, LIMIT)?;
     bugs::copy()?;
     run_logged(bugs::in_copy(planted().arg("--no-run")), log, LIMIT)
 }
@@ -42,7 +37,8 @@ fn planted() -> Command {
 /// The scopes of every commit, each with its pinned number of states; and the planted bugs that they must find, in a copy that
 /// has them. `before_copy`: until then, another process may write that copy.
 pub fn slice(log: &Path, before_copy: impl FnOnce()) -> Result<Tally, Failure> {
-    run_logged(&mut explore(&[]), log, LIMIT)?;
+    proofs::build(log)?;
+    run_logged(&mut proofs::program(proofs::EXPLORE), log, LIMIT)?;
     let text = std::fs::read_to_string(log)?;
     let note = text.lines().last().unwrap_or_default().to_string();
     before_copy();

@@ -22,6 +22,7 @@ mod pgo;
 mod power;
 mod prebuild;
 mod profiles;
+mod proofs;
 mod rigs;
 mod shell;
 mod stage;

@@ -6,7 +6,7 @@
 //! Knows nothing of: what is built.
 
 use crate::shell::{self, Failure};
-use crate::{bugs, explore, fuzz, rigs, storms, test};
+use crate::{bugs, explore, fuzz, proofs, rigs, test};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -15,16 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Its output goes to the log at the path.
 type Build = fn(&Path) -> Result<(), Failure>;
 
-const BUILDS: [Build; 8] = [
-    test::build_release,
-    rigs::build,
-    test::build_crash_images,
-    storms::build_situations,
-    storms::build,
-    explore::build,
-    bugs::build,
-    fuzz::build,
-];
+const BUILDS: [Build; 6] =
+    [test::build_release, rigs::build, proofs::build, explore::build, bugs::build, fuzz::build];
 
 /// `cargo xtask prebuild`: all of it, also after a failure; the first one is returned.
 pub fn run() -> Result<(), Failure> {

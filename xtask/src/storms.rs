@@ -3,6 +3,7 @@
 //! Knows nothing of: the events of a storm.
 
 use crate::check;
+use crate::proofs;
 use crate::shell::{self, Failure, run_logged};
 use crate::stage::Tally;
 use crate::targets;
@@ -34,39 +35,21 @@ const OF_LIARS: usize = 100;
 const COMPARED: u64 = 4;
 const MINUTES: u64 = 1;
 
-/// The simulator, with the optimizations of the other proofs: they share most of what is built.
-pub fn build(log: &Path) -> Result<(), Failure> {
-    let mut build = shell::cargo(&["build", "--locked", "--profile", "proof", "-p", "kattu-simulator"]);
-    run_logged(&mut build, log, BUILD_LIMIT)
-}
-
-/// The tests of the simulator, as a target of cargo.
-pub const SITUATIONS: &str = "situations";
-
-fn of_situations() -> Command {
-    shell::cargo(&["test", "--locked", "--profile", "proof", "-p", "kattu-sim", "--test", SITUATIONS])
-}
-
 /// The tests of the simulator.
-pub fn build_situations(log: &Path) -> Result<(), Failure> {
-    run_logged(of_situations().arg("--no-run"), log, BUILD_LIMIT)
-}
-
-/// Runs them.
 pub fn situations(log: &Path) -> Result<Tally, Failure> {
-    check::cargo_test(&mut of_situations(), log, STORM_LIMIT)
+    check::cargo_test(&mut proofs::test(proofs::SITUATIONS), log, STORM_LIMIT)
 }
 
 fn simulator(words: &[&str]) -> Command {
-    let mut command = Command::new(shell::target().join("proof/kattu-sim"));
-    command.args(words).current_dir(shell::root());
+    let mut command = proofs::program(proofs::SIMULATOR);
+    command.args(words);
     command
 }
 
 /// The hash of the course of fresh seeds, in debug and optimized.
 pub fn courses(seed: u64, log: &Path) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
-    build(log)?;
+    proofs::build(log)?;
     // With the whole set of tests: built alone, it would have other features.
     run_logged(targets::select("build").args(["--quiet", "--tests", "--bin", "sim"]), log, BUILD_LIMIT)?;
     let debug = shell::target().join("debug/sim");
@@ -97,7 +80,7 @@ pub fn courses(seed: u64, log: &Path) -> Result<Tally, Failure> {
 
 /// The storms that once broke a promise, and fresh ones, whose seeds follow from the commit.
 pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
-    build(log)?;
+    proofs::build(log)?;
     run_logged(&mut simulator(&["--regressions"]), log, STORM_LIMIT)?;
     let first = seed.to_string();
     let slices: [(u64, &[&str]); 7] = [
@@ -126,7 +109,7 @@ pub fn fresh(seed: u64, log: &Path) -> Result<Tally, Failure> {
 
 /// Fresh storms of the families that judge service, and of liars: their seeds follow from the commit.
 pub fn service(seed: u64, log: &Path) -> Result<Tally, Failure> {
-    build(log)?;
+    proofs::build(log)?;
     let mut tally = Tally::default();
     for (family, storms) in [
         ("slow-links", OF_SERVICE),

@@ -6,12 +6,12 @@
 use crate::check;
 use crate::commands::misused;
 use crate::prebuild;
+use crate::proofs;
 use crate::rigs;
 use crate::shell::{self, Failure, cargo, run_logged};
 use crate::stage::{self, Stage, Tally};
 use crate::tools::{self, Tool};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -233,17 +233,8 @@ fn differential_slice(log: &Path) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-fn of_crash_images() -> Command {
-    cargo(&["test", "--locked", "--profile", "proof", "-p", "kattu-wal", "--test", "wal"])
-}
-
-/// The tests of crash images.
-pub fn build_crash_images(log: &Path) -> Result<(), Failure> {
-    run_logged(of_crash_images().arg("--no-run"), log, BUILD_LIMIT)
-}
-
 fn crash_images(log: &Path) -> Result<Tally, Failure> {
-    let mut test = of_crash_images();
+    let mut test = proofs::test(proofs::WAL);
     test.args(["--", "crash::", "images::", "truth::"]).env("KATTU_IMAGES", "20000");
     check::cargo_test(&mut test, log, IMAGES_LIMIT)
 }

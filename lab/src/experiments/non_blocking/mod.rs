@@ -113,7 +113,11 @@ fn points(size: Size) -> Vec<Point> {
     let mut points = Vec::new();
     for &clients in size.of(&[1, 4, 16, 64, 256, 1024], &[16, 256]) {
         for way in WAYS {
-            for batching in ["on", "off"].into_iter().filter(|it| size == Size::Full || way.is_claimed(it)) {
+            let is_wanted = |it: &&str| match size {
+                Size::Full => *it == "off" || way.name != REFUSES.name,
+                Size::Quick => way.is_claimed(it),
+            };
+            for batching in ["on", "off"].into_iter().filter(is_wanted) {
                 let cluster = way.cluster(3, LINKS);
                 points.push(way.point("clients", cluster, clients, 4, batching).at("clients", clients));
             }

@@ -161,7 +161,7 @@ fn a_storm_of_service_takes_one_course_and_keeps_it_when_a_fault_is_left_out() {
 
 #[test]
 fn ten_times_the_load_that_can_be_served_leaves_nothing_behind() {
-    for seed in 0..3 {
+    for seed in 0..2 {
         let rushed = rush(seed, None).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         println!("seed {seed}: {rushed:?}");
         assert!(rushed.refused > 1000, "early refusals are what keeps it going: {rushed:?}");

@@ -7,9 +7,10 @@ use kattu_sim::inject::{Inject, Injection, Who};
 use kattu_sim::{Options, Plan, StormReport, run_plan};
 
 const SEC: u64 = 1_000_000_000;
-/// Every operation of the disk in optimized builds; one of ten in others, which take too long for all.
-const STEP: usize = if cfg!(debug_assertions) { 10 } else { 1 };
-const SEEDS: u64 = if cfg!(debug_assertions) { 2 } else { 10 };
+/// One of so many operations of the disk, and so many seeds; `KATTU_EVERY=1` tries every operation, and five times the seeds.
+fn slice() -> (usize, u64) {
+    if std::env::var_os("KATTU_EVERY").is_some() { (1, 10) } else { (10, 2) }
+}
 
 /// Three members that take a snapshot every few kilobytes of log, and keep no more of it than they must.
 fn plan(seed: u64, seconds: u64) -> Plan {
@@ -32,21 +33,21 @@ fn run(mut plan: Plan, injections: &[(u64, Inject)]) -> StormReport {
 
 #[test]
 fn power_is_lost_at_every_operation_around_a_snapshot_that_is_taken() {
-    let (mut cut, mut taken) = (0, 0);
-    for operations in (1..=120).step_by(STEP) {
+    let ((step, _), mut cut, mut taken) = (slice(), 0, 0);
+    for operations in (1..=120).step_by(step) {
         let what = Inject::KillAtDisk { who: Who::Member(1), operations, down: SEC / 10 };
         let report = run(plan(operations, 12), &[(5 * SEC, what)]);
         assert_eq!(report.violation, None, "operation {operations}");
         cut += report.faults.count(kattu_sim::faults::Fault::F01);
         taken += report.counts.snapshots;
     }
-    assert!(cut > 100 / STEP as u64 && taken > 500 / STEP as u64, "{cut} cuts, {taken} snapshots");
+    assert!(cut > 100 / step as u64 && taken > 500 / step as u64, "{cut} cuts, {taken} snapshots");
 }
 
 #[test]
 fn power_is_lost_at_every_operation_around_a_snapshot_that_is_received() {
-    let (mut cut, mut installed) = (0, 0);
-    for operations in (1..=80).step_by(STEP) {
+    let ((step, _), mut cut, mut installed) = (slice(), 0, 0);
+    for operations in (1..=80).step_by(step) {
         // It receives nothing for a while, and all others prune their logs meanwhile.
         let lag = Inject::Lag { who: Who::Member(2), rate: 200, time: 4 * SEC };
         let what = Inject::KillAtDisk { who: Who::Member(2), operations, down: SEC / 10 };
@@ -55,7 +56,7 @@ fn power_is_lost_at_every_operation_around_a_snapshot_that_is_received() {
         cut += report.faults.count(kattu_sim::faults::Fault::F01);
         installed += report.counts.installs;
     }
-    assert!(cut > 60 / STEP as u64 && installed >= 60 / STEP as u64, "{cut} cuts, {installed} installs");
+    assert!(cut > 60 / step as u64 && installed >= 60 / step as u64, "{cut} cuts, {installed} installs");
 }
 
 #[test]
@@ -68,8 +69,8 @@ fn a_member_that_was_away_for_long_gets_a_snapshot() {
 
 #[test]
 fn damaged_snapshots_are_done_without_or_fetched_anew() {
-    let mut uncovered = 0;
-    for (seed, place) in (0..SEEDS).flat_map(|seed| [(seed, Place::Snapshot), (seed, Place::SnapshotBefore)])
+    let ((_, seeds), mut uncovered) = (slice(), 0);
+    for (seed, place) in (0..seeds).flat_map(|seed| [(seed, Place::Snapshot), (seed, Place::SnapshotBefore)])
     {
         for how in [
             Damage::Flip(place),
