@@ -93,7 +93,8 @@ impl Way {
     /// Puts of so many bytes in all, by so many clients.
     fn point(&self, grid: &str, cluster: ClusterPlan, clients: u32, kib: u32, batching: &str) -> Point {
         let most = 6_000 + 10 * u64::from(clients);
-        let total = (most / u64::from(kib).div_ceil(4)).max(4 * u64::from(clients)).max(500);
+        let least = if kib < 128 { 4 } else { 2 } * u64::from(clients);
+        let total = (most / u64::from(kib).div_ceil(4)).max(least).max(500);
         let total = if clients == 1 { 1_000.min(total) } else { total };
         let load = Load::puts_in_sessions(total, clients, TOGETHER).of_bytes(kib * 1024);
         let load = if self.is_weak { load.with("--weak") } else { load };
@@ -111,7 +112,7 @@ impl Way {
 
 fn points(size: Size) -> Vec<Point> {
     let mut points = Vec::new();
-    for &clients in size.of(&[1, 4, 16, 64, 256, 1024], &[16, 256]) {
+    for &clients in size.of(&[1, 4, 16, 64, 256, 512, 1024], &[16, 256]) {
         for way in WAYS {
             let is_wanted = |it: &&str| match size {
                 Size::Full => *it == "off" || way.name != REFUSES.name,
@@ -123,7 +124,7 @@ fn points(size: Size) -> Vec<Point> {
             }
         }
     }
-    for &clients in size.of(&[1, 16, 64, 256], &[]) {
+    for &clients in size.of(&[1, 16, 64, 256, 1024], &[]) {
         for way in [&ONE_LINK, &WAITS, &KEEPS, &KEEPS_GAP] {
             let cluster = way.cluster(3, LINKS);
             points
@@ -141,7 +142,7 @@ fn points(size: Size) -> Vec<Point> {
             points.push(way.open_loop(rate).at("rate", rate));
         }
     }
-    for &members in size.of(&[2, 3, 5, 7, 9], &[2]) {
+    for &members in size.of(&[2, 3, 4, 5, 7, 9], &[2]) {
         for way in [&ONE_LINK, &WAITS, &KEEPS_GAP] {
             let cluster = way.cluster(members, LINKS);
             points.push(way.point("replicas", cluster, 64, 4, "off").at("replicas", members));
@@ -293,7 +294,7 @@ fn claims<'a>(findings: &mut Findings, at: &Find<'a>, slow: &dyn Fn(&Way, &str) 
 /// The published protocol beside Raft that waits at the gap, and beside our default.
 fn gains(at: &Find<'_>) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
-    for clients in ["1", "4", "16", "64", "256", "1024"] {
+    for clients in ["1", "4", "16", "64", "256", "512", "1024"] {
         for batching in ["off", "on"] {
             let of = |way: &Way, batching: &str| at("clients", way, batching, ("clients", clients));
             let Some(nb) = of(&KEEPS_GAP, batching) else { continue };
@@ -382,6 +383,9 @@ fn figures(findings: &mut Findings, measured: &Measured) {
         let id = grid.replace(' ', "-").to_lowercase();
         findings.figures.push(lines(&id, title, coordinate, Measure::Accepted, series));
     }
+    let series_of_links = series("links", "off", few, "links", Measure::P50);
+    let title = "1 to 64 links, 256 clients, 4 KiB, each entry by itself";
+    findings.figures.push(lines("links-time", title, "links", Measure::P50, series_of_links));
     for (log, title) in [("inline", "on the node's thread"), ("thread", "on a thread of its own")] {
         let of = |way: &Way| {
             let points = measured.all(&[("grid", "syncs"), ("way", way.name), ("log", log)]);
