@@ -9,6 +9,8 @@
 //! name it, on pages and in files.
 //! Knows nothing of: how a point is run, what was measured.
 
+mod words;
+
 use crate::codec::Codec;
 use crate::judge::Findings;
 use crate::measured::Measured;

@@ -12,7 +12,7 @@
 //! Knows nothing of: what is measured, medians, pages.
 
 use crate::bench_cluster::{BenchCluster, Measurement};
-use crate::experiment::{Experiment, Members, Point, START, Size, Task, groups};
+use crate::experiment::{Experiment, Fault, Members, Point, START, Size, Task, groups};
 use crate::machine::Machine;
 use crate::results::{Folder, PointInfo, RunInfo, Sample, VERSION};
 use crate::statistics::rounded;
@@ -261,21 +261,21 @@ fn info_of(point: &Point) -> PointInfo {
     }
     setting.extend(point.tuned.iter().map(|(members, setting)| match members {
         Members::All => setting.clone(),
-        other => format!("{setting} ({other:?})"),
+        other => format!("{setting} ({other})"),
     }));
     if let Some((election, heartbeat)) = point.timing {
         setting.push(format!("election timeout {election} ms, heartbeat {heartbeat} ms"));
     }
     if point.cluster.has_proxy {
-        setting.push(format!("links {:?}", point.links));
+        setting.push(format!("links: {}", point.links));
     }
     if let Task::Bench(load) = &point.load
         && load.asked != Members::All
     {
-        setting.push(format!("asked: {:?}", load.asked));
+        setting.push(format!("asked: {}", load.asked));
     }
     setting.extend(point.processors.map(|count| format!("members on {count} processor(s)")));
-    setting.extend(point.faults.iter().map(|fault| format!("{fault:?}")));
+    setting.extend(point.faults.iter().map(Fault::to_string));
     PointInfo {
         point: point.key(),
         at: point.at.iter().map(|(name, value)| ((*name).to_string(), value.clone())).collect(),

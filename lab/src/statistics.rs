@@ -58,13 +58,14 @@ pub fn interval(samples: &[f64], seed: u64) -> Option<Interval> {
     resampled(seed, median_of(samples)?, |random| median(&resample(samples, random)))
 }
 
-/// The ratio of two medians with its interval; `None` without a sample of both, or if the second may be 0.
+/// The ratio of two medians with its interval; `None` without a sample of both, or if the second median may be 0.
 #[must_use]
 pub fn ratio(over: &[f64], under: &[f64], seed: u64) -> Option<Interval> {
     let (above, below) = (median_of(over)?, median_of(under)?);
-    if under.iter().any(|sample| *sample <= 0.0) {
+    if interval(under, seed)?.low <= 0.0 {
         return None;
     }
+    // A resampled median of 0 may still come, so rarely that it lies outside of the interval: as an infinite ratio.
     let draw = |random: &mut Random| median(&resample(over, random)) / median(&resample(under, random));
     resampled(seed, above / below, draw)
 }
@@ -173,6 +174,10 @@ mod tests {
         assert_eq!(interval(&[5.0; 9], 3), Some(Interval::exact(5.0)));
         assert_eq!(ratio(&[6.0; 4], &[3.0; 5], 3), Some(Interval::exact(2.0)));
         assert_eq!(ratio(&[6.0], &[0.0], 3), None);
+        assert_eq!(ratio(&[6.0; 9], &[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0], 3), None);
+        let mut one_is_zero = [3.0; 10];
+        one_is_zero[4] = 0.0;
+        assert_eq!(ratio(&[6.0; 10], &one_is_zero, 3), Some(Interval::exact(2.0)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! target/tools/etcd34/{etcd,etcdctl}            Debian's packages etcd-server and etcd-client
 //! target/tools/faketime/libfaketimeMT.so.1      Debian's package libfaketime
-//! target/tools/etcd36/{etcd,etcdctl,benchmark}  built with Go from the module proxy
+//! target/tools/etcd36/{etcd,etcdctl,benchmark}  built with Go from the module proxy, as one module
 //! target/tools/iptables/iptables                Debian's package and its libraries, used in place
 //! target/tools/sslyze/                          a TLS scanner and its dependencies, from the index of Python packages
 //! target/tools/build/                           wrapper modules, unpacked packages
@@ -16,13 +16,15 @@
 pub mod rivals;
 
 use crate::shell::{self, Failure};
+use std::cell::LazyCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 /// The etcd version for comparisons and benches. [etcd releases]
 pub const ETCD_VERSION: &str = "v3.6.16";
-/// The newest version of etcd's root module that resolves on its own; it carries the benchmark tool.
+/// The newest version of etcd's root module that resolves on its own; it carries the benchmark tool, which is built with
+/// the libraries of [`ETCD_VERSION`].
 pub const BENCHMARK_VERSION: &str = "v3.6.8";
 /// The version of the TLS scanner.
 const SSLYZE_VERSION: &str = "6.3.1";
@@ -58,18 +60,57 @@ pub fn fetch_all() -> Vec<Tool> {
     debian.into_iter().chain(others).chain(etcd()).collect()
 }
 
+/// etcd's server, etcdctl and benchmark tool: the place of each, its package and that package's version.
+const ETCD: [(&str, &str, &str); 3] = [
+    ("etcd36/etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION),
+    ("etcd36/etcdctl", "go.etcd.io/etcd/etcdctl/v3", ETCD_VERSION),
+    ("etcd36/benchmark", "go.etcd.io/etcd/v3/tools/benchmark", BENCHMARK_VERSION),
+];
+
 /// etcd's server, etcdctl and benchmark tool, in this order.
 pub fn etcd() -> [Tool; 3] {
-    let go = find_go();
-    [
-        ("etcd36/etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION, "go.etcd.io/etcd/server/v3"),
-        ("etcd36/etcdctl", "go.etcd.io/etcd/etcdctl/v3", ETCD_VERSION, "go.etcd.io/etcd/etcdctl/v3"),
-        ("etcd36/benchmark", "go.etcd.io/etcd/v3", BENCHMARK_VERSION, "go.etcd.io/etcd/v3/tools/benchmark"),
-    ]
-    .map(|(name, module, version, package)| Tool {
-        name,
-        state: go_program(&go, name, module, version, package),
+    let module = LazyCell::new(EtcdModule::make);
+    ETCD.map(|(name, package, version)| {
+        // The tool is built with the other two's version of what it shares with them.
+        let stamp = format!("go {package} {version}, module of {ETCD_VERSION}\n");
+        let state = keep(shell::tools_dir().join(name), &stamp, |to| match &*module {
+            Ok(module) => module.build(package, to),
+            Err(why) => Err(Failure::new(why.what.clone())),
+        });
+        Tool { name, state }
     })
+}
+
+/// A wrapper module of our own that requires all three packages: what they share is built once. `go install
+/// package@version` refuses modules whose go.mod replaces others, as etcd's do.
+struct EtcdModule {
+    go: PathBuf,
+    folder: PathBuf,
+}
+
+impl EtcdModule {
+    fn make() -> Result<EtcdModule, Failure> {
+        let go = find_go().map_err(Failure::new)?;
+        let folder = shell::tools_dir().join("build/etcd36");
+        emptied(&folder)?;
+        std::fs::write(folder.join("go.mod"), format!("module kattu.test/etcd\n\ngo 1.{GO_MINOR_MIN}\n"))?;
+        // Packages rather than modules: with a module, its own dependencies would be missing in go.sum.
+        let wanted = ETCD.map(|(_, package, version)| format!("{package}@{version}"));
+        let mut get = go_command(&go, &folder);
+        get.arg("get").args(wanted);
+        shell::run_logged(&mut get, &shell::log_path("tools"), Duration::from_secs(600))?;
+        Ok(EtcdModule { go, folder })
+    }
+
+    fn build(&self, package: &str, to: &Path) -> Result<(), Failure> {
+        println!("building {package} (minutes on a small machine)");
+        std::fs::create_dir_all(to.parent().expect("a program lies in a folder"))?;
+        let log = shell::log_path("tools");
+        let mut build = go_command(&self.go, &self.folder);
+        build.args(["build", "-trimpath", "-o"]).arg(to).arg(package);
+        shell::run_logged(&mut build, &log, Duration::from_secs(1800))
+            .map_err(|failure| failure.then(format!("read {}", shown(&log))))
+    }
 }
 
 /// Debian's etcdctl, for machines on which no Go can be had.
@@ -239,46 +280,6 @@ fn install(from: &Path, to: &Path) -> Result<(), Failure> {
     std::fs::copy(from, &fresh)?;
     std::fs::rename(&fresh, to)?;
     Ok(())
-}
-
-fn go_program(
-    go: &Result<PathBuf, String>,
-    path: &str,
-    module: &str,
-    version: &str,
-    package: &str,
-) -> Result<PathBuf, String> {
-    let to = shell::tools_dir().join(path);
-    let stamp = format!("go {package} {version}\n");
-    keep(to, &stamp, |to| match go {
-        Ok(go) => {
-            println!("building {package} {version} (minutes on a small machine)");
-            build_go(go, module, version, package, to)
-        }
-        Err(why) => Err(Failure::new(why.clone())),
-    })
-}
-
-/// A wrapper module of our own requires the package: `go install package@version` refuses modules whose go.mod
-/// replaces others, as etcd's do.
-fn build_go(go: &Path, module: &str, version: &str, package: &str, to: &Path) -> Result<(), Failure> {
-    let name = to.file_name().expect("a program has a name").to_string_lossy().into_owned();
-    let folder = shell::tools_dir().join("build").join(format!("{name}-{version}"));
-    std::fs::create_dir_all(&folder)?;
-    std::fs::create_dir_all(to.parent().expect("a program lies in a folder"))?;
-    std::fs::write(folder.join("go.mod"), format!("module kattu.test/{name}\n\ngo 1.{GO_MINOR_MIN}\n"))?;
-    let log = shell::log_path("tools");
-    // The package rather than its module: with the module, its own dependencies would be missing in go.sum.
-    let wanted = if package.starts_with(&format!("{module}/")) {
-        format!("{package}@{version}")
-    } else {
-        format!("{module}@{version}")
-    };
-    shell::run_logged(go_command(go, &folder).args(["get", &wanted]), &log, Duration::from_secs(600))?;
-    let mut build = go_command(go, &folder);
-    build.args(["build", "-trimpath", "-o"]).arg(to).arg(package);
-    shell::run_logged(&mut build, &log, Duration::from_secs(1800))
-        .map_err(|failure| failure.then(format!("read {}", shown(&log))))
 }
 
 fn go_command(go: &Path, folder: &Path) -> Command {

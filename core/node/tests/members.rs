@@ -3,7 +3,8 @@
 use kattu_node::contract::*;
 use kattu_node::newcomer::{self, CannotJoin};
 use kattu_node::{Keeper, SnapshotLimits};
-use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NodeId, Protocol, Timing};
+use kattu_raft::policy::{Capacity, Weak};
+use kattu_raft::{Duration, EntryKind, LinkEnd, Membership, Message, NbRaft, NodeId, Protocol, Timing};
 use kattu_replicas::*;
 
 /// Snapshots are as frequent as possible, and no log is kept behind them.
@@ -651,6 +652,10 @@ fn the_timing_is_the_clusters_once_all_members_can_read_it_and_a_request_changes
     announce(&mut world, Some(silent));
     world.pass(ET);
     assert_eq!(refused(told(&mut world, follower, change(timing(2000, 200)))), MemberRefusal::LevelTooLow);
+    let window = Capacity { entries: 10, bytes: 1000 };
+    let nb_raft = |window| NbRaft { window, weak: Weak::Off, budget: Capacity { entries: 0, bytes: 0 } };
+    let run = |window| Request::Change(MemberChange::Protocol(Protocol::NbRaft(nb_raft(window))));
+    assert_eq!(refused(told(&mut world, leader, run(window))), MemberRefusal::LevelTooLow);
     assert_eq!(changed(told(&mut world, leader, add(4, false))), "1 2 3 (4)");
     assert_eq!(changed(told(&mut world, leader, remove(4))), "1 2 3");
     assert!(world.member(leader).node.raft().membership().extensions.is_empty());
@@ -670,6 +675,10 @@ fn the_timing_is_the_clusters_once_all_members_can_read_it_and_a_request_changes
     for broken in [timing(0, 0), timing(299, 100), timing(60_000, 100)] {
         assert_eq!(refused(told(&mut world, leader, change(broken))), MemberRefusal::BadTiming);
     }
+    let without_bytes = Capacity { entries: 10, bytes: 0 };
+    assert_eq!(refused(told(&mut world, leader, run(without_bytes))), MemberRefusal::BadProtocol);
+    assert_eq!(changed(told(&mut world, leader, run(window))), "1 2 3");
+    assert_eq!(in_force(&world).protocol, Some(Protocol::NbRaft(nb_raft(window))));
 
     // A change of the members keeps it, through both steps, and a restart finds it in the log.
     assert_eq!(

@@ -48,7 +48,14 @@ fn numbers_that_came_too_early_before_the_keeper_was_asked_do_not_count_as_execu
 
 #[test]
 fn beyond_the_budget_a_command_has_its_final_answer_alone() {
-    let (mut world, leader, id) = weak_cluster(Capacity { entries: 1, bytes: 1 << 20 });
+    let (_, _, id) = weak_cluster(Capacity { entries: 1, bytes: 1 << 20 });
+    let Request::Weak(command) = weak_put(id, 2) else { panic!("a weak put") };
+    beyond_a_budget_of_one(Capacity { entries: 1, bytes: 1 << 20 });
+    beyond_a_budget_of_one(Capacity { entries: 100, bytes: command.len() as u64 });
+}
+
+fn beyond_a_budget_of_one(budget: Capacity) {
+    let (mut world, leader, id) = weak_cluster(budget);
     bring_in_step(&mut world, leader, id);
     let tickets = [2, 3, 4].map(|number| world.ask(leader, weak_put(id, number)));
     let follower = world.follower();

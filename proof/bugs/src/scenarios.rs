@@ -142,6 +142,7 @@ pub fn trial(name: &str, seed: u64) {
             round_trips::digests_of_another_pace(seed)
         }
         "weak-budget-ignored" => weak::more_than_the_budget(seed),
+        "bytes-of-the-weak-budget-ignored" => weak::more_bytes_than_the_budget(seed),
         "keepers-word-counts-too-late" => weak::numbers_out_of_order(seed),
         "in-step-across-terms" => weak::a_leader_that_comes_back(seed),
         "loss-of-a-weak-answer-untold" => weak::a_loss(seed),
@@ -155,6 +156,7 @@ pub fn trial(name: &str, seed: u64) {
         "change-answered-before-it-is-complete" => members::half_a_change(seed),
         "floor-forgotten-at-restart" => damaged::a_floor_and_a_restart(seed),
         "forwarded-command-unchecked" => frames::forwarded_writes_with_a_flipped_bit(seed),
+        "protocol-before-its-level" => levels::while_a_member_may_not_know_windows(seed),
         "level-forgotten-with-the-link-out" => levels::after_a_link_towards_a_member_has_closed(seed),
         "names-in-doubt-taken-for-durable" => damaged::a_floor_whose_name_is_in_doubt(seed),
         "returns-without-asking"

@@ -7,9 +7,10 @@
 //!
 //! ```text
 //!   goodput = bytes that it lacked / bytes that came out of the links to it
-//!             (with snapshots: those of their files and of the entries behind the last one, if they are more; a
-//!              snapshot holds what it had before, too)
+//!             (with snapshots: those of their files, of the entries behind the last one and of those that came before
+//!              the first one, if they are more; a snapshot holds what it had before, too)
 //! ```
+//! An entry's bytes are known by its index: the values that were written after the kill are large, the storm's are not.
 //! Members of these trials keep half a megabyte of log behind a snapshot, so a member that has just got one may need
 //! the next one, which was made meanwhile: both are counted as new.
 //! Knows nothing of: the storm.
@@ -28,6 +29,10 @@ const GOODPUT_MIN: f64 = 0.85;
 const ONE_OF: u64 = 3;
 /// Bytes per second, and bytes that the member is then behind: seconds at most, and handshakes do not count.
 const KINDS: [(u32, u64); 3] = [(1_000_000, 4_000_000), (10_000_000, 12_000_000), (100_000_000, 24_000_000)];
+/// Bytes of a storm's entry, at most: its clients write tens of bytes, beside their session and the frame.
+const STORM_ENTRY_BYTES: u64 = 256;
+/// Bytes of an entry with one of the values.
+const ENTRY_BYTES: u64 = VALUE_BYTES as u64 + KEY_BYTES;
 /// Time allowed beyond that of the links: the start of a process, an election, a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -99,13 +104,17 @@ impl Limited {
             return Ok(None);
         }
         let others: Vec<usize> = belonging.into_iter().filter(|other| *other != self.member).collect();
+        // What it has applied it never needs again. If it is not there to be asked, all counts as needed.
+        let held = applied(&cluster.members[self.member]).unwrap_or(0);
         cluster.members[self.member].kill();
         cluster.note_processes();
         let leader = until_within(WAIT_LIMIT, "one of the others leads", || {
             others.iter().copied().find(|&other| cluster.members[other].leads())
         });
+        let index = || applied(&cluster.members[leader]);
+        let storm = until_within(WAIT_LIMIT, "the leader's state", index);
         write(&cluster.members[leader].endpoint.host, self.behind);
-        let goal = until_within(WAIT_LIMIT, "the leader's state", || applied(&cluster.members[leader]));
+        let goal = until_within(WAIT_LIMIT, "the leader's state", index);
         let crossed = || others.iter().map(|&other| links.passed(other, self.member)).sum::<u64>();
         let (before, begun) = (crossed(), Instant::now());
         let needs = Duration::from_secs_f64(PATIENCE * self.behind as f64 / f64::from(self.bandwidth));
@@ -132,27 +141,47 @@ impl Limited {
         let says = until_within(WAIT_LIMIT, "what the member says is whole", || {
             Some(cluster.members[self.member].log_text()).filter(|said| said.contains("is ready to serve"))
         });
-        let used = Use { news: self.behind.max(by_snapshots(&says, &seen, goal)), crossed, took };
+        let marks = Marks { held, storm, goal };
+        let used = Use { news: self.behind.max(marks.by_snapshots(&says, &seen)), crossed, took };
         used.verdict(self).map(|()| Some(used))
     }
 }
 
-/// New bytes, by the snapshots in the member's log: those of their files, of the entries from the last one to its goal,
-/// and of the entries that it was `seen` to apply before the first one since its restart; 0 without snapshots.
-fn by_snapshots(says: &str, seen: &[u64], goal: u64) -> u64 {
-    let lines = says.lines().filter_map(|line| line.split_once("installing the snapshot up to "));
-    let installed: Vec<(u64, u64)> = lines
-        .filter_map(|(_, rest)| {
-            let (last, rest) = rest.split_once(": ")?;
-            let index: u64 = last.split_once('.')?.1.parse().ok()?;
-            Some((index, rest.split_once(" bytes")?.0.parse::<u64>().ok()?))
-        })
-        .collect();
-    let Some((first, _)) = installed.first() else { return 0 };
-    let (last, bytes) = installed.iter().fold((goal, 0), |(_, sum), (index, bytes)| (*index, sum + bytes));
-    let before = || seen.iter().filter(|index| *index < first);
-    let entries = before().max().zip(before().min()).map_or(0, |(high, low)| high - low);
-    bytes + (entries + goal.saturating_sub(last)) * (VALUE_BYTES as u64 + KEY_BYTES)
+/// Indexes of a member's return.
+#[derive(Clone, Copy, Debug)]
+struct Marks {
+    /// It had applied this before it was killed.
+    held: u64,
+    /// The last entry of the storm; the values come after it.
+    storm: u64,
+    /// It is back when it has applied this.
+    goal: u64,
+}
+
+impl Marks {
+    /// Bytes of the entries after one index up to another.
+    fn bytes(self, after: u64, to: u64) -> u64 {
+        let between = |low: u64, high: u64| to.min(high).saturating_sub(after.max(low));
+        between(0, self.storm) * STORM_ENTRY_BYTES + between(self.storm, u64::MAX) * ENTRY_BYTES
+    }
+
+    /// New bytes, by the snapshots in the member's log: those of their files, of the entries from the last one to its
+    /// goal, and of the entries that it was `seen` to apply before the first one since its restart; 0 without snapshots.
+    fn by_snapshots(self, says: &str, seen: &[u64]) -> u64 {
+        let lines = says.lines().filter_map(|line| line.split_once("installing the snapshot up to "));
+        let installed: Vec<(u64, u64)> = lines
+            .filter_map(|(_, rest)| {
+                let (last, rest) = rest.split_once(": ")?;
+                let index: u64 = last.split_once('.')?.1.parse().ok()?;
+                Some((index, rest.split_once(" bytes")?.0.parse::<u64>().ok()?))
+            })
+            .collect();
+        let Some((first, _)) = installed.first() else { return 0 };
+        let (last, bytes) =
+            installed.iter().fold((self.goal, 0), |(_, sum), (index, more)| (*index, sum + more));
+        let before = seen.iter().copied().filter(|index| index < first).max().unwrap_or(0);
+        bytes + self.bytes(self.held, before) + self.bytes(last, self.goal)
+    }
 }
 
 #[cfg(test)]
@@ -180,21 +209,32 @@ mod tests {
         assert!(said.contains("4000000 of them were new") && said.contains("0.50"), "{said}");
     }
 
+    const SAYS: &str = "x info  installing the snapshot up to 4.100: 4678571 bytes in 6ms\n\
+                        x info  installing the snapshot up to 4.110: 9 bytes in 6ms\nready";
+
     #[test]
     fn what_follows_the_last_snapshot_is_new_too() {
-        let entry = VALUE_BYTES as u64 + KEY_BYTES;
-        assert_eq!(
-            by_snapshots("info  took a snapshot up to 4.17039: 4678571 bytes in 9ms", &[1, 99], 99),
-            0
-        );
-        let says = "x info  installing the snapshot up to 4.100: 4678571 bytes in 6ms\n\
-                    x info  installing the snapshot up to 4.110: 9 bytes in 6ms\nready";
-        assert_eq!(by_snapshots(says, &[], 130), 4_678_580 + 20 * entry);
-        assert_eq!(
-            by_snapshots(says, &[90, 97, 100, 130], 130),
-            4_678_580 + 27 * entry,
-            "they came before it"
-        );
-        assert_eq!(by_snapshots(says, &[], 105), 4_678_580);
+        let marks = Marks { held: 80, storm: 90, goal: 130 };
+        let took = "info  took a snapshot up to 4.17039: 4678571 bytes in 9ms";
+        assert_eq!(marks.by_snapshots(took, &[1, 99]), 0);
+        assert_eq!(marks.by_snapshots(SAYS, &[]), 4_678_580 + 20 * ENTRY_BYTES);
+        let before = 10 * STORM_ENTRY_BYTES + 7 * ENTRY_BYTES;
+        assert_eq!(marks.by_snapshots(SAYS, &[70, 97, 100, 130]), 4_678_580 + before + 20 * ENTRY_BYTES);
+        assert_eq!(Marks { goal: 105, ..marks }.by_snapshots(SAYS, &[]), 4_678_580);
+    }
+
+    #[test]
+    fn entries_of_the_storm_are_small_and_what_a_member_held_is_not_new() {
+        let limited = Limited { member: 1, bandwidth: 1_000_000, behind: 4_000_000 };
+        let verdict = |marks: Marks, crossed| {
+            let news = limited.behind.max(marks.by_snapshots(SAYS, &[1, 99]));
+            Use { news, crossed, took: Duration::from_secs(5) }.verdict(limited)
+        };
+        let marks = Marks { held: 0, storm: 110, goal: 110 };
+        assert_eq!(verdict(marks, 5_000_000), Ok(()));
+        assert_eq!(marks.bytes(0, 99), 99 * STORM_ENTRY_BYTES);
+        assert_eq!(Marks { held: 98, ..marks }.by_snapshots(SAYS, &[1, 99]), 4_678_580 + STORM_ENTRY_BYTES);
+        verdict(Marks { storm: 0, ..marks }, 5_500_000).expect("large entries came before the snapshot");
+        verdict(marks, 5_600_000).expect_err("0.84: small ones did, and the rest is waste");
     }
 }

@@ -2,10 +2,34 @@
 
 use kattu_rig::programs::{Ended, run};
 use kattu_rig::{Cluster, Member, Options, kattu, until};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn protocol(cluster: &Cluster, words: &[&str]) -> Ended {
     run(Command::new(kattu()).arg("protocol").args(words).args(["--endpoints", &cluster.endpoints()]))
+}
+
+/// Weak answers turned on: they are given, counted and shown; turned off: refused.
+fn weak_answers(cluster: &Cluster) {
+    let load = ["bench", "put", "--native", "--weak", "--clients", "8", "--conns", "2", "--total", "2000"];
+    let bench =
+        || run(Command::new(kattu()).args(load).args(["-o", "json", "--endpoints", &cluster.endpoints()]));
+    let off = bench();
+    assert!(off.code != Some(0) && off.all().contains("this cluster gives no weak answers"), "{}", off.all());
+    let mut tune = Command::new(kattu());
+    tune.args(["tune", "log-io=thread", "--all", "--endpoints", &cluster.endpoints()]);
+    run(&mut tune).expect_ok();
+    protocol(cluster, &["nb-raft", "--weak", "receipt", "--budget-entries", "1000"]).expect_ok();
+    until("a quorum has received a write before it was done", || {
+        let report = bench().json();
+        assert_eq!((&report["ops"], &report["errors"]), (&2000.into(), &0.into()), "{report}");
+        let weak = &report["weak"];
+        assert_eq!((&weak["ops"], &weak["lost"]), (&2000.into(), &0.into()), "{report}");
+        (0 < weak["received"].as_u64().expect("a count")).then_some(())
+    });
+    for verb in ["status", "tune"] {
+        let said = run(Command::new(kattu()).args([verb, "--endpoints", &cluster.endpoints()]));
+        assert!(said.expect_ok().contains("nb-raft"), "{}", said.all());
+    }
 }
 
 #[test]
@@ -47,6 +71,24 @@ fn a_verb_changes_the_protocol_of_all_members_under_load_over_several_links() {
         run(Command::new(kattu()).args(bench)).expect_ok();
         (0 < early(&cluster)).then_some(())
     });
+
+    // Forth and back while clients write, none of which notices it.
+    let load = ["bench", "put", "--total", "4000", "--clients", "64", "--endpoints", &endpoints];
+    let mut changes = 0;
+    for _ in 0..20 {
+        let mut load = Command::new(kattu()).args(load).stdout(Stdio::null()).spawn().expect("it can be run");
+        while load.try_wait().expect("a child").is_none() {
+            protocol(&cluster, if changes % 2 == 0 { &["raft"] } else { &["nb-raft"] }).expect_ok();
+            changes += u32::from(load.try_wait().expect("a child").is_none());
+        }
+        assert!(load.wait().expect("a child").success(), "no put failed");
+        if 4 <= changes {
+            break;
+        }
+    }
+    assert!(4 <= changes, "{changes} changes while clients wrote");
+
+    weak_answers(&cluster);
 
     // Back to raft, with a member that was away meanwhile.
     cluster.members[1].stop("TERM");

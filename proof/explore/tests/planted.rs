@@ -65,6 +65,7 @@ const FOUND: &[(&str, &str, &str)] = &[
     ("entry-term-in-place-of-message-term", "window-3", "it leads term 2, which has another leader"),
     ("window-counts-as-acknowledged", "window-2", "acknowledges 3 before its disk has it [O1]"),
     ("window-counts-for-the-commit", "window-3", "O2: member 1 commits 1.2 \"a\" with {1} of {1,2,3}"),
+    ("configuration-effective-from-a-window", "receipt-replace-3", "configurations_are_those_of_the_log"),
     ("window-without-places", "window-3", "the_window_is_within_its_bounds"),
     ("window-frees-no-bytes", "window-2", "the_window_is_within_its_bounds"),
     ("received-by-one-peer", "receipt-replace-3", "as received, which only {1,3} of"),

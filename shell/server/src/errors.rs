@@ -131,7 +131,7 @@ pub const BAD_TIMING: EtcdError = EtcdError {
 /// A protocol with a parameter out of its range.
 pub const BAD_PROTOCOL: EtcdError = EtcdError {
     code: Code::InvalidArgument,
-    text: "kattu: a window has at most 1,000,000 entries and 1 GiB, and both or none",
+    text: "kattu: a window and a budget have at most 1,000,000 entries and 1 GiB, and both entries and bytes or none",
 };
 
 /// A request that would read or delete more keys than one request may. etcd carries it out and blocks meanwhile.

@@ -50,7 +50,7 @@ Examples:
   kattu bench range --clients 64 --conns 8 --total 100000 -o json
   kattu bench put --clients 64 --conns 8 -o json --histogram
   kattu bench put --native --clients 8 --conns 8 --sessions 8 --pipeline 256 --total 1000000
-  kattu bench put --native --weak --clients 64 --conns 8 --sessions 64 --total 100000
+  kattu bench put --native --weak --clients 64 --conns 8 --total 100000
   kattu bench mixed --native --clients 64 --conns 4 --rate 20000 --total 200000 --plot latencies.svg")]
 pub(crate) struct BenchArgs {
     /// The operation
@@ -68,7 +68,7 @@ pub(crate) struct BenchArgs {
     /// Operations that each client has under way
     #[arg(long, default_value_t = 1, requires = "native", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pipeline: u32,
-    /// Sessions, shared by the clients: each write is executed once; 0 for none
+    /// Sessions, shared by the clients: each write is executed once; 0 for none, or with --weak for one of each client
     #[arg(long, default_value_t = 0, requires = "native", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     sessions: u32,
     /// Open a session for each write, and close it after that: what a session that is kept saves
@@ -76,7 +76,7 @@ pub(crate) struct BenchArgs {
     session_each: bool,
     /// Go on when a quorum has received a write, before it is committed, with as many writes of a session under way as the
     /// members' budget and its window of 4096 allow
-    #[arg(long, requires = "native", requires = "sessions", conflicts_with = "session_each")]
+    #[arg(long, requires = "native", conflicts_with = "session_each")]
     weak: bool,
     /// Operations that begin in a second, however fast answers come; else each client waits for its answers
     #[arg(long)]
@@ -110,6 +110,13 @@ pub(crate) struct BenchArgs {
     /// Draw the latencies into this file, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+}
+
+impl BenchArgs {
+    /// Sessions of the load. Weak answers are for writes in sessions.
+    fn sessions(&self) -> u32 {
+        if self.weak && self.sessions == 0 { self.clients } else { self.sessions }
+    }
 }
 
 /// What is measured.
@@ -165,10 +172,8 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome {
             "--session-each and --pipeline exclude each other: one write at a time is in its session",
         ));
     }
-    if args.weak && (args.operation != Operation::Put || args.sessions == 0) {
-        return Err(Ended::usage(
-            "--weak needs `put`, --native and --sessions: weak answers are for writes in sessions",
-        ));
+    if args.weak && args.operation != Operation::Put {
+        return Err(Ended::usage("--weak needs `put`: weak answers are for writes"));
     }
     if args.rate == Some(0) {
         return Err(Ended::usage("--rate 0: nothing would ever begin"));
@@ -216,7 +221,7 @@ fn words(args: &BenchArgs) -> String {
     if args.native {
         words += &match args.session_each {
             true => ", native, a session for each write".to_string(),
-            false => format!(", native, pipeline {}, {} sessions", args.pipeline, args.sessions),
+            false => format!(", native, pipeline {}, {} sessions", args.pipeline, args.sessions()),
         };
         words += if args.weak { ", weak" } else { "" };
     }

@@ -208,6 +208,28 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    fn helps(command: &clap::Command, texts: &mut Vec<String>) {
+        texts.push(
+            command.clone().render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" "),
+        );
+        command.get_subcommands().for_each(|verb| helps(verb, texts));
+    }
+
+    /// A weak answer says that a write is received, and nothing about disks. [fault-model WK10]
+    #[test]
+    fn what_is_received_is_never_called_written_stored_or_saved() {
+        let mut texts = Vec::new();
+        helps(&Cli::command(), &mut texts);
+        let sentences = texts.iter().flat_map(|text| text.split(". "));
+        let is_about = |text: &&str| text.contains("weak") || text.contains("received");
+        let about: Vec<&str> = sentences.filter(is_about).collect();
+        assert!(4 <= about.len(), "{about:?}");
+        for word in ["written", "stored", "saved", "durable"] {
+            let wrong: Vec<_> = about.iter().filter(|text| text.contains(word)).collect();
+            assert!(wrong.is_empty(), "{word}: {wrong:?}");
+        }
+    }
+
     fn moved(words: &[&str]) -> Vec<OsString> {
         flags_behind_the_verb(words.iter().map(OsString::from).collect())
     }

@@ -355,6 +355,22 @@ mod tests {
     }
 
     #[test]
+    fn a_protocol_other_than_raft_has_a_line_with_window_budget_and_what_each_peer_keeps() {
+        assert_eq!(protocol_of(&json!({"name": "n1", "protocol": "raft"})), None);
+        assert_eq!(protocol_of(&Value::Null), None, "a member that did not answer");
+        let mut member = json!({
+            "name": "n1", "protocol": "nb-raft", "window_entries": 10_000, "window_bytes": 67_108_864, "windows": {},
+        });
+        let line = "n1 runs nb-raft: window 10000 entries, 64.0 MiB";
+        assert_eq!(protocol_of(&member), Some(format!("{line}\n")));
+        member["weak"] = json!("gap");
+        (member["budget_entries"], member["budget_bytes"]) = (json!(1000), json!(1_048_576));
+        (member["weak_outstanding"], member["windows"]) = (json!(7), json!({"n2": 3, "n3": 0}));
+        let more = "weak answers by gap, budget 1000 entries, 1.0 MiB, 7 outstanding; in windows, by member: n2: 3, n3: 0";
+        assert_eq!(protocol_of(&member), Some(format!("{line}; {more}\n")));
+    }
+
+    #[test]
     fn what_a_member_is_tuned_to_has_a_line_unless_it_is_nothing() {
         assert_eq!(tuned(&json!({"name": "n1", "tuned": {}})), None);
         assert_eq!(tuned(&json!({"name": "etcd", "tuned": null})), None);

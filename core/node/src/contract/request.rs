@@ -285,7 +285,7 @@ impl fmt::Display for MemberRefusal {
             MemberRefusal::BadTiming => {
                 "the election timeout must be at least three heartbeat intervals, and at most 50 s"
             }
-            MemberRefusal::BadProtocol => "a window has at most 1,000,000 entries and 1 GiB, and both or none",
+            MemberRefusal::BadProtocol => "a window and a budget have at most 1,000,000 entries and 1 GiB, and both entries and bytes or none",
         })
     }
 }

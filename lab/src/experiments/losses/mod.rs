@@ -177,7 +177,7 @@ fn judge(measured: &Measured, _: &Published) -> Findings {
         at("run time", "run", "50 ms"),
     );
     more(
-        "… and go on to rise: after 3 s 1.2 times as many as after 1 s",
+        "They go on to rise: after 3 s 1.2 times as many as after 1 s",
         at("run time", "run", "3000 ms"),
         at("run time", "run", "1000 ms"),
     );

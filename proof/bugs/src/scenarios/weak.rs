@@ -42,15 +42,27 @@ fn was_executed(outcome: Option<&Outcome>) -> bool {
 
 /// A session has more commands under way than the budget allows.
 pub(super) fn more_than_the_budget(seed: u64) {
-    let budget = 1 + seed % 3;
-    let (mut world, leader, id) = in_step(seed, Capacity { entries: budget as u32, bytes: 1 << 20 });
+    let allowed = 1 + seed % 3;
+    more_than(seed, Capacity { entries: allowed as u32, ..PLENTY }, allowed);
+}
+
+/// A session has more bytes under way than the budget allows.
+pub(super) fn more_bytes_than_the_budget(seed: u64) {
+    let (_, _, id) = in_step(seed, PLENTY);
+    let Request::Weak(command) = weak_put(id, 2) else { panic!("scene: a weak put") };
+    let allowed = 1 + seed % 3;
+    more_than(seed, Capacity { bytes: allowed * command.len() as u64, ..PLENTY }, allowed);
+}
+
+fn more_than(seed: u64, budget: Capacity, allowed: u64) {
+    let (mut world, leader, id) = in_step(seed, budget);
     let tickets = ask(&mut world, leader, id, 2..8);
     let follower = world.follower();
     let kept = beyond_a_gap(&mut world, follower);
     let given = tickets.iter().filter(|&&ticket| world.received(leader, ticket).is_some()).count() as u64;
     assert!(
-        given <= budget,
-        "weak_answers_are_within_the_budget: {given} commands were answered weakly, the budget is {budget}"
+        given <= allowed,
+        "weak_answers_are_within_the_budget: {given} commands were answered weakly, the budget is {allowed}"
     );
     world.network.extend(kept);
     world.deliver();

@@ -162,7 +162,7 @@ fn harmed(ghost: &mut Ghost, place: usize, recovered: &Recovered, harm: Harm) ->
         expect(is_right, NAME, || {
             format!("{id:?} comes back with an entry of {term:?} at {index:?}; {created:?} was created")
         })?;
-        lines.extend(created.map(|created| Line { term, hash: created.hash }));
+        lines.extend(created.map(|created| Line { term, hash: created.hash, bytes: created.bytes }));
         before = term;
     }
     let (member, chosen) = ghost.member_and_chosen(place);

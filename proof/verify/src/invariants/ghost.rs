@@ -9,16 +9,21 @@ use kattu_node::contract::Ticket;
 use kattu_raft::{Entry, EntryId, HardState, LogBody, LogIndex, LogRecord, Lsn, Membership, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-/// One entry: the term that created it, and a hash of its bytes.
+/// One entry: the term that created it, a hash of its bytes, and how many its payload has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) term: Term,
     pub(super) hash: u64,
+    pub(super) bytes: u32,
 }
 
 impl Line {
     pub(super) fn of(entry: &Entry) -> Line {
-        Line { term: entry.id().term, hash: hash(entry.record(), entry.len() as u64) }
+        Line {
+            term: entry.id().term,
+            hash: hash(entry.record(), entry.len() as u64),
+            bytes: entry.payload().map_or(0, |payload| payload.len() as u32),
+        }
     }
 }
 
@@ -402,6 +407,7 @@ impl Reign {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Created {
     pub(super) hash: u64,
+    pub(super) bytes: u32,
     /// The term of the entry before it.
     pub(super) after: Term,
     pub(super) by: NodeId,

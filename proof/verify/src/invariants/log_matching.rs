@@ -13,7 +13,7 @@ const NAME: &str = "log_matching";
 pub(super) fn appended(ghost: &mut Ghost, place: usize, entry: EntryId, line: Line) -> Checked {
     let member = ghost.at(place);
     let (by, after) = (member.id, member.log.last().term);
-    let new = Created { hash: line.hash, after, by };
+    let new = Created { hash: line.hash, bytes: line.bytes, after, by };
     let first = *ghost.created.entry(entry).or_insert(new);
     expect(first.hash == new.hash, NAME, || {
         format!("entry {entry} of {by:?} has other bytes than that of {:?}", first.by)

@@ -287,7 +287,7 @@ fn two_entries_of_one_index_and_term_that_differ_are_caught() {
         .invariants
         .ghost
         .created
-        .insert(EntryId::new(0, 1), ghost::Created { hash: 0, after: Term(0), by: NodeId(3) });
+        .insert(EntryId::new(0, 1), ghost::Created { hash: 0, bytes: 0, after: Term(0), by: NodeId(3) });
     let line = Line::of(&entry(1, 2, "b"));
     let place = cluster.invariants.ghost.place(NodeId(3));
     caught(
@@ -749,6 +749,14 @@ fn weak_answers_are_the_leaders_own_within_the_budget_and_each_has_one_end() {
     caught(leading().answers(&[(7, received(2, 2))]), "weak_answers");
     caught(leading().answers(&[(7, received(1, 2)), (8, received(1, 3))]), "weak_answers");
     caught(leading().answers(&[(7, received(1, 2)), (7, received(1, 2))]), "weak_answers");
+    let with = |entries, bytes| {
+        let mut cluster = leading();
+        cluster.views[0].weak_budget = Some(Capacity { entries, bytes });
+        cluster
+    };
+    let both = [(7, received(1, 2)), (8, received(1, 3))];
+    with(2, 2).answers(&both).expect("two entries of one byte each");
+    caught(with(2, 1).answers(&both), "weak_answers");
     let mut without = leading();
     without.views[0].weak_budget = None;
     caught(without.answers(&[(7, received(1, 2))]), "weak_answers");

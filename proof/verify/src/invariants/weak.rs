@@ -40,10 +40,13 @@ fn given(ghost: &mut Ghost, place: usize, view: &View, ticket: Ticket, id: Entry
     })?;
     let before = member.weak.insert(ticket, id);
     expect(before.is_none(), NAME, || format!("{by:?} tells {ticket:?} twice that its entry is received"))?;
-    let outstanding = member.weak.values().filter(|id| view.committed < id.index).count();
-    let budget = view.weak_budget.map_or(0, |budget| budget.entries as usize);
-    expect(outstanding <= budget, NAME, || {
-        format!("{by:?} has {outstanding} weak answers outstanding, {budget} are allowed")
+    let outstanding = member.weak.values().filter(|id| view.committed < id.index);
+    let bytes = |id: &EntryId| member.log.line(id.index).map_or(0, |line| u64::from(line.bytes));
+    let (entries, bytes) = outstanding.fold((0, 0), |sum, id| (sum.0 + 1, sum.1 + bytes(id)));
+    let fits = view.weak_budget.is_some_and(|budget| entries <= budget.entries && bytes <= budget.bytes);
+    expect(fits, NAME, || {
+        let allowed = view.weak_budget;
+        format!("{by:?} has {entries} weak answers of {bytes} bytes outstanding, allowed are {allowed:?}")
     })
 }
 

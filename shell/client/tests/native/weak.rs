@@ -2,7 +2,7 @@
 
 use crate::world::{Act, Kind, World};
 use kattu_client::api::Command;
-use kattu_client::{Accepted, Kind as Effect, LostWrite, Order, Session, SessionOptions};
+use kattu_client::{Accepted, Kind as Effect, LostWrite, Options, Order, Session, SessionOptions};
 use kattu_native::reply::Refusal;
 use kattu_raft::{EntryId, LogIndex, Term};
 use std::sync::{Arc, Mutex};
@@ -104,6 +104,35 @@ async fn a_session_that_ends_with_its_runtime_tells_what_it_cannot_bring_to_an_e
     let lost = tokio::task::spawn_blocking(|| thread.join().expect("no panic")).await.expect("no panic");
     let told = lost.lock().expect("no panic").iter().map(|write| write.error.kind()).collect::<Vec<_>>();
     assert_eq!(told, [Effect::Unknown]);
+}
+
+#[tokio::test]
+async fn a_client_that_never_flushes_waits_where_its_window_is_full_and_loses_nothing() {
+    let world = World::new(1).await;
+    let client = world.client_of(world.addresses(), Options { timeout: Duration::from_millis(200) });
+    let options = SessionOptions { window: 3, ..SessionOptions::default() };
+    let session = client.open_session(options).await.expect("a session");
+    let lost = collect(&session);
+    let mut index = 100;
+    world.decide(move |seen| match seen.kind {
+        Kind::Weak => {
+            index += 1;
+            Act::Receive(index)
+        }
+        Kind::Ping => Act::Serve,
+        _ => Act::Ignore,
+    });
+    for index in 101..=103 {
+        let put = session.put_weak("k", index.to_string()).await.expect("room");
+        assert_eq!(put.await.expect("accepted"), entry(index));
+    }
+    let error = session.put_weak("k", "more").await.expect_err("none of the three is done");
+    let is_clear = error.to_string().contains("no room in the session's window in time");
+    assert!(error.kind() == Effect::Unreachable && is_clear, "{error}");
+    world.decide(|_| Act::Serve);
+    session.put_weak("k", "last").await.expect("room").await.expect("accepted");
+    session.flush().await.expect("all are done");
+    assert_eq!((world.version("k"), count(&lost)), (4, 0), "what had no room has no effect");
 }
 
 #[tokio::test]

@@ -207,7 +207,7 @@ async fn native_connections(args: &BenchArgs) -> Result<Vec<NativeClient>, Ended
 
 /// Sessions, on connections in turn.
 async fn open_sessions(args: &BenchArgs, connections: &[NativeClient]) -> Result<Vec<Rc<Session>>, Ended> {
-    let count = args.sessions as usize;
+    let count = args.sessions() as usize;
     let mut sessions = Vec::new();
     for number in 0..count {
         // It has room for all that its clients have under way.
@@ -428,6 +428,13 @@ mod tests {
         assert_eq!(start(Some(at(5)), at(7)), Some(at(5)));
         assert_eq!(start(Some(at(5)), at(5)), Some(at(5)));
         assert_eq!(start(Some(at(5)), at(4)), None);
+    }
+
+    #[test]
+    fn weak_writes_are_in_sessions_one_of_each_client_unless_it_is_said() {
+        for (line, sessions) in [("", 0), ("--clients 8 --weak", 8), ("--clients 8 --weak --sessions 2", 2)] {
+            assert_eq!(args(line).sessions(), sessions, "{line}");
+        }
     }
 
     #[test]
