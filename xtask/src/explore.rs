@@ -34,15 +34,16 @@ fn planted() -> Command {
     cargo(&["test", "--profile", "proof", "-p", "kattu-explore", "--test", "planted"])
 }
 
-/// The scopes of every commit, each with its pinned number of states; and the planted bugs that they must find, in a copy that
-/// has them. `before_copy`: until then, another process may write that copy.
+/// The scopes of every commit, each with its pinned number of states; the tests of the exploration; and the planted bugs that the
+/// scopes must find, in a copy that has them. `before_copy`: until then, another process may write that copy.
 pub fn slice(log: &Path, before_copy: impl FnOnce()) -> Result<Tally, Failure> {
     proofs::build(log)?;
     run_logged(&mut proofs::program(proofs::EXPLORE), log, LIMIT)?;
     let text = std::fs::read_to_string(log)?;
     let note = text.lines().last().unwrap_or_default().to_string();
+    let sees = cargo_test(&mut proofs::test(proofs::SEES), log, LIMIT)?;
     before_copy();
     bugs::copy()?;
     let tally = cargo_test(bugs::in_copy(&mut planted()), log, LIMIT)?;
-    Ok(Tally { note, passed: tally.passed + 1, ..tally })
+    Ok(Tally { note, passed: sees.passed + tally.passed + 1, ..tally })
 }

@@ -14,8 +14,12 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// The situations of the simulator, a target of cargo.
 pub const SITUATIONS: &str = "situations";
+/// What the exploration sees, a target of cargo.
+pub const SEES: &str = "sees";
 /// The tests of crash images, among others.
 pub const WAL: &str = "wal";
+/// Targets whose tests are run in the profile `proof` only.
+pub const TESTS: [&str; 2] = [SITUATIONS, SEES];
 /// The simulator.
 pub const SIMULATOR: &str = "kattu-sim";
 /// The exploration.
@@ -32,7 +36,7 @@ fn select(verb: &str) -> Command {
 /// Builds all of it.
 pub fn build(log: &Path) -> Result<(), Failure> {
     let mut build = select("build");
-    for test in [SITUATIONS, WAL] {
+    for test in TESTS.into_iter().chain([WAL]) {
         build.args(["--test", test]);
     }
     for program in [SIMULATOR, EXPLORE] {
